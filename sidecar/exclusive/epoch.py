@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.interfaces import Surroundings
     from sidecar.exclusive.slots import TakenSlot
+    from sidecar.forwarder.brokers import WholeRequest
     from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _QUIET_S: Final = 5.0

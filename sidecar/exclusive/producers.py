@@ -16,7 +16,7 @@ from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.returning import Answering, KeptBytes
 from sidecar.forwarder.append import LONGEST_WAIT_MS, Outcome
-from sidecar.forwarder.whole import WholeRequest
+from sidecar.forwarder.brokers import WholeRequest
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sidecar.exclusive.interfaces import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
     from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.forwarder.brokers import Asker
     from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.forwarder.whole import Asker
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.batch import Numbers

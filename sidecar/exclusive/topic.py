@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.ownership import Holder
+    from sidecar.forwarder.brokers import WholeRequest
     from sidecar.forwarder.lane import Lane
-    from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp
 

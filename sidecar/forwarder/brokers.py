@@ -1,9 +1,12 @@
-"""Governed batches of many lanes on their way to one broker. A client's own request goes on whole where nothing waits
-(`whole`); else what one turn of the event loop brought goes in one request.
+"""Governed batches of many lanes on their way to one broker. A client's own request goes on whole where nothing waits:
+as it came, but for the stamps of its batches and the head. That is the usual case, and the cheapest, as nothing is put
+together anew on the way there or back. Each batch is with its lane all the same; where the leader's answer carries an
+error, or none comes, the lanes are told batch by batch, and what has to go again goes with them.
 
-Such a request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the
-next request. A few requests may be under way on a connection; while they are, later batches gather. A partition always
-uses the same connection, so its batches arrive in the order in which they were shipped.
+Else what one turn of the event loop brought goes in one request. Such a request holds at most one batch per partition,
+as Kafka demands; the next batch of that partition goes in the next request. A few requests may be under way on a
+connection; while they are, later batches gather. A partition always uses the same connection, so its batches arrive in
+the order in which they were shipped.
 
 A broker that says nothing is not waited for longer than its request allows. One whose process was stopped keeps its
 connections, while the cluster gives its partitions to others: so the leaders are looked up again after two silent
@@ -14,28 +17,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.lane import Lane
-from sidecar.forwarder.whole import WholeReply
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import new_tuple
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.whole import WholeRequest
     from sidecar.network.framing import Frame
+    from sidecar.protocol.batch import Numbers
     from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.produce import ProducePart
 
 _UNDER_WAY: Final = 5
 _GRACE_S: Final = 5.0
 _SILENT_S: Final = 2.0
 _WATCH_S: Final = 1.0
+_NOT_ASKED: Final[dict[int, Outcome]] = {}
 
 
 class UnderWay(Reply, Protocol):
@@ -47,6 +52,28 @@ class UnderWay(Reply, Protocol):
     def partitions(self) -> list[tuple[bytes, int]]:
         """What it is about."""
         ...
+
+
+class Asker(Protocol):
+    """Who is to be answered: with the leader's answer as it is, or else with each batch's outcome, once."""
+
+    correlation_id: int
+    version: int
+
+    def answer_frame(self, frame: Frame) -> None: ...
+    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None: ...
+
+
+class WholeRequest(NamedTuple):
+    """A Produce request with acks=all for partitions of one topic and nothing besides. `body` is where in the owned
+    frame the client id ends; `batches` are windows on that frame.
+    """
+
+    frame: Frame
+    body: int
+    timeout_ms: int
+    batches: list[tuple[ProducePart, memoryview, Numbers]]
+    asker: Asker
 
 
 class LeaderLink:
@@ -270,4 +297,61 @@ class _ProduceReply:
     def _settle_rest(self, outcome: Outcome) -> None:
         batches, self._batches = self._batches, {}
         for lane, append in batches.values():
+            lane.settled(append, outcome)
+
+
+class WholeReply:
+    """Waits for the answer to a whole request. Implements `UnderWay`."""
+
+    __slots__ = ("_asker", "_link", "_sent", "correlation_id", "sent_at")
+
+    def __init__(
+        self, link: LeaderLink, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
+    ) -> None:
+        self._link = link
+        self._asker = asker
+        self._sent = sent
+        self.correlation_id = correlation_id
+        self.sent_at = sent_at
+
+    @property
+    def partitions(self) -> list[tuple[bytes, int]]:
+        return [(lane.topic, lane.partition) for lane, _ in self._sent]
+
+    def answer_received(self, frame: Frame) -> None:
+        asker = self._asker
+        appended = self._appended(frame)
+        if appended is None:
+            outcomes = self._outcomes(frame)
+            self._link.answered(self)
+            sent, self._sent = self._sent, []
+            for lane, append in sent:
+                lane.settled(append, outcomes.get(lane.partition) or Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._link.answered(self)
+        sent, self._sent = self._sent, []
+        for lane, append in sent:
+            lane.acknowledged(append, appended.get(lane.partition))
+        produce_upstream.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
+        asker.answer_frame(frame)
+
+    def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
+        """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
+        place = frame.buffer, frame.start, frame.end, self._asker.version, len(self._sent)
+        if self._sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
+            return _NOT_ASKED if produce_upstream.all_appended(*place) else None
+        found = produce_upstream.appended(*place)
+        if found is None:
+            return None
+        return {partition: new_tuple(Outcome, (0, *told, None)) for partition, *told in found}
+
+    def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
+        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)
+        return {result.partition: Outcome.of(result) for result in results}
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self._link.answered(self)
+        outcome = Outcome.lost(sent=error.sent)
+        sent, self._sent = self._sent, []
+        for lane, append in sent:
             lane.settled(append, outcome)

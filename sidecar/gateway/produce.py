@@ -20,16 +20,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import passing
-from sidecar.gateway.gaps import signature
-from sidecar.gateway.produce_answers import MergedProduce, PartReply, PassedProduce, refusal
-from sidecar.network.request import RejectError
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
+from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
-from sidecar.protocol import produce, produce_upstream
-from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import SLICE
-from sidecar.protocol.primitives import Octets, at_once
+from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
@@ -37,7 +34,8 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.whole import Asker
+    from sidecar.forwarder.append import Outcome
+    from sidecar.forwarder.brokers import Asker
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
@@ -46,6 +44,13 @@ if TYPE_CHECKING:
 
 _ACKS_ALL: Final = -1
 _NONE_REFUSED: Final[Mapping[bytes, KafkaError]] = {}
+_BAD_INPUT: Final[dict[int, str]] = {
+    ErrorCode.CORRUPT_MESSAGE: "corrupt_batch",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "old_message_format",
+    ErrorCode.INVALID_TXN_STATE: "transactional_batch",
+    ErrorCode.INVALID_RECORD: "invalid_record",
+}
+"""What is refused because of the batch itself, and what the log calls it."""
 _NO_BATCH: Final = "a partition without a record batch"
 
 
@@ -79,6 +84,47 @@ class GovernedTopics(Protocol):
         ...
 
 
+class MergedProduce(Exchange):
+    """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
+
+    __slots__ = ("_acks", "_parts", "_results", "throttle_ms")
+
+    def __init__(self, client: Client, request: Request, fields: ProduceRequest) -> None:
+        super().__init__(client.connection, request)
+        self._acks = fields.acks
+        self._parts = fields.parts
+        self._results: dict[tuple[bytes, int], ProduceResult] = {}
+        self.throttle_ms = 0
+
+    def settle(self, result: ProduceResult) -> None:
+        """The outcome for one partition."""
+        self._results[result.topic, result.partition] = result
+        if result.error:
+            self.note_error(result.error)
+        if self._acks == 0:
+            if result.error:
+                self.connection.close()
+            return
+        if len(self._results) == len(self._parts) and not self.connection.closed:
+            results = [self._results[part.topic, part.partition] for part in self._parts]
+            self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
+
+    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+        """What became of a batch for a governed topic."""
+        self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
+
+    def settle_checked(self, result: ProduceResult) -> None:
+        """The outcome for a partition whose batch was looked at: told where it is bad."""
+        if result.error in _BAD_INPUT:
+            _report(self, result)
+        self.settle(result)
+
+
+def _report(exchange: Exchange, result: ProduceResult) -> None:
+    where = f"{result.topic.decode(errors='replace')}-{result.partition}"
+    exchange.connection.report(_BAD_INPUT[result.error], f"{where}: {result.message or 'refused by Kafka'}")
+
+
 class ProduceApi:
     """Handles Produce requests of all clients of a node."""
 
@@ -88,6 +134,7 @@ class ProduceApi:
         self._resolver = resolver
         self._governed = governed
         self._tasks = tasks
+        self._ordinary_parts = OrdinaryProduce(upstream)
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
@@ -105,10 +152,10 @@ class ProduceApi:
             client.connection.hold()
             self._tasks.start(self._govern(client, request, _owned(request, fields), names))
             return
-        if not client.gaps.expected or not self._gaps(client, request.frame, fields):
+        if not client.gaps.expected or not behind_lost(client, request.frame, fields):
             leader = self._single_leader(fields)
             if leader != NO_LEADER:
-                self._pass(client, request, fields, leader)
+                self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
         moved = request.own()
         merge = None
@@ -142,7 +189,7 @@ class ProduceApi:
             if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
                 refused = await self._governed.govern(names)
             elif not client.gaps.expected and (leader := self._single_leader(fields)) != NO_LEADER:
-                self._pass(client, request, fields, leader)
+                self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
             elif missing := self._missing(fields):
                 asked = await self._upstream.find_leaders(missing)
@@ -190,14 +237,6 @@ class ProduceApi:
         finally:
             client.connection.release()
 
-    def _gaps(self, client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
-        """The partitions whose batch comes behind a lost one."""
-        return {
-            (part.topic, part.partition)
-            for part in fields.parts
-            if not client.gaps.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
-        }
-
     def _single_leader(self, fields: ProduceRequest) -> int:
         """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
         leader_of, kind = self._view.leader, self._resolver.kind
@@ -210,24 +249,6 @@ class ProduceApi:
                 return NO_LEADER
             found = leader
         return found
-
-    def _pass(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
-        exchange = None
-        if fields.acks != 0:
-            exchange = PassedProduce(client, request, self._upstream, fields)
-            client.connection.expect(exchange)
-        try:
-            connection = client.links.to(leader)
-        except DisconnectedError:
-            if exchange is None:
-                client.connection.close()
-            else:
-                exchange.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
-        client.carries_ordinary = True
-        if exchange is None:
-            client.links.unconfirmed(connection, [part.topic for part in fields.parts])
-        passing.send(connection, client, request, exchange)
 
     async def _find_leaders(self, client: Client, request: Request, fields: ProduceRequest, topics: set[bytes]) -> None:
         found = await self._upstream.find_leaders(topics)
@@ -254,7 +275,7 @@ class ProduceApi:
             merge = MergedProduce(client, request, fields)
             if fields.acks != 0:
                 client.connection.expect(merge)
-        gaps = self._gaps(client, request.frame, fields) if client.gaps.expected else ()
+        gaps = behind_lost(client, request.frame, fields) if client.gaps.expected else ()
         by_leader: dict[int, list[ProducePart]] = {}
         for first in range(0, len(fields.parts), SLICE):
             for part in fields.parts[first : first + SLICE]:
@@ -270,7 +291,7 @@ class ProduceApi:
         for leader, parts in by_leader.items():
             if client.connection.closed:
                 return
-            self._send_part(client, request, fields, merge, leader, parts)
+            self._ordinary_parts.send(client, request, fields, merge, leader, parts)
 
     def _place(
         self,
@@ -313,40 +334,6 @@ class ProduceApi:
             done(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             return
         self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
-
-    def _send_part(
-        self,
-        client: Client,
-        request: Request,
-        fields: ProduceRequest,
-        merge: MergedProduce,
-        leader: int,
-        parts: list[ProducePart],
-    ) -> None:
-        identity = client.identity
-        assert identity is not None
-        records: list[tuple[bytes, int, Octets]] = [
-            (part.topic, part.partition, request.frame.view(part.start, part.end)) for part in parts
-        ]
-        message = produce_upstream.encode_request(
-            request.correlation_id,
-            identity.name.encode(),
-            request.version,
-            fields.acks,
-            fields.timeout_ms,
-            records,
-            fields.transactional_id,
-        )
-        client.carries_ordinary = True
-        reply = PartReply(client, self._upstream, request.frame, merge, parts)
-        try:
-            connection = client.links.to(leader)
-        except DisconnectedError:
-            reply.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
-        if fields.acks == 0:
-            client.links.unconfirmed(connection, [part.topic for part in parts])
-        connection.send_parts(message, reply if fields.acks != 0 else None)
 
     def _refuse_all(self, client: Client, request: Request, fields: ProduceRequest, error: KafkaError) -> None:
         client.connection.report("client_id", error.message)

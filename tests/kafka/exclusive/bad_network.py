@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.forwarder import brokers, whole
+from sidecar.forwarder import brokers
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.primitives import Octets
@@ -41,7 +41,7 @@ class BadNetwork:
         self.happened: Counter[str] = Counter()
         self._random = rng
         patch.setattr(brokers.LeaderLink, "_send", self._delaying(brokers.LeaderLink._send))
-        for kind in (brokers._ProduceReply, whole.WholeReply):
+        for kind in (brokers._ProduceReply, brokers.WholeReply):
             patch.setattr(kind, "answer_received", self._losing(kind.answer_received))
 
     def _happens(self, what: str, share: float) -> bool:

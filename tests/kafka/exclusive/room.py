@@ -22,7 +22,7 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder import brokers, whole
+from sidecar.forwarder import brokers
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.sequences import EPOCH_RECORDS
@@ -46,7 +46,7 @@ class HeldAnswers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
         self._held: list[tuple[Any, Callable[[], None]]] = []
-        for kind in (brokers._ProduceReply, whole.WholeReply):
+        for kind in (brokers._ProduceReply, brokers.WholeReply):
             monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
 
     def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
@@ -129,7 +129,7 @@ class Told:
 
 
 class Asker:
-    """A party's place for an answer. Implements `sidecar.forwarder.whole.Asker`."""
+    """A party's place for an answer. Implements `sidecar.forwarder.brokers.Asker`."""
 
     correlation_id = 1
     version = _VERSION

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
     from types import TracebackType
 
-    from sidecar.forwarder.whole import Asker
+    from sidecar.forwarder.brokers import Asker
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Exchange

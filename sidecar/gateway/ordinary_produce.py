@@ -1,35 +1,29 @@
-"""The exchanges of Produce: how one request's answer comes about, whole, from one governed partition, or from parts.
+"""Batches for ordinary partitions, on the client's own connections to their leaders: a request that goes on whole, or
+what of it belongs to one leader.
 
 A batch that is lost on the way is noted (`gaps`), and so is one whose broker no longer leads the partition.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Protocol
 
+from sidecar.gateway import passing
 from sidecar.gateway.gaps import signature
 from sidecar.network.request import Exchange
 from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.append import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
     from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
+    from sidecar.network.request import Connection, Request
     from sidecar.network.upstream import UpstreamLostError
-
-_BAD_INPUT: Final[dict[int, str]] = {
-    ErrorCode.CORRUPT_MESSAGE: "corrupt_batch",
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "old_message_format",
-    ErrorCode.INVALID_TXN_STATE: "transactional_batch",
-    ErrorCode.INVALID_RECORD: "invalid_record",
-}
-"""What is refused because of the batch itself, and what the log calls it."""
+    from sidecar.protocol.primitives import Octets
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
@@ -95,45 +89,17 @@ class PassedProduce(Exchange):
             self.answer([produce.encode_answer(self.correlation_id, self.version, results)])
 
 
-class MergedProduce(Exchange):
-    """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
+class Merge(Protocol):
+    """The exchange of a request that is answered when all of its partitions are."""
 
-    __slots__ = ("_acks", "_parts", "_results", "throttle_ms")
-
-    def __init__(self, client: Client, request: Request, fields: ProduceRequest) -> None:
-        super().__init__(client.connection, request)
-        self._acks = fields.acks
-        self._parts = fields.parts
-        self._results: dict[tuple[bytes, int], ProduceResult] = {}
-        self.throttle_ms = 0
+    connection: Connection
+    correlation_id: int
+    version: int
+    throttle_ms: int
 
     def settle(self, result: ProduceResult) -> None:
         """The outcome for one partition."""
-        self._results[result.topic, result.partition] = result
-        if result.error:
-            self.note_error(result.error)
-        if self._acks == 0:
-            if result.error:
-                self.connection.close()
-            return
-        if len(self._results) == len(self._parts) and not self.connection.closed:
-            results = [self._results[part.topic, part.partition] for part in self._parts]
-            self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
-
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
-        """What became of a batch for a governed topic."""
-        self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
-
-    def settle_checked(self, result: ProduceResult) -> None:
-        """The outcome for a partition whose batch was looked at: told where it is bad."""
-        if result.error in _BAD_INPUT:
-            _report(self, result)
-        self.settle(result)
-
-
-def _report(exchange: Exchange, result: ProduceResult) -> None:
-    where = f"{result.topic.decode(errors='replace')}-{result.partition}"
-    exchange.connection.report(_BAD_INPUT[result.error], f"{where}: {result.message or 'refused by Kafka'}")
+        ...
 
 
 class PartReply:
@@ -142,7 +108,7 @@ class PartReply:
     __slots__ = ("_client", "_kept", "_merge", "_parts", "_upstream", "correlation_id")
 
     def __init__(
-        self, client: Client, upstream: KafkaUpstream, frame: Frame, merge: MergedProduce, parts: list[ProducePart]
+        self, client: Client, upstream: KafkaUpstream, frame: Frame, merge: Merge, parts: list[ProducePart]
     ) -> None:
         self._client = client
         self._upstream = upstream
@@ -176,3 +142,73 @@ class PartReply:
 def lost_code(error: UpstreamLostError) -> ErrorCode:
     """What a client is told of a lost answer: whether it may have been appended is unknown, or it surely was not."""
     return ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class OrdinaryProduce:
+    """Sends ordinary batches for all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream) -> None:
+        self._upstream = upstream
+
+    def pass_whole(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
+        """Send a request on as it is, whose partitions all have one leader."""
+        exchange = None
+        if fields.acks != 0:
+            exchange = PassedProduce(client, request, self._upstream, fields)
+            client.connection.expect(exchange)
+        try:
+            connection = client.links.to(leader)
+        except DisconnectedError:
+            if exchange is None:
+                client.connection.close()
+            else:
+                exchange.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        client.carries_ordinary = True
+        if exchange is None:
+            client.links.unconfirmed(connection, [part.topic for part in fields.parts])
+        passing.send(connection, client, request, exchange)
+
+    def send(
+        self,
+        client: Client,
+        request: Request,
+        fields: ProduceRequest,
+        merge: Merge,
+        leader: int,
+        parts: list[ProducePart],
+    ) -> None:
+        """Send one leader its part of a request."""
+        identity = client.identity
+        assert identity is not None
+        records: list[tuple[bytes, int, Octets]] = [
+            (part.topic, part.partition, request.frame.view(part.start, part.end)) for part in parts
+        ]
+        message = produce_upstream.encode_request(
+            request.correlation_id,
+            identity.name.encode(),
+            request.version,
+            fields.acks,
+            fields.timeout_ms,
+            records,
+            fields.transactional_id,
+        )
+        client.carries_ordinary = True
+        reply = PartReply(client, self._upstream, request.frame, merge, parts)
+        try:
+            connection = client.links.to(leader)
+        except DisconnectedError:
+            reply.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if fields.acks == 0:
+            client.links.unconfirmed(connection, [part.topic for part in parts])
+        connection.send_parts(message, reply if fields.acks != 0 else None)
+
+
+def behind_lost(client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
+    """The partitions whose batch comes behind a lost one."""
+    return {
+        (part.topic, part.partition)
+        for part in fields.parts
+        if not client.gaps.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+    }
