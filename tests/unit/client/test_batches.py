@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from array import array
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.client._requests import Producer
-from sidecar.client.batches import CODECS, build, largest_size, murmur2, partition_of
+from sidecar.client.batches import CODECS, build, largest_size, murmur2, octets, partition_of
 from sidecar.client.receipt import Headers, Pending
 from sidecar.protocol.batch import crc_matches, read_header
 from sidecar.protocol.codec import Codec
@@ -48,12 +50,31 @@ def test_no_batch_is_larger_than_its_records_were_said_to_be(records: list[Any])
     assert len(build(built, Producer(1, 0), 0, Codec.NONE)) <= sum(each.size for each in built)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "headers"), [("k", b"v", ()), (None, "v", ()), (None, 1, ()), (None, b"v", (("h", "text"),))]
-)
-def test_what_is_no_bytes_is_refused_before_it_is_on_its_way(key: Any, value: Any, headers: Any) -> None:
+@pytest.mark.parametrize("data", ["text", 1, [1]])
+def test_what_is_no_bytes_is_refused_before_it_is_on_its_way(data: Any) -> None:
     with pytest.raises(TypeError):
-        largest_size(key, value, headers)
+        octets(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytearray(b"12345678"),
+        memoryview(b"12345678"),
+        memoryview(b"1-2-3-4-5-6-7-8")[::2],
+        array("i", struct.unpack("=2i", b"12345678")),
+        memoryview(array("d", struct.unpack("=d", b"12345678"))),
+    ],
+)
+def test_what_lies_in_memory_is_its_bytes_whatever_its_items(data: Any) -> None:
+    assert octets(data) == b"12345678"
+
+
+def test_what_is_sent_stays_what_it_was() -> None:
+    data: Any = bytearray(b"first")
+    sent = octets(data)
+    data[:] = b"other"
+    assert sent == b"first"
 
 
 @pytest.mark.parametrize(
