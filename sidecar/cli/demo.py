@@ -25,8 +25,6 @@ from sidecar.cli.failure import CommandError
 from sidecar.settings import AdminAccess
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from sidecar.local import Endpoints, Stack
 
 _TOPIC: Final = "orders"
@@ -188,9 +186,7 @@ class _Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def _read(self) -> None:

@@ -24,8 +24,6 @@ from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
 from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from sidecar.protocol.ids import TopicPartition
     from sidecar.protocol.schema import Values
 
@@ -106,9 +104,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -23,7 +23,6 @@ from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from sidecar.cli.api import AdminApi
     from sidecar.protocol.caller import Request
@@ -100,9 +99,7 @@ class Stage:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with _uninterrupted():
             left: list[str] = []
             if self._governed is not None and not self._forget(self._governed):  # first: nodes let go of the topic
