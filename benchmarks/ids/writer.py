@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.raw_client import PASSING, RefusedError
-from sidecar.client._requests import Producer
 from sidecar.client.batches import build as build_batch
 from sidecar.client.receipt import Headers
 from sidecar.local.ports import HOST
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.codec import Codec
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 _IN_FLIGHT: Final = 5
 _TIMEOUT_MS: Final = 30_000
@@ -59,7 +59,7 @@ def build(load: Load) -> list[bytearray]:
             at = sequence_id * 31 % 1_000
             value = noise[at : at + half] + b"x" * (load.record_bytes - half)
             records.append(_Record(None, value, (("sidecar-sequence-id", str(sequence_id).encode()),), now))
-        built.append(bytearray(build_batch(records, Producer(1, 0), 0, CODECS[load.codec])))
+        built.append(bytearray(build_batch(records, Stamp(ProducerId(1), ProducerEpoch(0)), 0, CODECS[load.codec])))
     return built
 
 

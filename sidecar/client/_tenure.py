@@ -13,9 +13,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from sidecar.client._requests import DescribeTopic
 from sidecar.client.connection import connect
 from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, of_own
+from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
@@ -217,7 +217,7 @@ class Tenure:
     async def _open(self, address: Address) -> Connection:
         connection = await connect(address, self._asked.producer_name, min(_SHORT_S, self._timeout))
         try:
-            self._nodes = (await connection.call(DescribeTopic(None), min(_SHORT_S, self._timeout))).nodes
+            self._nodes = (await connection.call(DescribeCluster(()), min(_SHORT_S, self._timeout))).brokers
         except BaseException:
             await connection.close()
             raise

@@ -12,8 +12,8 @@ from sidecar.protocol.compression import compress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.client._requests import Producer
     from sidecar.client.receipt import Headers
+    from sidecar.protocol.ids import Stamp
 
 CODECS: Final = {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 _HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -50,7 +50,7 @@ def largest_size(key: bytes | None, value: bytes | None, headers: Headers) -> in
     return sum(sizes)
 
 
-def build(records: Sequence[Record], producer: Producer, sequence: int, codec: Codec) -> bytes:
+def build(records: Sequence[Record], producer: Stamp, sequence: int, codec: Codec) -> bytes:
     """One batch of records, the first of which has this sequence."""
     base, newest = records[0].timestamp_ms, max(each.timestamp_ms for each in records)
     body = bytearray()
@@ -65,7 +65,7 @@ def build(records: Sequence[Record], producer: Producer, sequence: int, codec: C
         out, 0, 0, size - 12, _NO_LEADER_EPOCH, _FORMAT, 0, codec, count - 1, base, newest, -1, -1, -1, count
     )
     out += data
-    stamp(out, 0, size, producer.id, producer.epoch, sequence)
+    stamp(out, 0, size, producer.producer_id, producer.epoch, sequence)
     return bytes(out)
 
 

@@ -24,10 +24,10 @@ from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.client._requests import Producer
     from sidecar.client.claim import Claim
     from sidecar.client.numbering import Numbering
     from sidecar.client.receipt import Pending
+    from sidecar.protocol.ids import Stamp
 
 _AGAIN_S: Final = 0.1
 _UNKNOWN_TRIES: Final = 100
@@ -200,7 +200,7 @@ class Pipeline:
 
     # Failures -------------------------------------------------------------------------------------------------------
 
-    async def _recover(self, lane: Lane, session: Producer, error: BatchError) -> None:
+    async def _recover(self, lane: Lane, session: Stamp, error: BatchError) -> None:
         code = error.code
         lane.in_doubt |= code is None or code in APPEND_IN_DOUBT
         lane.unknown += code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -236,7 +236,7 @@ class Pipeline:
             else:
                 return
 
-    async def _renew(self, session: Producer) -> None:
+    async def _renew(self, session: Stamp) -> None:
         """Go on as a new session; once for all lanes that met the same trouble in this one."""
         async with self._renewing:
             if self._claim.producer != session:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from sidecar.client._requests import DescribeTopic, describe_owners
+from sidecar.client._requests import describe_owners
 from sidecar.client.connection import connect
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
+from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -163,13 +164,14 @@ class ShadowReader:
                 continue
             try:
                 await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
-                found = await connection.call(DescribeTopic(self._shadow), timeout)
+                layout = await connection.call(DescribeCluster((self._shadow,)), timeout)
             except SidecarUnavailableError as away:
                 message = f"{away.message}; only a node of the sidecar can tell a shadow's records"
                 error = SidecarUnavailableError(away.code, message, retryable=True)
                 continue
             finally:
                 await connection.close()
+            found = layout.topic(self._shadow)
             if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise SidecarError(found.error, f"there is no topic {self._shadow}, or it is a shadow that is closed")
             if found.error and not found.leaders:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.client._requests import Appended, DescribeTopic, Produce
+from sidecar.client._requests import Appended, Produce
 from sidecar.client.batches import build
 from sidecar.client.claim import again
 from sidecar.client.connection import connect
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 
@@ -132,16 +133,16 @@ class Transport:
         failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
         for address in self._claim.addresses:
             try:
-                layout = await self._ask(address, DescribeTopic(self._claim.topic))
+                layout = await self._ask(address, DescribeCluster((self._claim.topic,)))
             except SidecarUnavailableError as error:
                 failure = error
             else:
-                if layout.error:  # of a node that lags, perhaps: what was sent before may be in the log
-                    failure = SidecarUnavailableError(
-                        layout.error, f"{self._claim.topic} is not known there now", retryable=True
-                    )
+                found = layout.topic(self._claim.topic)
+                if found.error:  # of a node that lags, perhaps: what was sent before may be in the log
+                    told = f"{self._claim.topic} is not known there now"
+                    failure = SidecarUnavailableError(found.error, told, retryable=True)
                     continue
-                self._leaders = {index: layout.nodes.get(leader) for index, leader in layout.leaders.items()}
+                self._leaders = {index: layout.brokers.get(leader) for index, leader in found.leaders.items()}
                 self._is_stale = False
                 return
         raise failure
@@ -216,7 +217,7 @@ class _Node:
             self._connection = None
         if self._connection is None:
             self._connection = await connect(self._address, self._claim.client_id, _SHORT_S)
-            await self._connection.call(DescribeTopic(None), _SHORT_S)  # a node refuses a long frame as the first one
+            await self._connection.call(DescribeCluster(()), _SHORT_S)  # a node refuses a long frame as the first one
         request = Produce(self._claim.topic, batches, int(_BROKER_S * 1000))
         return await self._connection.call(request, _REQUEST_S)
 

@@ -12,11 +12,11 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.client._requests import Producer
 from sidecar.client.batches import CODECS, build, largest_size, murmur2, octets, partition_of
 from sidecar.client.receipt import Headers, Pending
 from sidecar.protocol.batch import crc_matches, read_header
 from sidecar.protocol.codec import Codec
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 SOME = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=70), SOME), max_size=3).map(tuple)
@@ -32,7 +32,7 @@ def pending(key: bytes | None, value: bytes | None, headers: Headers = (), at_ms
 
 @given(RECORDS, st.sampled_from([Codec.NONE, *CODECS.values()]), st.integers(0, 2**31 - 1))
 def test_other_libraries_read_what_is_built(records: list[Any], codec: Codec, sequence: int) -> None:
-    batch = build([pending(*each) for each in records], Producer(4711, 5), sequence, codec)
+    batch = build([pending(*each) for each in records], Stamp(ProducerId(4711), ProducerEpoch(5)), sequence, codec)
     header = read_header(batch, 0, len(batch))
     assert crc_matches(batch, 0, len(batch))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 5, sequence)
@@ -47,7 +47,7 @@ def test_other_libraries_read_what_is_built(records: list[Any], codec: Codec, se
 @given(RECORDS)
 def test_no_batch_is_larger_than_its_records_were_said_to_be(records: list[Any]) -> None:
     built = [pending(*each) for each in records]
-    assert len(build(built, Producer(1, 0), 0, Codec.NONE)) <= sum(each.size for each in built)
+    assert len(build(built, Stamp(ProducerId(1), ProducerEpoch(0)), 0, Codec.NONE)) <= sum(each.size for each in built)
 
 
 @pytest.mark.parametrize("data", ["text", 1, [1]])

@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from sidecar.client import pipeline as module
-from sidecar.client._requests import Producer
 from sidecar.client.claim import Claim
 from sidecar.client.errors import SidecarError
 from sidecar.client.numbering import Numbering
@@ -17,6 +16,7 @@ from sidecar.client.pipeline import Lane, Pipeline
 from sidecar.client.receipt import Pending
 from sidecar.client.transport import BatchError, Transport
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 
 def record(number: int | None, size: int = 100) -> Pending:
@@ -83,13 +83,13 @@ class Owned:
 
     def __init__(self) -> None:
         self.next_sequences: dict[int, int] = {}
-        self.producer = Producer(0, 0)
+        self.producer = Stamp(ProducerId(0), ProducerEpoch(0))
 
     def generation_of(self, partition: int) -> int:
         return 1
 
     async def succeed(self) -> None:
-        self.producer, self.next_sequences = Producer(self.producer.id + 1, 0), {}
+        self.producer, self.next_sequences = Stamp(ProducerId(self.producer.producer_id + 1), ProducerEpoch(0)), {}
 
 
 class Log:
@@ -101,7 +101,7 @@ class Log:
         self.values: list[bytes | None] = []
         self._claim = claim
         self._errors = list(errors)
-        self._known: dict[tuple[Producer, int], int] = {}
+        self._known: dict[tuple[Stamp, int], int] = {}
 
     async def send(self, partition: int, records: Sequence[Pending]) -> int:
         place = self._claim.producer, self._claim.next_sequences.get(partition, 0)
@@ -162,7 +162,7 @@ async def test_a_topic_that_stays_unknown_fails_a_record_in_the_end(monkeypatch:
     with pytest.raises(SidecarError, match="may have been written") as unknown:
         await first.outcome
     assert (unknown.value.code, unknown.value.retryable) == (3, True)
-    assert claim.producer == Producer(1, 0), "its sequences are nobody else's"
+    assert claim.producer == Stamp(ProducerId(1), ProducerEpoch(0)), "its sequences are nobody else's"
 
 
 async def test_what_is_refused_at_once_leaves_its_sequences_to_the_next_record() -> None:
@@ -176,7 +176,7 @@ async def test_what_is_refused_at_once_leaves_its_sequences_to_the_next_record()
     await pipeline.drain()
     with pytest.raises(SidecarError, match="the leader moved"):
         await first.outcome
-    assert (claim.producer, claim.next_sequences) == (Producer(0, 0), {})
+    assert (claim.producer, claim.next_sequences) == (Stamp(ProducerId(0), ProducerEpoch(0)), {})
 
 
 async def test_behind_the_last_sequence_comes_the_first() -> None:

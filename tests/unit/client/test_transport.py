@@ -12,13 +12,13 @@ from typing import Any, NoReturn, Self, cast
 import pytest
 
 from sidecar.client import transport as module
-from sidecar.client._requests import Producer
 from sidecar.client.batches import largest_size
 from sidecar.client.claim import Claim
 from sidecar.client.receipt import Pending
 from sidecar.client.transport import BATCH_BYTES, BatchError, Transport
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.messages.admin import DESCRIBE_CONFIGS
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.protocol.primitives import Reader, at_once
@@ -54,7 +54,7 @@ class PaperNodes:
         claim = SimpleNamespace(
             topic="orders",
             client_id="billing;",
-            producer=Producer(1, 0),
+            producer=Stamp(ProducerId(1), ProducerEpoch(0)),
             next_sequences={},
             addresses=[(name, PORT) for name in names],
         )
@@ -216,7 +216,7 @@ async def test_only_what_takes_long_to_compress_is_compressed_in_a_thread(
         raise EOFError
 
     monkeypatch.setattr(module, "build", stop)
-    claim = SimpleNamespace(producer=Producer(1, 0), next_sequences={})
+    claim = SimpleNamespace(producer=Stamp(ProducerId(1), ProducerEpoch(0)), next_sequences={})
     future = asyncio.get_running_loop().create_future()
     records = [Pending(None, bytes(size), (), None, 0, size + 100, future)]
     with pytest.raises(EOFError):
