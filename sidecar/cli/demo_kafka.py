@@ -5,14 +5,13 @@ Speaks to a cluster of a single broker, as the demo starts it.
 
 from __future__ import annotations
 
-import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.changelog.records import RawRecord, build_batch, read_batches
+from sidecar.cli.bench.client import Connection
+from sidecar.protocol.addresses import addresses
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import CreateTopics, FetchPartition, ListOffsets, NewTopic, OffsetAt, ProduceBatch
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 
@@ -26,12 +25,9 @@ _PATIENCE_S: Final = 30.0
 
 def _ask(kafka: str, request: Request[AnswerT]) -> AnswerT:
     """One request to a single broker, and its answer."""
-    host, port = kafka.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(encode_frame(request, 1, "demo"))
-        stream = connection.makefile("rb")
-        answer = stream.read(struct.unpack(">i", stream.read(4))[0])
-    return decode_frame(request, 1, answer, 0, len(answer))
+    (broker,) = addresses(kafka)
+    with Connection(broker, "demo") as connection:
+        return connection.ask(request)
 
 
 def create_topic(kafka: str, topic: str) -> None:

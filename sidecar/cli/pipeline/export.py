@@ -14,7 +14,7 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.options import pass_shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
@@ -80,8 +80,6 @@ if TYPE_CHECKING:
 )
 @bootstrap_option
 @runs_on_spark
-@config_option
-@output_option
 @pass_shared
 def export(
     shared: Shared,

@@ -11,7 +11,7 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.options import pass_shared
 from sidecar.cli.output import table, write
 from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, settings_of, spark_session, tell
 from sidecar.jobs import PORTION
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     help="How much is read before what is known is written down: a run that was stopped goes on from there.",
 )
 @runs_on_spark
-@config_option
-@output_option
 @pass_shared
 def rebuild(
     shared: Shared,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from sidecar.cli.examples import examples
-from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.options import pass_shared
 from sidecar.cli.output import table, write
 from sidecar.cli.pipeline.running import failures_in_a_sentence, html_option, runs_on_spark, spark_session, tell
 from sidecar.jobs.report import check_path
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 @click.option("--topic", "topics", multiple=True, help="Only this one, repeatable.  [default: all that were audited]")
 @html_option
 @runs_on_spark
-@config_option
-@output_option
 @pass_shared
 def report(
     shared: Shared, path: str, topics: tuple[str, ...], html: Path | None, master: str, conf: tuple[str, ...]

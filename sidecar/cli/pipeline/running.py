@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import rich_click as click
 
 from sidecar.cli.failure import CommandError, Exit, settings_error
+from sidecar.cli.options import config_option, output_option
 from sidecar.cli.progress import Alive
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.pipeline import errors
@@ -27,7 +28,9 @@ CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
 
 def runs_on_spark(command: CommandT) -> CommandT:
-    """The options of a command that runs a job: `master` and `conf`, as `spark_session` takes them."""
+    """The options of every command that runs a job: `master` and `conf`, as `spark_session` takes them, and what
+    commands share.
+    """
     conf = click.option(
         "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's own, as for spark-submit; repeatable."
     )
@@ -37,7 +40,7 @@ def runs_on_spark(command: CommandT) -> CommandT:
         show_default=True,
         help="Where Spark runs: this machine, or spark://HOST:PORT, yarn, k8s://… with this package on the executors.",
     )
-    return master(conf(command))
+    return master(conf(config_option(output_option(command))))
 
 
 def bootstrap_option(command: CommandT) -> CommandT:
