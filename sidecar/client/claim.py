@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sidecar.client._requests import describe_owners
-from sidecar.client.connection import connect
+from sidecar.client.connection import connect, first
 from sidecar.client.errors import (
     ProducerBusyError,
     ProducerFencedError,
@@ -330,17 +330,10 @@ class Claim:
         """A connection to the node that leads the topic."""
         if self._connection is not None and self._connection.is_open:
             return self._connection
-        failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
         candidates = self.addresses
         await self.close()
-        for address in candidates:
-            try:
-                self._connection = await self._open(address)
-            except SidecarUnavailableError as error:
-                failure = error
-            else:
-                return self._connection
-        raise failure
+        self._connection = await first(candidates, self._open)
+        return self._connection
 
     async def _open(self, address: tuple[str, int]) -> Connection:
         for _ in range(_HOPS):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sidecar.client._requests import Appended, Produce
 from sidecar.client.batches import build
 from sidecar.client.claim import again
-from sidecar.client.connection import connect
+from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.calls.layout import DescribeCluster
@@ -130,22 +130,15 @@ class Transport:
         return self._nodes.setdefault(leader, _Node(leader, self._claim))
 
     async def _look(self) -> None:
-        failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
-        for address in self._claim.addresses:
-            try:
-                layout = await self._ask(address, DescribeCluster((self._claim.topic,)))
-            except SidecarUnavailableError as error:
-                failure = error
-            else:
-                found = layout.topic(self._claim.topic)
-                if found.error:  # of a node that lags, perhaps: what was sent before may be in the log
-                    told = f"{self._claim.topic} is not known there now"
-                    failure = SidecarUnavailableError(found.error, told, retryable=True)
-                    continue
-                self._leaders = {index: layout.brokers.get(leader) for index, leader in found.leaders.items()}
-                self._is_stale = False
-                return
-        raise failure
+        self._leaders = await first(self._claim.addresses, self._leaders_at)
+        self._is_stale = False
+
+    async def _leaders_at(self, address: Address) -> dict[int, Address | None]:
+        layout = await self._ask(address, DescribeCluster((self._claim.topic,)))
+        found = layout.topic(self._claim.topic)
+        if found.error:  # of a node that lags, perhaps: what was sent before may be in the log
+            raise SidecarUnavailableError(found.error, f"{self._claim.topic} is not known there now", retryable=True)
+        return {index: layout.brokers.get(leader) for index, leader in found.leaders.items()}
 
     async def _ask(self, address: Address, request: Request[AnswerT]) -> AnswerT:
         connection = await connect(address, self._claim.client_id, _SHORT_S)
