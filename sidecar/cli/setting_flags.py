@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from sidecar.settings import Problem
+    from sidecar.settings import Problem, Settings
     from sidecar.settings.told import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
@@ -79,3 +79,16 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
         return resolved, ""
     given |= {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}
     return resolve(given, config), "Kafka and Redis are those of `sidecar up`"
+
+
+def settings_of(config: Path | None, given: Mapping[str, Any], *, tells: bool = True) -> Settings:
+    """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
+    of `sidecar up`, which is told unless `tells` is off: for a job that asks neither. Raises CommandError.
+    """
+    try:
+        resolved, origin = resolve_here(config, {name: value for name, value in given.items() if value is not None})
+    except SettingsError as error:
+        raise settings_error(error) from None
+    if origin and tells:
+        click.echo(origin, err=True)
+    return resolved.settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.pipeline.running import settings_of
+from sidecar.cli.setting_flags import settings_of
 from sidecar.local.process import Identity
 from tests.http.paper_cli import Running, run
 

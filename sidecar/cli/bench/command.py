@@ -13,15 +13,14 @@ from sidecar.cli.bench.load import Clients, Load, alternate
 from sidecar.cli.bench.report import Found, as_data, as_text
 from sidecar.cli.bench.stage import ENDING, Stage, describe
 from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit, settings_error
+from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import write
 from sidecar.cli.progress import Rounds
-from sidecar.cli.setting_flags import resolve_here
+from sidecar.cli.setting_flags import settings_of
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
-from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,13 +161,7 @@ def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
 def _kafka(shared: Shared, kafka: str | None) -> Sequence[tuple[str, int]]:
     if kafka is not None:
         return _addresses("--kafka", kafka)
-    try:
-        resolved, origin = resolve_here(shared.config)
-    except SettingsError as error:
-        raise settings_error(error) from None
-    if origin:
-        click.echo(origin, err=True)
-    return resolved.settings.bootstrap_servers
+    return settings_of(shared.config, {}).bootstrap_servers
 
 
 def _addresses(option: str, text: str) -> Sequence[tuple[str, int]]:

@@ -17,10 +17,10 @@ from sidecar.cli.pipeline.running import (
     failures_in_a_sentence,
     html_option,
     runs_on_spark,
-    settings_of,
     spark_session,
     tell,
 )
+from sidecar.cli.setting_flags import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

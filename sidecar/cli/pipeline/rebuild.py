@@ -13,7 +13,8 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import pass_shared
 from sidecar.cli.output import table, write
-from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, settings_of, spark_session, tell
+from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, spark_session, tell
+from sidecar.cli.setting_flags import settings_of
 from sidecar.jobs import PORTION
 
 if TYPE_CHECKING:

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import rich_click as click
 
-from sidecar.cli.failure import CommandError, Exit, settings_error
+from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option
 from sidecar.cli.progress import Alive
-from sidecar.cli.setting_flags import resolve_here
+from sidecar.cli.setting_flags import settings_of
 from sidecar.pipeline import errors
-from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
-
-    from sidecar.settings import Settings
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
@@ -74,19 +71,6 @@ def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) ->
 def servers_of(config: Path | None, bootstrap: str | None) -> str:
     """Where Kafka is: `--bootstrap`, or what the settings say. Raises CommandError."""
     return bootstrap or ",".join(map(str, settings_of(config, {}).bootstrap_servers))
-
-
-def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = True) -> Settings:
-    """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
-    of `sidecar up`, which is told unless `tells` is off: for a job that asks neither. Raises CommandError.
-    """
-    try:
-        resolved, origin = resolve_here(config, {name: value for name, value in given.items() if value is not None})
-    except SettingsError as error:
-        raise settings_error(error) from None
-    if origin and tells:
-        tell(origin)
-    return resolved.settings
 
 
 @contextmanager
