@@ -12,7 +12,6 @@ import rich_click as click
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 EVERY_S: Final = 30.0
 _SPIN_S: Final = 0.2
@@ -53,9 +52,7 @@ class Alive:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
         self._clear()

@@ -13,9 +13,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from sidecar.client._requests import DescribeTopic
-from sidecar.client.connection import connect
-from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, of_own
+from sidecar.client.connection import connect, first
+from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, away, of_own
+from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
@@ -142,7 +142,7 @@ class Tenure:
             if watching.done():
                 return watching.result()
             host, port = self._owner.address
-            return _away(f"{host}:{port} ended the connection, and with it the claim")
+            return away(f"{host}:{port} ended the connection, and with it the claim")
         finally:
             for task in tasks:
                 task.cancel()
@@ -156,7 +156,7 @@ class Tenure:
                     return lost
             except SidecarUnavailableError:
                 await asyncio.sleep(_AGAIN_S)
-        return _away(f"no node vouched for the claim for {self._silence:g} s")
+        return away(f"no node vouched for the claim for {self._silence:g} s")
 
     async def _look(self, wait_ms: int, until: float) -> SidecarError | None:
         """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where nobody tells by `until`."""
@@ -202,22 +202,18 @@ class Tenure:
         if self._owner is not None and self._owner.is_open:
             return self._owner
         await self.close()
-        failure = _away("no node is known")
-        for address in self._candidates():
-            try:
-                self._owner = await self._open(address)
-            except SidecarUnavailableError as error:
-                failure = error
-            else:
-                self._token = os.urandom(_TOKEN_BYTES)
-                return self._owner
-        self._first = None
-        raise failure
+        try:
+            self._owner = await first(self._candidates(), self._open)
+        except SidecarUnavailableError:
+            self._first = None
+            raise
+        self._token = os.urandom(_TOKEN_BYTES)
+        return self._owner
 
     async def _open(self, address: Address) -> Connection:
         connection = await connect(address, self._asked.producer_name, min(_SHORT_S, self._timeout))
         try:
-            self._nodes = (await connection.call(DescribeTopic(None), min(_SHORT_S, self._timeout))).nodes
+            self._nodes = (await connection.call(DescribeCluster(()), min(_SHORT_S, self._timeout))).brokers
         except BaseException:
             await connection.close()
             raise
@@ -243,7 +239,3 @@ def _lost(code: int, message: str) -> SidecarError:
     if isinstance(found, ProducerFencedError):
         return found
     return ProducerFencedError(found.code, message or "the claim is not known any more")
-
-
-def _away(message: str) -> SidecarUnavailableError:
-    return SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True)

@@ -16,11 +16,18 @@ _RECORD_BYTES: Final = HEADER_BYTES + 21
 _HEADER_LENGTHS: Final = 10
 
 
+def octets(data: bytes | None) -> bytes | None:
+    """The bytes of whatever lies in memory as such (a bytearray, an array of numbers), as they are now. Raises
+    TypeError for what does not.
+    """
+    return data if data is None or type(data) is bytes else bytes(memoryview(data))
+
+
 def largest_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """An upper bound of what a record takes in a batch, in bytes. Raises TypeError for what cannot be in one."""
-    sizes = [_RECORD_BYTES, *(memoryview(part).nbytes for part in (key, value) if part is not None)]
+    """An upper bound of what a record takes in a batch, in bytes."""
+    sizes = [_RECORD_BYTES, *(len(part) for part in (key, value) if part is not None)]
     for name, content in headers:
-        sizes.append(_HEADER_LENGTHS + len(name.encode()) + (0 if content is None else memoryview(content).nbytes))
+        sizes.append(_HEADER_LENGTHS + len(name.encode()) + len(content or b""))
     return sum(sizes)
 
 

@@ -15,8 +15,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from sidecar.client._requests import NOBODY, DescribeTopic, NewProducer, describe_owners
-from sidecar.client.connection import connect
+from sidecar.client._requests import describe_owners
+from sidecar.client.connection import connect, first
 from sidecar.client.errors import (
     ProducerBusyError,
     ProducerFencedError,
@@ -26,6 +26,8 @@ from sidecar.client.errors import (
     of_own,
 )
 from sidecar.client.names import MODES
+from sidecar.protocol.calls.layout import DescribeCluster
+from sidecar.protocol.calls.transactions import NO_STAMP, InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import AS_KAFKAS, LastSequence, Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
@@ -33,8 +35,8 @@ from sidecar.v1 import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from sidecar.client._requests import Layout, Producer
     from sidecar.client.connection import Connection
+    from sidecar.protocol.ids import Stamp
 
 ResultT = TypeVar("ResultT")
 
@@ -47,6 +49,7 @@ _WAIT_S: Final = 5.0
 """How long a node keeps a question of one who waits."""
 _FAREWELL_S: Final = 1.0
 _TOKEN_BYTES: Final = 16
+_NO_TRANSACTION_MS: Final = 60_000
 _WAITS: Final = "wait_for_exclusive"
 
 
@@ -77,7 +80,7 @@ class Claim:
     ) -> None:
         self.topic = topic
         self.wanted = wanted
-        self.producer: Producer = NOBODY
+        self.producer: Stamp = NO_STAMP
         self.next_sequences: dict[int, int] = {}
         """What the session sends next, by partition; kept by whoever sends."""
         self.count: int = 0
@@ -92,7 +95,7 @@ class Claim:
         self._asking: tuple[tuple[str, int], bytes] | None = None
         self._nodes: dict[int, tuple[str, int]] = {}
         self._owned: dict[int | None, int] = {}
-        self._heir: Producer | None = None
+        self._heir: Stamp | None = None
         self._turn = asyncio.Lock()
 
     @property
@@ -154,7 +157,7 @@ class Claim:
                 raise _lost(f"{self.topic} had another owner meanwhile")
             self.producer, self._owned, self.next_sequences, self._heir = heir, owned, {}, None
 
-    async def _own(self, producer: Producer) -> dict[int | None, int]:
+    async def _own(self, producer: Stamp) -> dict[int | None, int]:
         """All that is wanted by one request: of two who want the same partitions neither waits for the other."""
         if self.wanted is None:
             try:
@@ -164,7 +167,7 @@ class Claim:
                     raise
         return await self._ask_for(self.wanted or range(self.count), producer)
 
-    async def _ask_for(self, parts: Iterable[int | None], producer: Producer) -> dict[int | None, int]:
+    async def _ask_for(self, parts: Iterable[int | None], producer: Stamp) -> dict[int | None, int]:
         wanted, token = dict.fromkeys(parts), os.urandom(_TOKEN_BYTES)
         waits = self._mode == _WAITS
         return await self._patiently(lambda: self._claim(wanted, producer, token), waits=waits)
@@ -253,22 +256,22 @@ class Claim:
                     raise
             await asyncio.sleep(_AGAIN_S)
 
-    async def _begin(self, after: Producer = NOBODY) -> Producer:
+    async def _begin(self, after: Stamp = NO_STAMP) -> Stamp:
         connection = await self._connected()
-        answer = await connection.call(NewProducer(after), self._timeout)
+        answer = await connection.call(InitProducerId(None, _NO_TRANSACTION_MS, after), self._timeout)
         if answer.error:
             raise of_kafka(answer.error, f"a producer id to write to {self.topic} with was refused")
-        return answer.producer
+        return answer.stamp
 
     async def _claim(
-        self, wanted: Mapping[int | None, int | None], producer: Producer, token: bytes
+        self, wanted: Mapping[int | None, int | None], producer: Stamp, token: bytes
     ) -> dict[int | None, int]:
         """Own all of it, under these generations where they are known; the generations under which it is owned."""
         connection = await self._connected()
         asked = control.OwnRequest(
             mode=MODES[self._mode],
             producer_name=self._name,
-            producer_id=producer.id,
+            producer_id=producer.producer_id,
             token=token,
             wait_ms=int(min(_WAIT_S, self._timeout / 2) * 1000),
         )
@@ -287,7 +290,7 @@ class Claim:
             raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         raise of_kafka(AS_KAFKAS[answer.error], message)
 
-    async def _look(self, producer: Producer) -> Standing:
+    async def _look(self, producer: Stamp) -> Standing:
         connection = await self._connected()
         answer = await connection.call(describe_owners(self.topic), _SHORT_S)
         if answer.error != control.NONE or not answer.ownerships:
@@ -298,7 +301,7 @@ class Claim:
         if self._nodes.get(whole.serving_node, connection.address) != connection.address:
             await self.close()
             raise of_own(control.NOT_SERVING, f"another node serves {self.topic} now")
-        session = f"pid:{producer.id}"
+        session = f"pid:{producer.producer_id}"
         owned = dict[int | None, int]()
         if whole.owner_session == session:
             owned[None] = whole.generation
@@ -327,17 +330,10 @@ class Claim:
         """A connection to the node that leads the topic."""
         if self._connection is not None and self._connection.is_open:
             return self._connection
-        failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
         candidates = self.addresses
         await self.close()
-        for address in candidates:
-            try:
-                self._connection = await self._open(address)
-            except SidecarUnavailableError as error:
-                failure = error
-            else:
-                return self._connection
-        raise failure
+        self._connection = await first(candidates, self._open)
+        return self._connection
 
     async def _open(self, address: tuple[str, int]) -> Connection:
         for _ in range(_HOPS):
@@ -355,14 +351,14 @@ class Claim:
         raise of_kafka(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader of {self.topic} cannot be found")
 
     async def _leader(self, connection: Connection) -> tuple[str, int]:
-        layout: Layout = await connection.call(DescribeTopic(self.topic), _SHORT_S)
-        if layout.error and not layout.leaders:
-            missing = layout.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise of_kafka(
-                layout.error, f"there is no topic {self.topic}" if missing else f"{self.topic} is not described"
-            )
-        self.count, self._nodes = len(layout.leaders), layout.nodes
-        leader = layout.nodes.get(layout.leaders.get(0, -1))
+        layout = await connection.call(DescribeCluster((self.topic,)), _SHORT_S)
+        found = layout.topic(self.topic)
+        if found.error and not found.leaders:
+            missing = found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            told = f"there is no topic {self.topic}" if missing else f"{self.topic} is not described"
+            raise of_kafka(found.error, told)
+        self.count, self._nodes = len(found.leaders), layout.brokers
+        leader = layout.brokers.get(found.leaders.get(0, -1))
         if leader is None:
             raise of_kafka(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} has no leader now")
         return leader

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.client.errors import SidecarUnavailableError
+from sidecar.client.errors import SidecarUnavailableError, away
 from sidecar.protocol.api import OWN_APIS
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
-from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    Address = tuple[str, int]
 
 AnswerT = TypeVar("AnswerT")
 
@@ -73,7 +77,7 @@ class Connection:
 
     def _gone(self, why: str) -> SidecarUnavailableError:
         host, port = self.address
-        return SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {why}", retryable=True)
+        return away(f"{host}:{port}: {why}")
 
     async def ended(self) -> None:
         """Return once the other side ends it. Others' calls wait meanwhile: cancel this first. Whatever the other side
@@ -105,6 +109,18 @@ async def connect(address: tuple[str, int], client_id: str, timeout: float) -> C
     except (OSError, TimeoutError) as error:
         if writer is not None:
             writer.close()
-        message = f"{host}:{port} cannot be reached: {error or 'no answer'}"
-        raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True) from error
+        raise away(f"{host}:{port} cannot be reached: {error or 'no answer'}") from error
     return Connection(address, client_id, reader, writer)
+
+
+async def first(addresses: Iterable[Address], ask: Callable[[Address], Awaitable[AnswerT]]) -> AnswerT:
+    """What `ask` returns at the first address where it does not raise `SidecarUnavailableError`, else the last of
+    these.
+    """
+    failure = away("no node is known")
+    for address in addresses:
+        try:
+            return await ask(address)
+        except SidecarUnavailableError as error:
+            failure = error
+    raise failure

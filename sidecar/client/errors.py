@@ -182,6 +182,11 @@ def of_http(status: int, message: str = "") -> SidecarError:
     return meaning.error(known, message, retryable=meaning.retryable)
 
 
+def away(message: str) -> SidecarUnavailableError:
+    """The error where no answer comes."""
+    return SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True)
+
+
 def code_of(error: KafkaError) -> int | None:
     """Kafka's code behind an error of aiokafka; None where no answer was the cause, -1 of one unknown to it."""
     return error.errno if isinstance(error, BrokerResponseError) else None

@@ -3,7 +3,9 @@
 While a batch has no outcome nothing behind it leaves, so records arrive in the order in which they were sent, and
 behind one that failed nothing was acknowledged that is not behind it in the log. What is sent again goes as the same
 batch under the same sequence: Kafka knows it. Where Kafka cannot (45: the session's place in the log is lost) a new
-session sends it, and the sequence ids tell what was there; without ids such a batch fails instead.
+session sends it, and the sequence ids tell what was there; without ids such a batch fails instead. A batch that is
+refused gives its sequences to the next one, unless an earlier try of it may be in the log: then a new session goes on,
+as Java's producer raises its epoch (KIP-360).
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.client._requests import Producer
     from sidecar.client.claim import Claim
     from sidecar.client.numbering import Numbering
     from sidecar.client.receipt import Pending
+    from sidecar.protocol.ids import Stamp
 
 _AGAIN_S: Final = 0.1
+_UNKNOWN_TRIES: Final = 100
+"""How often a node may not know the topic, every `_AGAIN_S`: it may lag, and it may be gone."""
 _SESSIONS_PER_BATCH: Final = 3
 _PLACE_LOST: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -46,6 +50,10 @@ class Lane:
         self.head: list[Pending] = []
         self.sessions: int = 0
         """In how many the head was refused for its place."""
+        self.unknown: int = 0
+        """How often a node did not know the topic of the head."""
+        self.in_doubt: bool = False
+        """Whether an earlier try of the head may be in the log."""
         self.task: asyncio.Task[None] | None = None
         self._queue: deque[Pending] = deque()
 
@@ -77,7 +85,7 @@ class Lane:
 
     def settled(self) -> list[Pending]:
         """The head, which has its outcome now."""
-        head, self.head, self.sessions = self.head, [], 0
+        head, self.head, self.sessions, self.unknown, self.in_doubt = self.head, [], 0, 0, False
         return head
 
 
@@ -85,6 +93,20 @@ def _may_follow(before: int | None, number: int | None, last_id: int) -> bool:
     if before is None or number is None:
         return before is number
     return before < number and (before <= last_id) is (number <= last_id)
+
+
+def _passes(code: int, lane: Lane) -> bool:
+    """Whether the same batch may fare better in a moment."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return lane.unknown < _UNKNOWN_TRIES
+    return code in OF_KAFKA and OF_KAFKA[code].error is SidecarUnavailableError
+
+
+def _refusal(code: int, message: str, in_doubt: bool) -> SidecarError:
+    doubt = "; an earlier try of it may have been written" if in_doubt else ""
+    if code == ErrorCode.INVALID_RECORD:  # ids are as they should be, or there are none: it is not about them
+        return SidecarError(code, f"a record is refused; on a compacted topic each needs a key{doubt}")
+    return of_kafka(code, f"{message or 'the record is refused'}{doubt}" if doubt else message)
 
 
 class Pipeline:
@@ -178,13 +200,15 @@ class Pipeline:
 
     # Failures -------------------------------------------------------------------------------------------------------
 
-    async def _recover(self, lane: Lane, session: Producer, error: BatchError) -> None:
+    async def _recover(self, lane: Lane, session: Stamp, error: BatchError) -> None:
         code = error.code
+        lane.in_doubt |= code is None or code in APPEND_IN_DOUBT
+        lane.unknown += code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code in _MAY_BE_LOST:
             await self._ask_whether_owned()
         if self._error is not None:
             self._settle(lane, self._error)
-        elif code is None or (code in OF_KAFKA and OF_KAFKA[code].error is SidecarUnavailableError):
+        elif code is None or _passes(code, lane):
             await asyncio.sleep(_AGAIN_S)
         elif code in _PLACE_LOST:
             lane.sessions += 1
@@ -194,12 +218,11 @@ class Pipeline:
         elif code == ErrorCode.POLICY_VIOLATION:
             self._count(lane)  # a node takes these sequences for used
             self._settle(lane, of_kafka(code, "another session writes under this name, or there are too many names"))
-        elif code == ErrorCode.INVALID_RECORD:  # ids are as they should be, or there are none: it is not about them
-            self._settle(lane, SidecarError(code, "a record is refused; on a compacted topic each needs a key"))
         else:
-            self._settle(lane, of_kafka(code, str(error)))
+            in_doubt = lane.in_doubt
+            self._settle(lane, _refusal(code, str(error), in_doubt))
             # What may be in the log keeps its sequences: the next batch under them would be taken for a repeat of it.
-            if code in APPEND_IN_DOUBT:
+            if in_doubt:
                 await self._renew(session)
 
     async def _ask_whether_owned(self) -> None:
@@ -213,7 +236,7 @@ class Pipeline:
             else:
                 return
 
-    async def _renew(self, session: Producer) -> None:
+    async def _renew(self, session: Stamp) -> None:
         """Go on as a new session; once for all lanes that met the same trouble in this one."""
         async with self._renewing:
             if self._claim.producer != session:

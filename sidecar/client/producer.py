@@ -10,7 +10,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from sidecar.client.batches import CODECS, largest_size, partition_of
+from sidecar.client.batches import CODECS, largest_size, octets, partition_of
 from sidecar.client.claim import Claim, again
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
@@ -194,10 +194,12 @@ class ExclusiveProducer:
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
         seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
         `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
-        one that this producer does not own): it is not in the log, and neither are those that left in one batch with
-        it, which fail alike. A cancelled `send` takes its record back if that has not left.
+        one that this producer does not own): it is not in the log, unless the message says that an earlier try may
+        have been written, and the same goes for those that left in one batch with it, which fail alike. A cancelled
+        `send` takes its record back if that has not left.
         """
-        record, index = self._record(value, key, tuple(headers), partition, sequence_id)
+        contents = tuple((name, octets(content)) for name, content in headers)
+        record, index = self._record(octets(value), octets(key), contents, partition, sequence_id)
         assert self._pipeline is not None
         self._pipeline.add(index, record)
         outcome = record.outcome

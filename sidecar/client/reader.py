@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from sidecar.client._requests import DescribeTopic, describe_owners
-from sidecar.client.connection import connect
+from sidecar.client._requests import describe_owners
+from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
+from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -154,29 +155,22 @@ class ShadowReader:
 
     async def _check(self, timeout: float) -> None:
         """Raises where there is no node, or no such topic as far as nodes tell."""
-        error: SidecarUnavailableError | None = None
-        for address in self._addresses:
-            try:
-                connection = await connect(address, _CLIENT_ID, timeout)
-            except SidecarUnavailableError as away:
-                error = away
-                continue
-            try:
-                await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
-                found = await connection.call(DescribeTopic(self._shadow), timeout)
-            except SidecarUnavailableError as away:
-                message = f"{away.message}; only a node of the sidecar can tell a shadow's records"
-                error = SidecarUnavailableError(away.code, message, retryable=True)
-                continue
-            finally:
-                await connection.close()
-            if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise SidecarError(found.error, f"there is no topic {self._shadow}, or it is a shadow that is closed")
-            if found.error and not found.leaders:
-                raise of_kafka(found.error, self._shadow)
-            return
-        assert error is not None, "there is an address"
-        raise error
+        found = await first(self._addresses, lambda address: self._described(address, timeout))
+        if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise SidecarError(found.error, f"there is no topic {self._shadow}, or it is a shadow that is closed")
+        if found.error and not found.leaders:
+            raise of_kafka(found.error, self._shadow)
+
+    async def _described(self, address: tuple[str, int], timeout: float) -> TopicLayout:
+        connection = await connect(address, _CLIENT_ID, timeout)
+        try:
+            await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
+            return (await connection.call(DescribeCluster((self._shadow,)), timeout)).topic(self._shadow)
+        except SidecarUnavailableError as error:
+            message = f"{error.message}; only a node of the sidecar can tell a shadow's records"
+            raise SidecarUnavailableError(error.code, message, retryable=True) from None
+        finally:
+            await connection.close()
 
     def _open(self) -> AIOKafkaConsumer:
         if self._kafka is None:

@@ -1,18 +1,21 @@
 """Batches of one session on their way to the nodes that lead its partitions.
 
-What waits for a node leaves in one request once the request before has its answer. Nothing is sent twice here, save
-where a topic is not known yet: whoever sends a batch again does so under the sequence that it had.
+What waits for a node leaves in one request once the request before has its answer. Nothing is sent twice here: whoever
+sends a batch again does so under the sequence that it had.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.client._requests import Appended, DescribeTopic, Produce
+from sidecar.client._requests import Appended, Produce
 from sidecar.client.claim import again
-from sidecar.client.connection import connect
+from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.calls.layout import DescribeCluster
+from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.new_batch import NewRecord, build_batch
 
@@ -22,21 +25,29 @@ if TYPE_CHECKING:
     from sidecar.client.claim import Claim
     from sidecar.client.connection import Connection
     from sidecar.client.receipt import Pending
-    from sidecar.protocol.codec import Codec
+    from sidecar.protocol.caller import Request
 
     Address = tuple[str, int]
     _Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]
     """By partition."""
 
+AnswerT = TypeVar("AnswerT")
+
 BATCH_BYTES: Final = 64 * 1024
-"""Of a batch with more than one record."""
+"""Of a batch with more than one record. Longer ones are compressed in a thread."""
+LONGEST_BATCH: Final = 100 * 1024 * 1024 - 1024
+"""A request of 100 MiB, less what is around a batch in it: nodes (`MAX_REQUEST_BYTES`) and brokers
+(`socket.request.max.bytes`) end the connection of a longer one, unless they are set otherwise.
+"""
+LONGEST_RECORDS: Final = 2**31 - 1
+"""Of a batch before it is compressed: lengths in it have 32 bits."""
 _REQUEST_BYTES: Final = 1024 * 1024
 """Of a request with more than one batch."""
 _REQUEST_S: Final = 10.0
 _BROKER_S: Final = _REQUEST_S - 2
 """How long a broker may wait for replicas: its answer comes before the request is given up, with all that is in it."""
 _SHORT_S: Final = 5.0
-_AGAIN_S: Final = 0.05
+_LIMIT_NAME: Final = "max.message.bytes"
 
 
 class BatchError(Exception):
@@ -68,24 +79,46 @@ class Transport:
         """
         claim = self._claim
         made = [NewRecord(each.key, each.value, each.headers, each.timestamp_ms) for each in records]
-        sequence = claim.next_sequences.get(partition, 0)
-        batch = bytes(build_batch(made, *claim.producer, sequence, self._codec))
-        now = asyncio.get_running_loop().time
-        until = now() + _REQUEST_S
-        while True:
-            try:
-                found = await (await self._node(partition)).send(partition, batch)
-            except SidecarUnavailableError as error:
-                self._is_stale = True
-                raise BatchError(None, error.message) from error
-            except SidecarError as error:
-                raise BatchError(error.code, error.message) from error
-            if found.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                return found.base_offset if found.error == ErrorCode.NONE else -1
+        parts = (
+            made,
+            claim.producer.producer_id,
+            claim.producer.epoch,
+            claim.next_sequences.get(partition, 0),
+            self._codec,
+        )
+        size = sum(each.size for each in records)
+        _check_length(size, LONGEST_RECORDS)
+        if self._codec is not Codec.NONE and size > BATCH_BYTES:
+            batch = await asyncio.to_thread(build_batch, *parts)
+        else:
+            batch = build_batch(*parts)
+        _check_length(len(batch), LONGEST_BATCH)
+        try:
+            found = await (await self._node(partition)).send(partition, bytes(batch))
+        except SidecarUnavailableError as error:
             self._is_stale = True
-            if found.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or now() > until:
-                raise BatchError(found.error, found.message)
-            await asyncio.sleep(_AGAIN_S)
+            raise BatchError(None, error.message) from error
+        except SidecarError as error:
+            raise BatchError(error.code, error.message) from error
+        if found.error == ErrorCode.NONE:
+            return found.base_offset
+        if found.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return -1
+        self._is_stale = True
+        message = found.message
+        if found.error == ErrorCode.MESSAGE_TOO_LARGE:
+            limit = await self._limit()
+            message = f"a batch of {len(batch)} bytes; the topic's {_LIMIT_NAME} is {limit or 'less'}"
+        raise BatchError(found.error, message)
+
+    async def _limit(self) -> str | None:
+        """How long a batch of the topic may be, in bytes; None where nobody tells, or not this client."""
+        topic = Resource(ConfigResource.TOPIC, self._claim.topic)
+        try:
+            described = await self._ask(self._claim.addresses[0], DescribeConfigs((topic,), (_LIMIT_NAME,)))
+        except SidecarUnavailableError:
+            return None
+        return described[topic].values.get(_LIMIT_NAME) if topic in described else None
 
     async def close(self) -> None:
         """End all connections, and what is under way."""
@@ -104,26 +137,22 @@ class Transport:
         return self._nodes.setdefault(leader, _Node(leader, self._claim))
 
     async def _look(self) -> None:
-        failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
-        for address in self._claim.addresses:
-            try:
-                connection = await connect(address, self._claim.client_id, _SHORT_S)
-                try:
-                    layout = await connection.call(DescribeTopic(self._claim.topic), _SHORT_S)
-                finally:
-                    await connection.close()
-            except SidecarUnavailableError as error:
-                failure = error
-            else:
-                if layout.error:  # of a node that lags, perhaps: what was sent before may be in the log
-                    failure = SidecarUnavailableError(
-                        layout.error, f"{self._claim.topic} is not known there now", retryable=True
-                    )
-                    continue
-                self._leaders = {index: layout.nodes.get(leader) for index, leader in layout.leaders.items()}
-                self._is_stale = False
-                return
-        raise failure
+        self._leaders = await first(self._claim.addresses, self._leaders_at)
+        self._is_stale = False
+
+    async def _leaders_at(self, address: Address) -> dict[int, Address | None]:
+        layout = await self._ask(address, DescribeCluster((self._claim.topic,)))
+        found = layout.topic(self._claim.topic)
+        if found.error:  # of a node that lags, perhaps: what was sent before may be in the log
+            raise SidecarUnavailableError(found.error, f"{self._claim.topic} is not known there now", retryable=True)
+        return {index: layout.brokers.get(leader) for index, leader in found.leaders.items()}
+
+    async def _ask(self, address: Address, request: Request[AnswerT]) -> AnswerT:
+        connection = await connect(address, self._claim.client_id, _SHORT_S)
+        try:
+            return await connection.call(request, _SHORT_S)
+        finally:
+            await connection.close()
 
 
 class _Node:
@@ -188,8 +217,14 @@ class _Node:
             self._connection = None
         if self._connection is None:
             self._connection = await connect(self._address, self._claim.client_id, _SHORT_S)
+            await self._connection.call(DescribeCluster(()), _SHORT_S)  # a node refuses a long frame as the first one
         request = Produce(self._claim.topic, batches, int(_BROKER_S * 1000))
         return await self._connection.call(request, _REQUEST_S)
+
+
+def _check_length(size: int, limit: int) -> None:
+    if size > limit:
+        raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes: {limit} is the most that can be sent")
 
 
 def _fail(sent: _Sent, error: SidecarError) -> None:

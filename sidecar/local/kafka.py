@@ -9,7 +9,6 @@ import json
 import subprocess
 import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sidecar.local import ports as free
@@ -138,9 +137,7 @@ class Kafka:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _choose_ports(self) -> None:

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 from sidecar.pipeline.connection import Connection
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError
-from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
 from sidecar.pipeline.security import Security
 from sidecar.protocol.addresses import addresses as parse_addresses
 from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
 from sidecar.protocol.calls import ApiVersions, ListOffsets
+from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
 from sidecar.protocol.calls.tails import FetchTails
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, error_name
 from sidecar.protocol.ids import TopicPartition
@@ -107,8 +107,8 @@ class Routes:
 
     def _described(self, topic: str) -> dict[int, int] | None:
         """None for a topic that is not known."""
-        described = self.describe((topic,)).topics.get(topic)
-        if described is None or described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        described = self.describe((topic,)).topic(topic)
+        if described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return None
         if described.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
             raise self._unknown(topic)

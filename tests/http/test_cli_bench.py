@@ -81,7 +81,7 @@ def bench(node: NodeProcess, *arguments: str, code: int = 0) -> subprocess.Compl
 def left(services: Services) -> list[str]:
     """Topics that benchmarks made; Kafka tells of all its topics where none is named."""
     from sidecar.cli.bench.client import Connection  # noqa: PLC0415
-    from sidecar.pipeline.requests import DescribeCluster  # noqa: PLC0415
+    from sidecar.protocol.calls.layout import DescribeCluster  # noqa: PLC0415
 
     with Connection(addresses(services.kafka_bootstrap)[0]) as connection:
         found = connection.ask(DescribeCluster(None))

@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.caller import Request, decode_frame, encode_frame
-from sidecar.protocol.calls import ProduceBatch
-from sidecar.protocol.calls.transactions import stamp_of
+from sidecar.protocol.calls import InitProducerId, ProduceBatch
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.ids import Stamp
 from sidecar.protocol.messages.admin import DELETE_TOPICS
-from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
 from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from sidecar.protocol.ids import TopicPartition
+    from sidecar.protocol.ids import Stamp, TopicPartition
     from sidecar.protocol.schema import Values
 
 AnswerT = TypeVar("AnswerT")
@@ -106,21 +101,8 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class NewProducer(View[tuple[int, Stamp]], of=INIT_PRODUCER_ID, version=1):
-    """InitProducerId of an idempotent client: no transactional id. Answers error code and stamp."""
-
-    def asked(self) -> Values:
-        return {}
-
-    def answered(self, values: Values) -> tuple[int, Stamp]:
-        return values["error_code"], stamp_of(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +122,11 @@ def new_producer(connection: Connection) -> Stamp:
     """A producer id; a broker that has just started may still be asking for its first block of them."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
-        code, stamp = connection.ask(NewProducer())
-        if not code:
-            return stamp
-        if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
-            raise RefusedError("InitProducerId", code)
+        found = connection.ask(InitProducerId(None, 60_000))
+        if not found.error:
+            return found.stamp
+        if found.error != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
+            raise RefusedError("InitProducerId", found.error)
         time.sleep(0.05)
 
 

@@ -25,7 +25,6 @@ from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from sidecar.protocol.ids import Stamp
 
@@ -257,9 +256,7 @@ class Clients:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -18,8 +18,8 @@ from sidecar.cli.bench.client import Connection, DeleteTopic, RefusedError
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import complain
 from sidecar.cli.signals import handled_by
-from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
 from sidecar.protocol.calls import CreateTopics, NewTopic
+from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Stage:
         deadline = time.monotonic() + _READY_S
         while True:
             found = describe(addresses, topic)
-            leaders = found.topics[topic].leaders if topic in found.topics else {}
+            leaders = found.topic(topic).leaders
             known = {each: found.brokers[leader] for each, leader in leaders.items() if leader in found.brokers}
             if len(known) == partitions:
                 return known

@@ -11,24 +11,9 @@ from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import read_keep_alives
+from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
-from sidecar.protocol.calls import (
-    AddPartitionsToTxn,
-    ApiVersions,
-    ConfigResource,
-    CreateTopics,
-    DescribeConfigs,
-    DescribeProducers,
-    DescribeTopics,
-    EndTxn,
-    FetchPartition,
-    FindCoordinator,
-    InitProducerId,
-    ListOffsets,
-    ProduceBatch,
-    Resource,
-)
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.settings import Address
 
@@ -36,23 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from sidecar.fencing import KeepAlive
-    from sidecar.protocol.calls import ServedVersions
     from sidecar.settings import Settings
 
 _TIMEOUT: Final = 10.0
 _NEEDED: Final[tuple[type[FixedRequest], ...]] = (
-    AddPartitionsToTxn,
-    ApiVersions,
-    CreateTopics,
-    DescribeConfigs,
-    DescribeProducers,
-    DescribeTopics,
-    EndTxn,
-    FetchPartition,
-    FindCoordinator,
-    InitProducerId,
-    ListOffsets,
-    ProduceBatch,
+    calls.AddPartitionsToTxn,
+    calls.ApiVersions,
+    calls.CreateTopics,
+    calls.DescribeConfigs,
+    calls.DescribeProducers,
+    calls.DescribeTopics,
+    calls.EndTxn,
+    calls.FetchPartition,
+    calls.FindCoordinator,
+    calls.InitProducerId,
+    calls.ListOffsets,
+    calls.ProduceBatch,
 )
 _SHORTEST_KEEP_ALIVE: Final = 5.0
 """Seconds: a fence that has to be kept alive more often is lost by one slow takeover elsewhere."""
@@ -102,7 +86,7 @@ async def _silence(server: Address, settings: Settings) -> str:
     """Why a bootstrap server does not answer; "" where it does."""
     upstream = _upstream([server], settings)
     try:
-        await upstream.call(None, ApiVersions())
+        await upstream.call(None, calls.ApiVersions())
     except UpstreamError as error:
         return str(error)
     else:
@@ -118,7 +102,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
     for number, broker in sorted(upstream.view.brokers.items()):
         name, address = f"broker {number}", Address(broker.host, broker.port)
         try:
-            served = await upstream.call(number, ApiVersions())
+            served = await upstream.call(number, calls.ApiVersions())
         except UpstreamError as error:
             found.append(fail(name, f"{address}: {error}", "a node needs every broker at the address it advertises"))
             continue
@@ -134,7 +118,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
     return found
 
 
-def _versions(name: str, address: Address, served: Mapping[int, ServedVersions]) -> Finding:
+def _versions(name: str, address: Address, served: Mapping[int, calls.ServedVersions]) -> Finding:
     lacking = [
         f"{request.__name__} v{request.api_version}"
         for request in _NEEDED
@@ -143,27 +127,29 @@ def _versions(name: str, address: Address, served: Mapping[int, ServedVersions])
     if lacking:
         return fail(name, f"{address} does not serve {', '.join(lacking)}", "Kafka 3.0 or newer is needed")
     shared = sum(1 for key, api in APIS.items() if key in served and served[key].highest >= api.first)
-    produce, fetch = served[ProduceBatch.api_key], served[FetchPartition.api_key]
+    produce, fetch = served[calls.ProduceBatch.api_key], served[calls.FetchPartition.api_key]
     ranges = f"Produce {produce.lowest}-{produce.highest}, Fetch {fetch.lowest}-{fetch.highest}"
     return ok(name, f"{address} serves {shared} of {len(APIS)} APIs that clients may use ({ranges})")
 
 
-def _covers(served: ServedVersions | None, version: int) -> bool:
+def _covers(served: calls.ServedVersions | None, version: int) -> bool:
     return served is not None and served.lowest <= version <= served.highest
 
 
 async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Finding]:
     names = TopicNames.of(cluster)
     roles = {names.ownership: "ownership", names.snapshots: "snapshots", names.events: "events"}
-    described = await upstream.call(None, DescribeTopics(names.all))
-    answers = await upstream.call(None, DescribeConfigs(tuple(Resource(ConfigResource.TOPIC, name) for name in roles)))
+    described = await upstream.call(None, calls.DescribeTopics(names.all))
+    answers = await upstream.call(
+        None, calls.DescribeConfigs(tuple(calls.Resource(calls.ConfigResource.TOPIC, name) for name in roles))
+    )
     found: list[Finding] = []
     missing: list[str] = []
     for topic in described.topics:
         if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(topic.name)
             continue
-        answer = answers.get(Resource(ConfigResource.TOPIC, topic.name))
+        answer = answers.get(calls.Resource(calls.ConfigResource.TOPIC, topic.name))
         if topic.error or answer is None or answer.error:
             code = topic.error or (answer.error if answer else ErrorCode.UNKNOWN_SERVER_ERROR)
             found.append(fail(topic.name, error_name(code), "the node has to be allowed to read and describe it"))

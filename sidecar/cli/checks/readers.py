@@ -13,8 +13,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cli.checks.finding import Finding, ok, warn
+from sidecar.protocol.calls import ListGroups
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.messages.groups import DESCRIBE_GROUPS, LIST_GROUPS
+from sidecar.protocol.messages.groups import DESCRIBE_GROUPS
 from sidecar.protocol.primitives import MalformedFrameError, Reader
 from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
@@ -37,19 +38,6 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _ListGroups(View[list[str]], of=LIST_GROUPS, version=0):
-    """The groups that a broker coordinates."""
-
-    def asked(self) -> Values:
-        return {}
-
-    def answered(self, values: Values) -> list[str]:
-        if error := values["error_code"]:
-            raise KafkaError(error, "the groups of a broker")
-        return [each["group_id"] for each in values["groups"]]
-
-
-@dataclass(frozen=True, slots=True)
 class _DescribeGroups(View[list[tuple[str, Values]]], of=DESCRIBE_GROUPS, version=0):
     """Every member with its group."""
 
@@ -66,7 +54,10 @@ async def members_of(upstream: KafkaUpstream, shadows: Collection[str]) -> list[
     """Everybody who has partitions of these topics. Raises UpstreamError, KafkaError."""
     found: list[Member] = []
     for broker in sorted(upstream.view.brokers):
-        groups = await upstream.call(broker, _ListGroups())
+        listed = await upstream.call(broker, ListGroups())
+        if listed.error:
+            raise KafkaError(listed.error, "the groups of a broker")
+        groups = [each.name for each in listed.groups]
         for first in range(0, len(groups), _AT_ONCE):
             described = await upstream.call(broker, _DescribeGroups(groups[first : first + _AT_ONCE]))
             for group, member in described:

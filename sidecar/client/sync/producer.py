@@ -136,8 +136,9 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
         seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
         `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
-        one that this producer does not own): it is not in the log, and neither are those that left in one batch with
-        it, which fail alike. An interrupted `send` takes its record back if that has not left.
+        one that this producer does not own): it is not in the log, unless the message says that an earlier try may
+        have been written, and the same goes for those that left in one batch with it, which fail alike. A cancelled
+        `send` takes its record back if that has not left.
         """
         return self._run(
             lambda: self._twin.send(value, key=key, headers=headers, partition=partition, sequence_id=sequence_id)

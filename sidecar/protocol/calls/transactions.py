@@ -41,11 +41,11 @@ class InitializedProducer:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, version=4):
-    """A producer id and epoch for a transactional id. `current` names what the caller holds (KIP-360); (-1, -1) names
-    nothing.
+    """A producer id and epoch for a transactional id; None: for an idempotent producer. `current` names what the
+    caller holds (KIP-360); (-1, -1) names nothing.
     """
 
-    transactional_id: str
+    transactional_id: str | None
     transaction_timeout_ms: int
     current: Stamp = NO_STAMP
 

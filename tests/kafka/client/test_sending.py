@@ -183,6 +183,19 @@ async def test_a_record_that_is_refused_leaves_the_producer_at_work(
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == numbers(4)
 
 
+async def test_a_record_near_the_brokers_limit_is_written_and_one_above_is_told_both_sizes(
+    node: NodeProcess, rest: Rest, new_topic: Topic
+) -> None:
+    """A node refuses a large frame as the first one of a connection: the first record may be large all the same."""
+    topic = await asyncio.to_thread(new_topic, rest, 1, {"max.message.bytes": "1000000"}, access_mode="exclusive")
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="billing", timeout=20) as producer:
+        first = await producer.send(bytes(999_000))
+        with pytest.raises(SidecarError, match=r"a batch of 10000\d\d bytes.* max.message.bytes is 1000000") as refused:
+            await producer.send(bytes(1_000_000))
+        assert (refused.value.code, refused.value.retryable) == (10, False)
+        assert (await producer.send(b"1")).offset == first.offset + 1
+
+
 async def test_a_compacted_topic_is_owned_too_and_wants_keys(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:
     compacted = {"cleanup.policy": "compact"}
     topic = await asyncio.to_thread(new_topic, rest, 1, compacted, access_mode="exclusive")
@@ -317,12 +330,13 @@ async def test_a_send_that_is_given_up_before_it_left_is_not_written(
 ) -> None:
     topic = await asyncio.to_thread(new_topic, hidden_rest, deduplication=True)
     async with ExclusiveProducer(f"127.0.0.1:{hidden[1]}", topic=topic, name="billing") as producer:
-        asked = behind.asked.get(PRODUCE, 0)
+        await producer.send(b"0")  # its connection is there
+        asked = behind.asked[PRODUCE]
         behind.silent = True
-        leaves = asyncio.create_task(producer.send(b"0"))
-        await wait_for_async(lambda: asyncio.sleep(0, behind.asked.get(PRODUCE, 0) > asked), "the record to leave")
-        stays = asyncio.create_task(producer.send(b"1"))
-        follows = asyncio.create_task(producer.send(b"2"))
+        leaves = asyncio.create_task(producer.send(b"1"))
+        await wait_for_async(lambda: asyncio.sleep(0, behind.asked[PRODUCE] > asked), "the record to leave")
+        stays = asyncio.create_task(producer.send(b"2"))
+        follows = asyncio.create_task(producer.send(b"3"))
         await asyncio.sleep(0)
         for task in (leaves, stays):
             task.cancel()
@@ -331,9 +345,9 @@ async def test_a_send_that_is_given_up_before_it_left_is_not_written(
         behind.silent = False
         behind.cut()
         receipt = await follows
-        assert (receipt.sequence_id, receipt.duplicate) == (2, False)
-        assert producer.last_sequence_id == 2
-    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"2"]
+        assert (receipt.sequence_id, receipt.duplicate) == (3, False)
+        assert producer.last_sequence_id == 3
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"1", b"3"]
 
 
 async def test_a_send_ends_in_time_and_its_id_may_be_given_again(

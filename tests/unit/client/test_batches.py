@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from array import array
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.client.batches import largest_size, murmur2, partition_of
+from sidecar.client.batches import largest_size, murmur2, octets, partition_of
 from sidecar.protocol.new_batch import NewRecord, build_batch
 
 SOME = st.none() | st.binary(max_size=300)
@@ -23,12 +25,31 @@ def test_no_batch_is_larger_than_its_records_were_said_to_be(records: list[Any])
     assert len(build_batch([NewRecord(*each) for each in records], 1, 0, 0)) <= most
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "headers"), [("k", b"v", ()), (None, "v", ()), (None, 1, ()), (None, b"v", (("h", "text"),))]
-)
-def test_what_is_no_bytes_is_refused_before_it_is_on_its_way(key: Any, value: Any, headers: Any) -> None:
+@pytest.mark.parametrize("data", ["text", 1, [1]])
+def test_what_is_no_bytes_is_refused_before_it_is_on_its_way(data: Any) -> None:
     with pytest.raises(TypeError):
-        largest_size(key, value, headers)
+        octets(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytearray(b"12345678"),
+        memoryview(b"12345678"),
+        memoryview(b"1-2-3-4-5-6-7-8")[::2],
+        array("i", struct.unpack("=2i", b"12345678")),
+        memoryview(array("d", struct.unpack("=d", b"12345678"))),
+    ],
+)
+def test_what_lies_in_memory_is_its_bytes_whatever_its_items(data: Any) -> None:
+    assert octets(data) == b"12345678"
+
+
+def test_what_is_sent_stays_what_it_was() -> None:
+    data: Any = bytearray(b"first")
+    sent = octets(data)
+    data[:] = b"other"
+    assert sent == b"first"
 
 
 @pytest.mark.parametrize(

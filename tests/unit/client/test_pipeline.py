@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from sidecar.client import pipeline as module
-from sidecar.client._requests import Producer
 from sidecar.client.claim import Claim
 from sidecar.client.errors import SidecarError
 from sidecar.client.numbering import Numbering
@@ -17,6 +16,7 @@ from sidecar.client.pipeline import Lane, Pipeline
 from sidecar.client.receipt import Pending
 from sidecar.client.transport import BatchError, Transport
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 
 def record(number: int | None, size: int = 100) -> Pending:
@@ -83,49 +83,57 @@ class Owned:
 
     def __init__(self) -> None:
         self.next_sequences: dict[int, int] = {}
-        self.producer = Producer(0, 0)
+        self.producer = Stamp(ProducerId(0), ProducerEpoch(0))
 
     def generation_of(self, partition: int) -> int:
         return 1
 
     async def succeed(self) -> None:
-        self.producer, self.next_sequences = Producer(self.producer.id + 1, 0), {}
+        self.producer, self.next_sequences = Stamp(ProducerId(self.producer.producer_id + 1), ProducerEpoch(0)), {}
 
 
 class Log:
-    """A node that appends the first batch and answers it with an error; a repeat of its sequences is acknowledged."""
+    """A node that appends the first batch and answers it with an error (None: with nothing), then its repeats with the
+    others; when there is none left a repeat of its sequences is acknowledged.
+    """
 
-    def __init__(self, claim: Owned, error: int | None) -> None:
+    def __init__(self, claim: Owned, *errors: int | None) -> None:
         self.values: list[bytes | None] = []
         self._claim = claim
-        self._error: int | None = error
-        self._known: dict[tuple[Producer, int], int] = {}
+        self._errors = list(errors)
+        self._known: dict[tuple[Stamp, int], int] = {}
 
     async def send(self, partition: int, records: Sequence[Pending]) -> int:
         place = self._claim.producer, self._claim.next_sequences.get(partition, 0)
         base = self._known.setdefault(place, len(self.values))
         if base == len(self.values):
             self.values += [each.value for each in records]
-        error, self._error = self._error, None
-        if error is not None:
-            raise BatchError(error, "the leader moved")
+        if self._errors:
+            raise BatchError(self._errors.pop(0), "the leader moved")
         return base
 
     async def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("error", sorted(APPEND_IN_DOUBT))
+REFUSALS = [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_RECORD]
+IN_DOUBT = [None, *sorted(APPEND_IN_DOUBT)]
+
+
+@pytest.mark.parametrize(
+    "errors", [*([each] for each in IN_DOUBT), *([each, refusal] for each in IN_DOUBT for refusal in REFUSALS)], ids=str
+)
 async def test_a_record_behind_one_in_doubt_is_never_taken_for_its_repeat(
-    monkeypatch: pytest.MonkeyPatch, error: ErrorCode
+    monkeypatch: pytest.MonkeyPatch, errors: list[int | None]
 ) -> None:
+    """Whether its last answer leaves it in doubt, or an earlier one did and the last is a refusal (KIP-360)."""
     claim = Owned()
-    log = Log(claim, error)
+    log = Log(claim, *errors)
 
     monkeypatch.setattr(module, "_AGAIN_S", 0.0)
     numbering = Numbering("orders", {}, [0])
     sent = [record(number) for number in range(2)]
     pipeline = Pipeline(cast("Claim", claim), numbering, cast("Transport", log), lambda error: None)
-    told: list[int | None] = []
+    told: list[int | str] = []
     for number, each in enumerate(sent):
         each.value = b"%d" % number
         numbering.take(0, number, given=True)
@@ -133,15 +141,47 @@ async def test_a_record_behind_one_in_doubt_is_never_taken_for_its_repeat(
         await pipeline.drain()
         try:
             told.append((await each.outcome).offset)
-        except SidecarError:
-            told.append(None)
+        except SidecarError as error:
+            told.append(error.message)
     assert log.values == [b"0", b"1"]
-    assert told in ([0, 1], [None, 1])
+    assert told[1] == 1
+    assert told[0] == 0 or "an earlier try of it may have been written" in str(told[0])
+    assert (told[0] == 0) is (len(errors) == 1)
+
+
+async def test_a_topic_that_stays_unknown_fails_a_record_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
+    claim = Owned()
+    log = Log(claim, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * module._UNKNOWN_TRIES)
+    pipeline = Pipeline(
+        cast("Claim", claim), Numbering("orders", None, [0]), cast("Transport", log), lambda error: None
+    )
+    first = record(None)
+    pipeline.add(0, first)
+    await pipeline.drain()
+    with pytest.raises(SidecarError, match="may have been written") as unknown:
+        await first.outcome
+    assert (unknown.value.code, unknown.value.retryable) == (3, True)
+    assert claim.producer == Stamp(ProducerId(1), ProducerEpoch(0)), "its sequences are nobody else's"
+
+
+async def test_what_is_refused_at_once_leaves_its_sequences_to_the_next_record() -> None:
+    claim = Owned()
+    log = Log(claim, ErrorCode.MESSAGE_TOO_LARGE)
+    pipeline = Pipeline(
+        cast("Claim", claim), Numbering("orders", None, [0]), cast("Transport", log), lambda error: None
+    )
+    first = record(None)
+    pipeline.add(0, first)
+    await pipeline.drain()
+    with pytest.raises(SidecarError, match="the leader moved"):
+        await first.outcome
+    assert (claim.producer, claim.next_sequences) == (Stamp(ProducerId(0), ProducerEpoch(0)), {})
 
 
 async def test_behind_the_last_sequence_comes_the_first() -> None:
     claim = Owned()
-    log = Log(claim, None)
+    log = Log(claim)
     claim.next_sequences[0] = 2**31 - 2
     pipeline = Pipeline(
         cast("Claim", claim), Numbering("orders", None, [0]), cast("Transport", log), lambda error: None

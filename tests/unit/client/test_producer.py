@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from array import array
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sidecar.client import ExclusiveProducer
 from sidecar.client.claim import Claim
+from sidecar.client.pipeline import Pipeline
 from sidecar.client.producer import ID_HEADER, NAME_HEADER
+from sidecar.client.receipt import Pending, Receipt
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.identity import parse, producer_name
 
@@ -85,3 +89,22 @@ def test_the_headers_are_those_of_the_node() -> None:
     defaults = Headers()
     assert ID_HEADER.encode() in defaults
     assert NAME_HEADER.encode() in defaults
+
+
+async def test_an_array_of_numbers_is_sent_as_its_bytes() -> None:
+    """Its length in a record is that of its bytes, not of its items."""
+    sent: list[Pending] = []
+
+    def add(partition: int, record: Pending) -> None:
+        sent.append(record)
+        record.outcome.set_result(Receipt(partition, 0, -1, False, 1))
+
+    producer = ExclusiveProducer("host:1", topic="orders", name="billing")
+    producer._claim._owned, producer._claim.count = {None: 1}, 1
+    producer._pipeline = cast("Pipeline", SimpleNamespace(add=add))
+    numbers: Any = array("d", [1.5, 2.5])
+    await producer.send(numbers, key=numbers, headers=[("h", numbers)])
+    found = sent[0]
+    assert (found.key, found.value, found.headers) == (bytes(numbers), bytes(numbers), (("h", bytes(numbers)),))
+    with pytest.raises(TypeError):
+        await producer.send(cast("Any", "text"))

@@ -6,9 +6,12 @@ import uuid
 
 import pytest
 
-from sidecar.client._requests import Appended, DescribeTopic, NewProducer, Produce, Producer, describe_owners
+from sidecar.client._requests import Appended, Produce, describe_owners
 from sidecar.protocol import metadata, produce
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
+from sidecar.protocol.calls import InitProducerId
+from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.own import LastSequence
 from sidecar.protocol.primitives import Reader
@@ -22,7 +25,7 @@ def body_of(request: object) -> bytes:
 
 
 def test_metadata_is_asked_without_creating_the_topic() -> None:
-    asked = metadata.decode_request(Reader(body_of(DescribeTopic("orders"))), 5)
+    asked = metadata.decode_request(Reader(body_of(DescribeCluster(("orders",)))), 5)
     assert (asked.topics, asked.allow_auto_topic_creation) == (("orders",), False)
 
 
@@ -31,17 +34,18 @@ def test_metadata_tells_leaders_and_where_they_are() -> None:
     topic = TopicState("orders", 0, uuid.uuid4(), False, partitions)
     brokers = (Broker(1, "here", 9092, "rack"), Broker(2, "there", 9093))
     answer = metadata.encode_answer(7, 5, ClusterState(0, brokers, "cluster", 1, (topic,)))
-    found = decode_frame(DescribeTopic("orders"), 7, answer, 4, len(answer))
-    assert (found.error, found.leaders) == (0, {0: 1, 1: -1})
-    assert found.nodes == {1: ("here", 9092), 2: ("there", 9093)}
+    found = decode_frame(DescribeCluster(("orders",)), 7, answer, 4, len(answer))
+    assert found.topic("orders") == TopicLayout(0, {0: 1, 1: -1})
+    assert found.topic("others").error == 3
+    assert found.brokers == {1: ("here", 9092), 2: ("there", 9093)}
 
 
 def test_a_new_producer_names_the_one_that_it_follows() -> None:
-    asked = body_of(NewProducer(Producer(11, 0)))
+    asked = body_of(InitProducerId(None, 60_000, Stamp(ProducerId(11), ProducerEpoch(0))))
     assert asked == b"\0\0" + (60_000).to_bytes(4, "big") + (11).to_bytes(8, "big") + b"\0\0" + b"\0"
     answer = (7).to_bytes(4, "big") + b"\0" + bytes(4) + b"\0\0" + (12).to_bytes(8, "big") + b"\0\1" + b"\0"
-    found = decode_frame(NewProducer(), 7, answer, 0, len(answer))
-    assert (found.error, found.producer) == (0, Producer(12, 1))
+    found = decode_frame(InitProducerId(None, 60_000), 7, answer, 0, len(answer))
+    assert (found.error, found.stamp) == (0, Stamp(ProducerId(12), ProducerEpoch(1)))
 
 
 def test_batches_of_several_partitions_are_one_request_that_a_node_reads() -> None:

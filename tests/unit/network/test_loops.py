@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from sidecar.network.loops import Loops
 from sidecar.network.tasks import Tasks
+from tests.sim.host import Host
+from tests.sim.loop import SimLoop
 
 
 class Room:
@@ -62,6 +66,52 @@ async def test_a_loop_that_fails_again_and_again_is_named() -> None:
         await asyncio.wait_for(failed.acquire(), 10)
     assert room.loops.failing() == {"renewing": "ValueError('as ever')"}
     await room.tasks.cancel()
+
+
+@pytest.mark.parametrize(("every_s", "is_named"), [(1, True), (30, True), (100, True), (150, False)])
+def test_a_loop_that_seldom_fails_is_named_unless_it_ran_for_long_without(every_s: int, is_named: bool) -> None:
+    """A loop that waits for half a minute between its rounds has not recovered by waiting."""
+    clock, process = SimLoop(), Host("node")
+
+    async def work() -> None:
+        await asyncio.sleep(every_s)
+        raise ValueError("as ever")
+
+    async def begin() -> Room:
+        room = Room()
+        room.loops.start("keeping fences", work)
+        return room
+
+    async def failing(room: Room) -> bool:
+        return bool(room.loops.failing())
+
+    room = clock.finish(begin(), process)
+    clock.run(10 * every_s)
+    assert len(room.told) > 3
+    assert clock.finish(failing(room), process) is is_named
+
+
+def test_a_loop_that_goes_on_again_is_named_no_more() -> None:
+    clock, process, begun = SimLoop(), Host("node"), list[int]()
+
+    async def work() -> None:
+        begun.append(1)
+        await asyncio.sleep(0.1 if len(begun) <= 3 else 3600)
+        raise ValueError("as ever")
+
+    async def begin() -> Room:
+        room = Room()
+        room.loops.start("keeping fences", work)
+        return room
+
+    async def failing(room: Room) -> bool:
+        return bool(room.loops.failing())
+
+    room = clock.finish(begin(), process)
+    clock.run(100)
+    assert clock.finish(failing(room), process)
+    clock.run(200)
+    assert not clock.finish(failing(room), process)
 
 
 async def test_a_loop_that_is_cancelled_is_over() -> None:

@@ -1,6 +1,6 @@
-"""What a job asks besides the calls in `sidecar.protocol`: Metadata in a version that brokers and nodes serve alike.
+"""Metadata as clients ask it, in a version that brokers and nodes serve alike.
 
-A node shows no topic ids to clients (Metadata 9 at most); those calls of its own ask Kafka in version 10.
+A node shows no topic ids to clients (Metadata 9 at most); its own calls ask Kafka in version 10.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.protocol.views import View
 
@@ -34,6 +35,10 @@ class ClusterLayout:
     cluster_id: str
     brokers: dict[int, tuple[str, int]]
     topics: dict[str, TopicLayout]
+
+    def topic(self, name: str) -> TopicLayout:
+        """One of them; one that is not told of is unknown."""
+        return self.topics.get(name) or TopicLayout(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
 
 
 @dataclass(frozen=True, slots=True)
