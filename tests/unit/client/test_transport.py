@@ -215,7 +215,7 @@ async def test_only_what_takes_long_to_compress_is_compressed_in_a_thread(
         threads.append(threading.current_thread())
         raise EOFError
 
-    monkeypatch.setattr(module, "build", stop)
+    monkeypatch.setattr(module, "build_batch", stop)
     claim = SimpleNamespace(producer=Stamp(ProducerId(1), ProducerEpoch(0)), next_sequences={})
     future = asyncio.get_running_loop().create_future()
     records = [Pending(None, bytes(size), (), None, 0, size + 100, future)]
