@@ -77,7 +77,7 @@ class WholeReply:
     def answer_received(self, frame: Frame) -> None:
         asker = self._asker
         appended = self._appended(frame)
-        if appended is None:
+        if appended is None or any(lane.overtakes(append) for lane, append in self._sent):
             outcomes = self._outcomes(frame)
             self._link.answered(self)
             sent, self._sent = self._sent, []
