@@ -165,7 +165,7 @@ class PartitionedTopic:
         self._tenure = None
         for part in self.parts:
             part.ids = self.ids
-            part.writer.drop_epoch(MOVED)
+            part.reopen()
 
     # The master slot --------------------------------------------------------------------------------------------------
 
@@ -205,6 +205,10 @@ class PartitionedTopic:
         self._idle = dict(tenure.others)
         self.upkeep.kept(began)
         return tenure
+
+    def outdated(self) -> None:
+        """The topic was created anew: the next owner of a partition has it fenced as a whole first."""
+        self._tenure = None
 
     def taken(self, slot: SlotName) -> None:
         """The owner of a partition has its slot."""

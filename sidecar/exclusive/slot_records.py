@@ -12,7 +12,7 @@ from sidecar.changelog import MASTER_SLOT
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.requests import Claim, Fence
-from sidecar.exclusive.tenure import check_generation, is_outdated, stamp_of
+from sidecar.exclusive.tenure import OutdatedMasterError, check_generation, is_outdated, stamp_of
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 
@@ -130,6 +130,15 @@ class SlotRecords:
         serving = self._view.opened(self._topic).get(MASTER_SLOT)
         if stamp_of(serving) != master or self._view.epoch(master.producer_id) != master.epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node took {self._topic} over")
+
+    def check_topic(self, topic_id: UUID) -> None:
+        """The master slot was taken in the topic that has its name now. Raises `OutdatedMasterError`."""
+        if self._master is None:
+            return
+        serving = self._view.opened_now(self._topic).get(MASTER_SLOT)
+        if serving is not None and serving.value.topic_id != topic_id.bytes:
+            message = f"{self._topic} was created anew; try again"
+            raise OutdatedMasterError(ErrorCode.LEADER_NOT_AVAILABLE, message)
 
     def under(self) -> int:
         """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError` 6 if

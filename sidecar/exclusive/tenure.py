@@ -176,6 +176,12 @@ class NothingDoneError(KafkaError):
     """
 
 
+class OutdatedMasterError(KafkaError):
+    """The master slot is this node's in a topic of this name that was deleted: the one that is there now has to be
+    fenced as a whole first.
+    """
+
+
 class GenerationError(Exception):
     """What was to happen under certain generations did not: `current` is another."""
 

@@ -22,9 +22,9 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, GRANTED, Offer
 from sidecar.exclusive.ownership import Awaited, Connected, Freed, Holder, Owned, TakenOver, is_held
 from sidecar.exclusive.records import mode_of, was_deposed
-from sidecar.exclusive.requests import Adopt, Claim, Depose, Request, Resume, Share
+from sidecar.exclusive.requests import Adopt, Claim, Depose, Memory, Request, Resume, Share
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import GenerationError, NothingDoneError, writer_names
+from sidecar.exclusive.tenure import GenerationError, NothingDoneError, OutdatedMasterError, writer_names
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.append import Outcome
@@ -195,16 +195,17 @@ class GovernedTopic(EndingTopic):
             self.ids.end()
             self._without_ids = self._env.changelog.position
         self.ids = self._new_ids()
-        self._reopen()
+        self.reopen()
 
-    def _reopen(self) -> None:
+    def reopen(self) -> None:
         """Whoever writes goes on under the next epoch."""
+        self._lost = self.writer.epoch or self._lost
         self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 
     def _fence_wanted(self) -> None:
         if not self.writer.operations.busy:
-            self._reopen()
+            self.reopen()
 
     # Operations ---------------------------------------------------------------------------------------------------
 
@@ -254,6 +255,7 @@ class GovernedTopic(EndingTopic):
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
             client_id=self._env.bindings.written(self.name, claimant.session),
+            memory=self._memory_of(claimant.session),
             refused=self.refusals.of(claimant.session, self.domain),
             dismisses=tuple(found.session for found in others),
             evicts=(
@@ -288,7 +290,12 @@ class GovernedTopic(EndingTopic):
             await self._read_terms()
         started, began, ids = self._env.now(), self.upkeep.now(), self.ids
         takeover = Takeover(self._env.around, self.domain, request, master, self.upkeep.trusted_ms, ids)
-        tenure = await takeover.run(self._stop_writing)
+        try:
+            tenure = await takeover.run(self._stop_writing)
+        except OutdatedMasterError:
+            assert self._station is not None
+            self._station.outdated()
+            raise
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self._tenure = tenure
@@ -324,6 +331,7 @@ class GovernedTopic(EndingTopic):
 
     def _settle(self, tenure: Tenure, request: Request, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic is its session's, or nobody's."""
+        self._lost = None
         self.shared.dismiss()
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
         self._note(value, tenure.position)
@@ -376,12 +384,12 @@ class GovernedTopic(EndingTopic):
     async def grow(self, partition: int) -> None:
         await self.again()
 
-    async def _grow_shared(self, partition: int) -> None:
+    async def _share_anew(self, is_due: Callable[[Tenure], bool]) -> None:
         await self.writer.operations.over()
         master = self.shared.master
         if master is None or not self._may_share():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
-        if partition not in master.partitions:
+        if is_due(master):
             await asyncio.wait([self.writer.operations.begin(self._share)])
 
     async def again(self) -> None:
@@ -390,8 +398,6 @@ class GovernedTopic(EndingTopic):
         holder, ownership = self.holder, self.ownership
         if holder is None or ownership is None:
             return
-        lost, self._lost = self._lost, None
-        memory = None if lost is None or lost.tenure.session != holder.session else lost.memory()
         refused = self.refusals.of(holder.session, self.domain)
         await self._run_takeover(
             Resume(
@@ -400,11 +406,16 @@ class GovernedTopic(EndingTopic):
                 holder.mode,
                 client=ownership.client,
                 client_id=self._env.bindings.written(self.name, holder.session),
-                memory=memory,
+                memory=self._memory_of(holder.session),
                 refused=refused,
             )
         )
         self.refusals.forgive(holder.session, self.domain)
+
+    def _memory_of(self, session: str) -> Memory | None:
+        """Where a session stood when its epoch was dropped, if that was its own."""
+        lost = self._lost
+        return None if lost is None or lost.tenure.session != session else lost.memory()
 
     def raised(self, epoch: SlotEpoch) -> None:
         """See `sidecar.exclusive.writer.Writing`."""

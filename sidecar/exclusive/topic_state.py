@@ -26,6 +26,8 @@ from sidecar.exclusive.writer import SlotWriter, Writing
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.changelog import Change, Entry, SlotName
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.operations import Offer
@@ -42,6 +44,10 @@ class Station(Protocol):
 
     async def take(self, partition: int) -> Stamp:
         """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def outdated(self) -> None:
+        """The master slot is of a topic that was deleted: it is taken anew before anything else."""
         ...
 
     def taken(self, slot: SlotName) -> None:
@@ -91,7 +97,7 @@ class TopicState(Writing):
         self._without_ids = -1
         """Where the changelog was read to when the topic was seen without sequence ids."""
         self.ids = station.ids if station is not None else self._new_ids()
-        self.shared = SharedSessions(self, environment, self._grow_shared)
+        self.shared = SharedSessions(self, environment, self._share_anew)
         self.serving = False
         self._deposed: dict[str, tuple[str, int]] = {}
         self._floor = 0
@@ -119,8 +125,8 @@ class TopicState(Writing):
         """Nothing but a fence tells what became of a batch."""
 
     @abstractmethod
-    async def _grow_shared(self, partition: int) -> None:
-        """A session that writes beside others found a partition that was not fenced."""
+    async def _share_anew(self, is_due: Callable[[Tenure], bool]) -> None:
+        """A session that writes beside others found a partition, or a topic, that was not fenced."""
 
     @property
     def busy(self) -> bool:

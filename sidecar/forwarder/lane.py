@@ -13,7 +13,8 @@ on; so may what a leader answered with 6, because it gives that answer also wher
 
 A batch that is acknowledged although an earlier one failed proves in most cases that the earlier one is in the log too:
 Kafka refuses a gap (45). Not in a topic that was created anew under its name: there any sequence may be a producer's
-first. So that acknowledgement waits until the earlier batch is there, and is a doubt where it is given up.
+first. So that acknowledgement waits until the earlier batch is there, and is a doubt where it is given up; unless the
+leader said of the earlier one that it had appended it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 5
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
+_APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""What a leader answers that has appended the batch, while its replicas have not."""
+
 _NO_HOLE: Final = 1 << 62
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
 """No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
@@ -203,10 +207,12 @@ class Lane:
     # Answers ------------------------------------------------------------------------------------------------------
 
     def overtakes(self, append: Append) -> bool:
-        """Whether an earlier batch has failed, and is not known to be in the log."""
+        """Whether an earlier batch has failed that no leader is known to have appended."""
         if append is self._alone:
             return False
-        return append.order > self._hole or any(earlier.order < append.order for earlier in self._retry)
+        return append.order > self._hole or any(
+            earlier.order < append.order and not earlier.is_appended for earlier in self._retry
+        )
 
     def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
         """A batch that overtakes none is in the log, and its client is told by somebody else: as `settled`, without
@@ -232,6 +238,7 @@ class Lane:
             self._appended(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
         elif self._closed is not None:
             append.in_doubt = append.in_doubt or error in APPEND_IN_DOUBT
+            append.is_appended = append.is_appended or error in _APPENDED
             self._finish(append, self._closed)
         elif error in FENCED:
             self._owner.fenced(self)
@@ -239,6 +246,7 @@ class Lane:
         elif self._goes_again(append, error):
             self._failures += append is self._alone or not self._muted
             append.in_doubt = append.in_doubt or error in APPEND_IN_DOUBT
+            append.is_appended = append.is_appended or error in _APPENDED
             if error not in _OURS:
                 append.error = outcome
             self._retry.append(append)
@@ -371,7 +379,7 @@ class Lane:
 
     def _finish(self, append: Append, outcome: Outcome) -> None:
         self._shipper.released(append.size)
-        if outcome.error and append.order and (self._muted or self._closed is not None):
+        if outcome.error and append.order and not append.is_appended and (self._muted or self._closed is not None):
             self._hole = min(self._hole, append.order)
         if append.space is not None:
             if not outcome.error:
