@@ -16,6 +16,7 @@ so does what comes behind a lost batch out of its order (`gaps`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import TopicKind, is_legal
@@ -107,7 +108,7 @@ class ProduceApi:
             return
         if not client.gaps.expected or not self._gaps(client, frame, request):
             leader = self._single_leader(request)
-            if leader != NO_LEADER:
+            if leader != NO_LEADER and not self._follows_governed(client, request):
                 self._pass(client, frame, head, request, leader)
                 return
         owned, moved = frame.own(), 0
@@ -116,7 +117,7 @@ class ProduceApi:
             head.body += moved
         merge = None
         if request.acks == _ACKS_ALL and request.transactional_id is None and self._is_governed(request):
-            merge = MergedProduce(client, head, frame.size, request)
+            merge = MergedProduce(client, head, frame.size, request, is_governed=True)
             client.connection.expect(merge)
             if self._governed.append_whole(client, request, owned, head.body, moved, merge):
                 return
@@ -148,7 +149,11 @@ class ProduceApi:
                 return
             if client.identity is not None and client.identity.asks and (names := self._ordinary(request)):
                 refused = await self._governed.govern(names)
-            elif not client.gaps.expected and (leader := self._single_leader(request)) != NO_LEADER:
+            elif (
+                not client.gaps.expected
+                and (leader := self._single_leader(request)) != NO_LEADER
+                and not self._follows_governed(client, request)
+            ):
                 self._pass(client, frame, head, request, leader)
                 return
             elif missing := self._missing(request):
@@ -209,6 +214,17 @@ class ProduceApi:
             for part in request.parts
             if not client.gaps.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
         }
+
+    def _follows_governed(self, client: Client, request: ProduceRequest) -> bool:
+        """Whether the client still waits for what it sent to one of these ordinary partitions under a policy."""
+        return bool(client.claimants) and any(self._is_behind(client, part) for part in request.parts)
+
+    def _is_behind(self, client: Client, part: ProducePart, merge: MergedProduce | None = None) -> bool:
+        """Whether a batch for a partition has no outcome yet that came, under a policy, before the request `merge`."""
+        return any(
+            isinstance(each, MergedProduce) and each is not merge and each.is_governed and each.awaits(part)
+            for each in client.connection.pending
+        )
 
     def _single_leader(self, request: ProduceRequest) -> int:
         """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
@@ -304,10 +320,13 @@ class ProduceApi:
             if (error := kind.change_refused) is not None:
                 merge.settle(refusal(part, error.code, error.message))
             else:
-                self._append(client, frame, part, request.timeout_ms, merge.settle_checked)
+                self._append(client, frame, part, request.timeout_ms, merge)
             return NO_LEADER
         leader = self._view.leader(part.topic, part.partition)
         if (part.topic, part.partition) in gaps:
+            merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif client.claimants and self._is_behind(client, part, merge):
+            client.gaps.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
             merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif leader == NO_LEADER:
             merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))
@@ -320,13 +339,13 @@ class ProduceApi:
     def _why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
         return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
-    def _append(
-        self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, done: Callable[[ProduceResult], None]
-    ) -> None:
+    def _append(self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, merge: MergedProduce) -> None:
         """Hand a governed partition's batch on."""
         if part.start == part.end:
-            done(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
+            merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             return
+        merge.is_governed = True
+        done = partial(merge.settle_governed, part, signature(frame.buffer, part.start, part.end))
         self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
 
     def _send_part(

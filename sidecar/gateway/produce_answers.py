@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.gateway.gaps import signature
+from sidecar.gateway.gaps import Place, signature
 from sidecar.network.client import Exchange
 from sidecar.protocol import produce, produce_upstream
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.upstream import UpstreamLostError
+    from sidecar.protocol.batch import Numbers
 
 _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.CORRUPT_MESSAGE: "corrupt_batch",
@@ -30,6 +31,9 @@ _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.INVALID_RECORD: "invalid_record",
 }
 """What is refused because of the batch itself, and what the log calls it."""
+
+_AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
+"""What makes a client send a batch again."""
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
@@ -100,10 +104,15 @@ class PassedProduce(Exchange):
 class MergedProduce(Exchange):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_parts", "_results", "throttle_ms")
+    __slots__ = ("_acks", "_client", "_parts", "_results", "is_governed", "throttle_ms")
 
-    def __init__(self, client: Client, head: RequestHead, size: int, request: ProduceRequest) -> None:
+    def __init__(
+        self, client: Client, head: RequestHead, size: int, request: ProduceRequest, *, is_governed: bool = False
+    ) -> None:
+        """`is_governed`: some of it is for topics under a policy."""
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+        self._client = client
+        self.is_governed = is_governed
         self._acks = request.acks
         self._parts = request.parts
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
@@ -122,8 +131,21 @@ class MergedProduce(Exchange):
             results = [self._results[part.topic, part.partition] for part in self._parts]
             self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
 
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
-        """What became of a batch for a governed topic."""
+    def awaits(self, part: ProducePart) -> bool:
+        """Whether the batch for a partition has no outcome yet."""
+        where = part[:2]
+        return where not in self._results and any(each[:2] == where for each in self._parts)
+
+    def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
+        """The outcome of a batch for a governed topic that was handed on by itself."""
+        if result.error in _AGAIN:
+            self._client.gaps.lost(part.topic, part.partition, kept)
+        self.settle_checked(result)
+
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
+        """What became of a batch for a governed topic in a request that went on whole."""
+        if outcome.error in _AGAIN and numbers.producer_id >= 0:
+            self._client.gaps.expects(part.topic, part.partition, Place(*numbers[:3]))
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:

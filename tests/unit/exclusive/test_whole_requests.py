@@ -20,7 +20,7 @@ from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
 from sidecar.forwarder.whole import WholeRequest
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce, produce_upstream
-from sidecar.protocol.batch import crc_matches, read_header, read_numbers, stamp
+from sidecar.protocol.batch import Numbers, crc_matches, read_header, read_numbers, stamp
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult
 from sidecar.v1 import state_pb2 as state
@@ -46,7 +46,7 @@ class Client:
     def answer_frame(self, frame: Frame) -> None:
         self.frames.append(bytes(frame.buffer[frame.start : frame.end]))
 
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         assert part.partition not in self.outcomes, "told twice"
         self.outcomes[part.partition] = outcome
 
