@@ -17,6 +17,7 @@ from sidecar.protocol.ids import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
+    from uuid import UUID
 
     from sidecar.protocol.caller import Lane, Upstream
     from sidecar.protocol.calls import Fetched, ListedOffset
@@ -45,6 +46,10 @@ class LogReader:
     def __init__(self, upstream: Upstream, lane: Lane = SHARED_LANE) -> None:
         self._upstream = upstream
         self._lane = lane
+
+    async def topic_id(self, topic: str) -> UUID:
+        """Which topic has this name. Raises as `ends`."""
+        return (await self._upstream.layout(topic)).topic_id
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The end (high watermark) of each partition. Raises `KafkaError`, `UpstreamError`."""

@@ -180,6 +180,9 @@ class TopicIds:
         fenced: Mapping[int, frozenset[int]] | None,
     ) -> None:
         logs = self.around.logs
+        if (await logs.topic_id(self.topic)).bytes != self._snapshots.topic_id:
+            self.fence_wanted()
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} was created anew")
         starts = await logs.starts(self.topic, partitions)
         ends = await logs.ends(self.topic, partitions)
         extents = {index: Extent(starts[index], ends[index], self._ids_from.get(index, 0)) for index in partitions}

@@ -156,7 +156,7 @@ class SlotEpoch:
         deadline = self._loop.time() + timeout_ms / 1000
         sent: list[tuple[Lane, Append]] = []
         for lane, (part, batch, numbers) in zip(lanes, request.batches, strict=True):
-            append = Append(batch, numbers.records, deadline, timeout_ms, partial(settle, part))
+            append = Append(batch, numbers.records, deadline, timeout_ms, partial(settle, part, numbers))
             if self._idempotent:
                 append.belongs(self._spaces[part.partition], numbers.base_sequence)
             if contents and (content := contents[len(sent)]) is not None:

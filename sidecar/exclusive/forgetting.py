@@ -19,7 +19,7 @@ Never on the way of a batch, and never more than some topics at a time.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, Kind, RawRecord, Record, ownership_key, read_batches
@@ -76,10 +76,15 @@ class Left(NamedTuple):
     final: list[Record]
     generation: int
 
+    def batches(self) -> list[list[Record]]:
+        """What is to be appended, in order: no batch without a record."""
+        hints = [self.records[at : at + _RECORDS_AT_ONCE] for at in range(0, len(self.records), _RECORDS_AT_ONCE)]
+        return [*hints, self.final] if self.final else hints
+
 
 def is_ripe(view: View, topic: str, now_ms: int) -> bool:
     """Whether there is anything to forget of a topic, and nobody who lost it has to be remembered any more."""
-    entries = view.of_topic(topic)
+    entries = _forgettable(view, topic)
     if all(entry.key.kind is Kind.OWNERSHIP for entry in entries):
         return False
     owned = (entry.value for entry in entries if isinstance(entry.value, state.Ownership))
@@ -90,7 +95,7 @@ def left_of(view: View, topic: str, now_ms: int) -> Left:
     """Which records take away what is known of a topic, and which one stays: its highest generation, under the master
     slot, which stands for every partition too.
     """
-    entries = [entry for entry in view.of_topic(topic) if entry.key.kind.parts > 1]  # no policy, no shadow
+    entries = _forgettable(view, topic)
     hints = [entry for entry in entries if entry.key.partition is not None]
     rest = [entry for entry in entries if entry.key.partition is None]
     rest.sort(key=lambda entry: (entry.key.kind is Kind.OWNERSHIP, entry.key.slot != MASTER_SLOT))
@@ -107,6 +112,11 @@ def left_of(view: View, topic: str, now_ms: int) -> Left:
         final,
         newest.value.generation if newest is not None else 0,
     )
+
+
+def _forgettable(view: View, topic: str) -> list[Entry[Any]]:
+    """What takeovers wrote down of a topic. A policy or a shadow of its name is an administrator's."""
+    return [entry for entry in view.of_topic(topic) if entry.key.kind.parts > 1]
 
 
 class Forgetting:
@@ -186,10 +196,8 @@ class Forgetting:
         if not await around.store.forget(name, around.node_id, around.boot, left.generation, resources, partitions):
             return False
         records = changelog.journal(stamp)
-        for first in range(0, len(left.records), _RECORDS_AT_ONCE):
-            await records.append(left.records[first : first + _RECORDS_AT_ONCE])
-        offset = await records.append(left.final)
-        await changelog.tailer.reached(offset, timeout=_SEEN_S)
+        for batch in left.batches():
+            await changelog.tailer.reached(await records.append(batch), timeout=_SEEN_S)
         self._room.hooks.topic_gone(name, left.generation)
         return True
 

@@ -166,7 +166,7 @@ class PartitionedTopic:
         """As `GovernedTopic.fence_wanted`."""
         self._taken = None
         for part in self.parts:
-            part.writer.drop_epoch(MOVED)
+            part.takeovers.reopen()
 
     # The master slot --------------------------------------------------------------------------------------------------
 
@@ -206,6 +206,10 @@ class PartitionedTopic:
         self._idle = dict(taken.others)
         self.upkeep.kept(began)
         return taken
+
+    def outdated(self) -> None:
+        """The topic was created anew: the next owner of a partition has it fenced as a whole first."""
+        self._taken = None
 
     def taken(self, slot: SlotName) -> None:
         """The owner of a partition has its slot."""

@@ -21,7 +21,7 @@ from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
-from sidecar.exclusive.slots import SlotScope, writer_names
+from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, writer_names
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
@@ -139,27 +139,33 @@ class SharedSession:
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids
-        taken = await Takeover(
+        takeover = Takeover(
             self._env.around,
             self.scope,
             request,
             master=master.stamp,
             trusted_ms=self._sessions.upkeep.trusted_ms,
             ids=ids,
-        ).run()
+        )
+        try:
+            taken = await takeover.run()
+        except OutdatedMasterError:
+            await sessions.share_anew(lambda its: its is master)
+            raise
         if sessions.master is not master:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
         sessions.opened(self, taken)
         if ids is not None:
             if grown := set(taken.partitions).difference(master.partitions):
-                await sessions.grown(min(grown))  # whoever has the master slot reads the ids of all partitions
+                # Whoever has the master slot reads the ids of all partitions.
+                await sessions.share_anew(lambda its: not grown.issubset(its.partitions))
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
         self.writer.begin(SlotEpoch(taken, self._env.forwarder, self.writer, ids, self._env.around.epoch_records))
 
     async def grow(self, partition: int) -> None:
-        await self._sessions.grown(partition)
+        await self._sessions.share_anew(lambda its: partition not in its.partitions)
 
     def raised(self, epoch: SlotEpoch) -> None:
         if self._sessions.master is None:
@@ -187,14 +193,21 @@ class SharedSession:
 
 
 class SharedSessions:
-    """The shared sessions of one topic on the node that serves it. `grown` fences a topic with a new partition."""
+    """The shared sessions of one topic on the node that serves it. `share_anew` fences the topic as a whole, if that is
+    still due under the master slot as this node has taken it by then.
+    """
 
-    def __init__(self, topic: Together, environment: Environment, grown: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        topic: Together,
+        environment: Environment,
+        share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]],
+    ) -> None:
         self.topic = topic.name
         self.env = environment
         self.upkeep = topic.upkeep
         self.refusals = topic.refusals
-        self.grown = grown
+        self.share_anew = share_anew
         self._together = topic
         self.master: TakenSlot | None = None
         self.awaited_until = 0.0

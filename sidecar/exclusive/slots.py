@@ -123,6 +123,12 @@ class GenerationError(Exception):
         self.current = current
 
 
+class OutdatedMasterError(KafkaError):
+    """The master slot is this node's in a topic of this name that was deleted: the one that is there now has to be
+    fenced as a whole first.
+    """
+
+
 def owner_record(resource: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
     """A changelog record as Redis keeps it."""
     value = entry.value
@@ -286,6 +292,15 @@ class SlotRecords:
         serving = self._view.opened(self._topic).get(MASTER_SLOT)
         if stamp_of(serving) != master or self._view.epoch(master.producer_id) != master.epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node took {self._topic} over")
+
+    def check_topic(self, topic_id: UUID) -> None:
+        """The master slot was taken in the topic that has its name now. Raises `OutdatedMasterError`."""
+        if self._master is None:
+            return
+        serving = self._view.opened_now(self._topic).get(MASTER_SLOT)
+        if serving is not None and serving.value.topic_id != topic_id.bytes:
+            message = f"{self._topic} was created anew; try again"
+            raise OutdatedMasterError(ErrorCode.LEADER_NOT_AVAILABLE, message)
 
     def under(self) -> int:
         """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError` 6 if

@@ -123,8 +123,8 @@ class Takeover:
     async def run(self, granted: Callable[[], None] = lambda: None) -> TakenSlot:
         """`granted` is called once nobody objects: what writes under an older epoch should stop now.
 
-        Raises `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms
-        below raise.
+        Raises `OutdatedMasterError`, `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`,
+        `MetadataUnavailable`, and what the rooms below raise.
         """
         # Model: StartOver.
         for _ in range(_ATTEMPTS):
@@ -160,8 +160,9 @@ class Takeover:
     # 0. Look at the ownership topic ---------------------------------------------------------------------------------
 
     async def _look(self) -> _Start:
-        """What is there to take, without fencing. Raises `KafkaError`, `GenerationError`."""
+        """What is there to take, without fencing. Raises `KafkaError`, `OutdatedMasterError`, `GenerationError`."""
         layout = await self._around.upstream.whole_layout(self._topic)
+        self._records.check_topic(layout.topic_id)
         partitions = self._records.partitions(layout)
         known = self._records.known(layout.topic_id)
         keeps = self._records.keeps(known.ownership)

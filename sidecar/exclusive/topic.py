@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.ownership import Holder
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.forwarder.brokers import WholeRequest
     from sidecar.forwarder.lane import Lane
     from sidecar.protocol.batch import BatchHeader
@@ -73,7 +74,7 @@ class GovernedTopic:
         self.newcomers = Newcomers(environment.reconnect_grace)
         self.queue = TopicQueue(self, self.newcomers, environment)
         self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
-        self.shared = SharedSessions(self, environment, self.grow_shared)
+        self.shared = SharedSessions(self, environment, self.share_anew)
         self.owner = TopicOwner(self.scope, environment)
         self.takeovers = TopicTakeovers(self)
         self.ending = Ending(self, self.takeovers)
@@ -284,9 +285,9 @@ class GovernedTopic:
         """See `Writing`."""
         await self.takeovers.again()
 
-    async def grow_shared(self, partition: int) -> None:
-        """See `TopicTakeovers.grow_shared`."""
-        await self.takeovers.grow_shared(partition)
+    async def share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
+        """See `TopicTakeovers.share_anew`."""
+        await self.takeovers.share_anew(is_due)
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses this epoch: see who took it, go on if nobody did."""
@@ -319,7 +320,7 @@ class GovernedTopic:
     def fence_wanted(self) -> None:
         """Nothing but a fence tells what became of a batch."""
         if not self.busy:
-            self.stop_writing()
+            self.takeovers.reopen()
 
     async def save_ids(self) -> None:
         """The topic is served here no longer."""
@@ -339,7 +340,7 @@ class GovernedTopic:
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
         if self._ids is not None and self._ids.follow_policy():
-            self.stop_writing()
+            self.takeovers.reopen()
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
             self.shared.dismiss()
 

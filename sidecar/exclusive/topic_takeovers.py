@@ -21,7 +21,7 @@ from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
 from sidecar.exclusive.records import mode_of, was_deposed
 from sidecar.exclusive.requests import Adopt, Claim, Depose, NothingDoneError, Resume, Share
-from sidecar.exclusive.slots import GenerationError, writer_names
+from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, writer_names
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
@@ -31,6 +31,8 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.changelog import SlotName
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Verdict
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.owner import TopicOwner
-    from sidecar.exclusive.requests import Request
+    from sidecar.exclusive.requests import Memory, Request
     from sidecar.exclusive.shared import SharedSessions
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.exclusive.upkeep import Upkeep
@@ -58,6 +60,10 @@ class WholeTopic(Protocol):
 
     async def take(self, partition: int) -> Stamp:
         """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def outdated(self) -> None:
+        """The master slot is of a topic that was deleted: it is taken anew before anything else."""
         ...
 
     def taken(self, slot: SlotName) -> None:
@@ -126,6 +132,7 @@ class TopicTakeovers:
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
             client_id=self._env.bindings.written(topic.name, claimant.session),
+            memory=self._memory_of(claimant.session),
             refused=topic.refusals.of(claimant.session, topic.scope),
             dismisses=tuple(found.session for found in others),
             evicts=(
@@ -156,8 +163,6 @@ class TopicTakeovers:
         topic, holder, ownership = self._topic, self._topic.owner.holder, self._topic.owner.record
         if holder is None or ownership is None:
             return
-        lost, self._lost = self._lost, None
-        memory = None if lost is None or lost.taken.session != holder.session else lost.memory()
         await self.run(
             Resume(
                 holder.session,
@@ -165,11 +170,16 @@ class TopicTakeovers:
                 holder.mode,
                 client=ownership.client,
                 client_id=self._env.bindings.written(topic.name, holder.session),
-                memory=memory,
+                memory=self._memory_of(holder.session),
                 refused=topic.refusals.of(holder.session, topic.scope),
             )
         )
         topic.refusals.forgive(holder.session, topic.scope)
+
+    def _memory_of(self, session: Session) -> Memory | None:
+        """Where a session stood when its epoch was dropped, if that was its own."""
+        lost = self._lost
+        return None if lost is None or lost.taken.session != session else lost.memory()
 
     async def share(self) -> None:
         """Take the master slot for nobody, so that sessions may write beside each other."""
@@ -198,7 +208,12 @@ class TopicTakeovers:
             await self._read_terms()
         started, began, ids = self._env.now(), upkeep.now(), topic.ids
         takeover = Takeover(self._env.around, topic.scope, request, master, upkeep.trusted_ms, ids)
-        taken = await takeover.run(topic.stop_writing)
+        try:
+            taken = await takeover.run(topic.stop_writing)
+        except OutdatedMasterError:
+            assert topic.whole is not None
+            topic.whole.outdated()
+            raise
         if ids is not topic.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic.name} changed meanwhile")
         self.taken = taken
@@ -252,6 +267,7 @@ class TopicTakeovers:
     def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic is its session's, or nobody's."""
         topic, owner = self._topic, self._topic.owner
+        self._lost = None
         topic.shared.dismiss()
         before, value = owner.holder, taken.ownership  # connections that closed meanwhile are gone from the holder
         owner.note(value, taken.position)
@@ -284,13 +300,13 @@ class TopicTakeovers:
         """Whether sessions may write beside each other as things stand."""
         return self._topic.serving and self._topic.shared.is_current()
 
-    async def grow_shared(self, partition: int) -> None:
-        """A session that writes beside others found a partition that was not fenced."""
+    async def share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
+        """A session that writes beside others found a partition, or a topic, that was not fenced."""
         operations, shared = self._topic.writer.operations, self._topic.shared
         await operations.over()
         if shared.master is None or not self.may_share():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
-        if partition not in shared.master.partitions:
+        if is_due(shared.master):
             await asyncio.wait([operations.begin(self.share)])
 
     async def know_ids(self, timeout: float) -> TopicIds:
@@ -373,6 +389,11 @@ class TopicTakeovers:
         self._lost = None
         self._topic.owner.read()
         self._env.owner_may_have_changed(self._topic)
+
+    def reopen(self) -> None:
+        """Whoever writes goes on under the next epoch; its place is known from this one."""
+        self._lost = self._topic.writer.epoch or self._lost
+        self._topic.stop_writing()
 
     def lose_epoch(self) -> None:
         """Kafka refuses the epoch, or has forgotten it: see who has the topic, and go on if nobody took it."""

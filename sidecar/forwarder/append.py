@@ -69,8 +69,8 @@ class Append:
     """
 
     __slots__ = (
-        "attempts", "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt", "order",
-        "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
+        "attempts", "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt",
+        "is_appended", "order", "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +97,8 @@ class Append:
         self.order = 0
         self.stamped = False
         self.in_doubt = False
+        self.is_appended = False
+        """A leader said that it had it, though perhaps not all its replicas."""
         self.error = TIMED_OUT
 
     def belongs(self, space: SequenceSpace, client_sequence: int) -> None:

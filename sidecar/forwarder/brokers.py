@@ -61,7 +61,7 @@ class Asker(Protocol):
     version: int
 
     def answer_frame(self, frame: Frame) -> None: ...
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None: ...
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None: ...
 
 
 class WholeRequest(NamedTuple):
@@ -321,7 +321,7 @@ class WholeReply:
     def answer_received(self, frame: Frame) -> None:
         asker = self._asker
         appended = self._appended(frame)
-        if appended is None:
+        if appended is None or any(lane.overtakes(append) for lane, append in self._sent):
             outcomes = self._outcomes(frame)
             self._link.answered(self)
             sent, self._sent = self._sent, []

@@ -10,6 +10,11 @@ Numbering. A batch of an idempotent session keeps its stamped sequence through a
 are counted by the node: one that is known not to be in the log gives its number back, one whose outcome is unknown
 keeps it until it is known. What was sent and not answered may get into the log much later, when a stopped broker goes
 on; so may what a leader answered with 6, because it gives that answer also where it lost its place after the append.
+
+A batch that is acknowledged although an earlier one failed proves in most cases that the earlier one is in the log too:
+Kafka refuses a gap (45). Not in a topic that was created anew under its name: there any sequence may be a producer's
+first. So that acknowledgement waits until the earlier batch is there, and is a doubt where it is given up; unless the
+leader said of the earlier one that it had appended it.
 """
 
 from __future__ import annotations
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 5
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
+_APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""What a leader answers that has appended the batch, while its replicas have not."""
+
+_NO_HOLE: Final = 1 << 62
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
 """No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
 good), and no broker ever says 13. A batch given up with nothing else to say timed out.
@@ -74,6 +83,7 @@ class Lane:
         "_closed",
         "_failures",
         "_gap",
+        "_hole",
         "_in_flight",
         "_muted",
         "_order",
@@ -113,6 +123,7 @@ class Lane:
         self._muted = False
         self._alone: Append | None = None
         self._gap: Append | None = None
+        self._hole = _NO_HOLE
         self._failures = 0
         self._order = 0
         self._closed: Outcome | None = None
@@ -195,9 +206,17 @@ class Lane:
 
     # Answers ------------------------------------------------------------------------------------------------------
 
+    def overtakes(self, append: Append) -> bool:
+        """Whether an earlier batch has failed that no leader is known to have appended."""
+        if append is self._alone:
+            return False
+        return append.order > self._hole or any(
+            earlier.order < append.order and not earlier.is_appended for earlier in self._retry
+        )
+
     def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
-        """A batch is in the log, and its client is told by somebody else: as `settled`, without `done`. A witness hears
-        the outcome.
+        """A batch that overtakes none is in the log, and its client is told by somebody else: as `settled`, without
+        `done`. A witness hears the outcome.
         """
         self._in_flight.remove(append)
         self._failures = 0
@@ -216,10 +235,10 @@ class Lane:
         self._in_flight.remove(append)
         error = outcome.error
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._failures = 0
-            self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
+            self._appended(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
         elif self._closed is not None:
             append.in_doubt = append.in_doubt or error in APPEND_IN_DOUBT
+            append.is_appended = append.is_appended or error in _APPENDED
             self._finish(append, self._closed)
         elif error in FENCED:
             self._owner.fenced(self)
@@ -227,6 +246,7 @@ class Lane:
         elif self._goes_again(append, error):
             self._failures += append is self._alone or not self._muted
             append.in_doubt = append.in_doubt or error in APPEND_IN_DOUBT
+            append.is_appended = append.is_appended or error in _APPENDED
             if error not in _OURS:
                 append.error = outcome
             self._retry.append(append)
@@ -238,6 +258,18 @@ class Lane:
         if append is self._alone:
             self._alone = None
         self._go_on()
+
+    def _appended(self, append: Append, outcome: Outcome) -> None:
+        if not self.overtakes(append):
+            self._failures = 0
+            self._finish(append, outcome)
+            return
+        append.in_doubt = True
+        if self._closed is not None:
+            self._finish(append, self._closed)
+        else:
+            append.error = outcome
+            self._retry.append(append)
 
     def _goes_again(self, append: Append, error: int) -> bool:
         """Whether a failure is retried here rather than answered.
@@ -293,10 +325,15 @@ class Lane:
         now = asyncio.get_running_loop().time()
         self._retry.sort(key=_order_of)
         self._close_gap()
-        while self._closed is None and self._retry and self._retry[0].deadline <= now:
-            append = self._retry.pop(0)
-            self._drop(append, append.error)
-            self._close_gap()
+        while self._closed is None and self._retry:
+            append = self._retry[0]
+            if not append.error.error:  # acknowledged already
+                self._finish(self._retry.pop(0), append.error if append.order < self._hole else TIMED_OUT)
+            elif append.deadline <= now:
+                self._drop(self._retry.pop(0), append.error)
+                self._close_gap()
+            else:
+                break
         if self._closed is not None:
             return
         while self._closed is None and self._queue and self._queue[0].deadline <= now:
@@ -307,7 +344,7 @@ class Lane:
         if self._closed is not None:
             return
         if not self._retry:
-            self._muted = False
+            self._muted, self._hole = False, _NO_HOLE
             self._go_on()
             return
         delay = self._backoff() if self._failures else 0.0
@@ -342,6 +379,8 @@ class Lane:
 
     def _finish(self, append: Append, outcome: Outcome) -> None:
         self._shipper.released(append.size)
+        if outcome.error and append.order and not append.is_appended and (self._muted or self._closed is not None):
+            self._hole = min(self._hole, append.order)
         if append.space is not None:
             if not outcome.error:
                 append.space.appended(append.client_sequence, append.client_records)

@@ -7,6 +7,9 @@ producer that it does not know in that partition: its first batch may have any s
 appended, the earlier ones, sent again, are taken for repeats, and a client reports records as delivered that are not in
 the log (librdkafka did).
 
+The same goes for a topic that has a policy no longer: under it the node itself wrote for the producer, so Kafka does
+not know that one. What was answered then, and is sent again, comes before what follows it.
+
 So behind a lost batch nothing of its producer goes to its partition until the client has sent that batch again. Batches
 without a producer id have no order to keep.
 """
@@ -61,8 +64,11 @@ class SequenceGaps:
     def lost(self, topic: bytes, partition: int, kept: Buffer) -> None:
         """A batch is to be sent again by the client. Of several the first to be told of is the earliest."""
         place = place_of(kept)
-        if place is None:
-            return
+        if place is not None:
+            self.expects(topic, partition, place)
+
+    def expects(self, topic: bytes, partition: int, place: Place) -> None:
+        """As `lost`, for a batch with a producer id."""
         known = self.expected.get((topic, partition))
         if known is None or known[:2] != place[:2] or _is_ahead(known.sequence, place.sequence):
             self.expected[topic, partition] = place

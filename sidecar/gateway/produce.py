@@ -16,15 +16,17 @@ so does what comes behind a lost batch out of its order (`gaps`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
 from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
 from sidecar.protocol import produce
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
@@ -37,9 +39,11 @@ if TYPE_CHECKING:
     from sidecar.forwarder.append import Outcome
     from sidecar.forwarder.brokers import Asker
     from sidecar.gateway.client import Client
+    from sidecar.gateway.gaps import Buffer
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
+    from sidecar.protocol.batch import Numbers
 
 
 _ACKS_ALL: Final = -1
@@ -51,6 +55,8 @@ _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.INVALID_RECORD: "invalid_record",
 }
 """What is refused because of the batch itself, and what the log calls it."""
+_AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
+"""What makes a client send a batch again."""
 _NO_BATCH: Final = "a partition without a record batch"
 
 
@@ -87,10 +93,13 @@ class GovernedTopics(Protocol):
 class MergedProduce(Exchange):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_parts", "_results", "throttle_ms")
+    __slots__ = ("_acks", "_client", "_parts", "_results", "is_governed", "throttle_ms")
 
-    def __init__(self, client: Client, request: Request, fields: ProduceRequest) -> None:
+    def __init__(self, client: Client, request: Request, fields: ProduceRequest, *, is_governed: bool = False) -> None:
+        """`is_governed`: some of it is for topics under a policy."""
         super().__init__(client.connection, request)
+        self._client = client
+        self.is_governed = is_governed
         self._acks = fields.acks
         self._parts = fields.parts
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
@@ -109,8 +118,21 @@ class MergedProduce(Exchange):
             results = [self._results[part.topic, part.partition] for part in self._parts]
             self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
 
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
-        """What became of a batch for a governed topic."""
+    def awaits(self, part: ProducePart) -> bool:
+        """Whether the batch for a partition has no outcome yet."""
+        where = part[:2]
+        return where not in self._results and any(each[:2] == where for each in self._parts)
+
+    def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
+        """The outcome of a batch for a governed topic that was handed on by itself."""
+        if result.error in _AGAIN:
+            self._client.gaps.lost(part.topic, part.partition, kept)
+        self.settle_checked(result)
+
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
+        """What became of a batch for a governed topic in a request that went on whole."""
+        if outcome.error in _AGAIN and numbers.producer_id >= 0:
+            self._client.gaps.expects(part.topic, part.partition, Place(*numbers[:3]))
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:
@@ -154,13 +176,13 @@ class ProduceApi:
             return
         if not client.gaps.expected or not behind_lost(client, request.frame, fields):
             leader = self._single_leader(fields)
-            if leader != NO_LEADER:
+            if leader != NO_LEADER and not self._follows_governed(client, fields):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
         moved = request.own()
         merge = None
         if fields.acks == _ACKS_ALL and fields.transactional_id is None and self._is_governed(fields):
-            merge = MergedProduce(client, request, fields)
+            merge = MergedProduce(client, request, fields, is_governed=True)
             client.connection.expect(merge)
             if self._governed.append_whole(client, fields, request.frame, request.body, moved, merge):
                 return
@@ -188,7 +210,11 @@ class ProduceApi:
                 return
             if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
                 refused = await self._governed.govern(names)
-            elif not client.gaps.expected and (leader := self._single_leader(fields)) != NO_LEADER:
+            elif (
+                not client.gaps.expected
+                and (leader := self._single_leader(fields)) != NO_LEADER
+                and not self._follows_governed(client, fields)
+            ):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
             elif missing := self._missing(fields):
@@ -236,6 +262,17 @@ class ProduceApi:
             at_once(self._split(client, request, fields, refused=refused))
         finally:
             client.connection.release()
+
+    def _follows_governed(self, client: Client, fields: ProduceRequest) -> bool:
+        """Whether the client still waits for what it sent to one of these ordinary partitions under a policy."""
+        return bool(client.claimants) and any(self._is_behind(client, part) for part in fields.parts)
+
+    def _is_behind(self, client: Client, part: ProducePart, merge: MergedProduce | None = None) -> bool:
+        """Whether a batch for a partition has no outcome yet that came, under a policy, before the request `merge`."""
+        return any(
+            isinstance(each, MergedProduce) and each is not merge and each.is_governed and each.awaits(part)
+            for each in client.connection.pending
+        )
 
     def _single_leader(self, fields: ProduceRequest) -> int:
         """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
@@ -310,10 +347,13 @@ class ProduceApi:
             if (error := kind.change_refused) is not None:
                 merge.settle(refusal(part, error.code, error.message))
             else:
-                self._append(client, frame, part, fields.timeout_ms, merge.settle_checked)
+                self._append(client, frame, part, fields.timeout_ms, merge)
             return NO_LEADER
         leader = self._view.leader(part.topic, part.partition)
         if (part.topic, part.partition) in gaps:
+            merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif client.claimants and self._is_behind(client, part, merge):
+            client.gaps.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
             merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif leader == NO_LEADER:
             merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))
@@ -326,13 +366,13 @@ class ProduceApi:
     def _why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
         return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
-    def _append(
-        self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, done: Callable[[ProduceResult], None]
-    ) -> None:
+    def _append(self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, merge: MergedProduce) -> None:
         """Hand a governed partition's batch on."""
         if part.start == part.end:
-            done(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
+            merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             return
+        merge.is_governed = True
+        done = partial(merge.settle_governed, part, signature(frame.buffer, part.start, part.end))
         self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
 
     def _refuse_all(self, client: Client, request: Request, fields: ProduceRequest, error: KafkaError) -> None:

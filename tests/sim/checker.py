@@ -23,6 +23,8 @@ ID_HEADER: Final = b"sidecar-sequence-id"
 SHARED: Final = "shared"
 NOBODY: Final = "nobody"
 """Who owns what was let go of, in what clients are told."""
+_SHOWN: Final = 60
+"""Bytes of a record that a sentence shows."""
 _MOST: Final = 5
 """Sentences for one rule: more of the same say nothing."""
 
@@ -154,8 +156,13 @@ def check(evidence: Evidence) -> list[str]:
     return found
 
 
+def _shown(value: bytes | None) -> str:
+    """A record for people: some are 90,000 bytes."""
+    return repr(value) if value is None or len(value) <= _SHOWN else f"{value[:_SHOWN]!r}…"
+
+
 def _where(sent: Sent) -> str:
-    return f"{sent.value!r} of {sent.session} in {sent.topic}/{sent.partition}"
+    return f"{_shown(sent.value)} of {sent.session} in {sent.topic}/{sent.partition}"
 
 
 def _ids_count(policy: Policy) -> bool:
@@ -190,8 +197,8 @@ def doubled(evidence: Evidence) -> Iterator[str]:
     """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt.
 
     Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record. A client that raises
-    its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, sends that one anew:
-    only ids tell Kafka's log, and a node, that they are the same.
+    its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, and Java where the
+    batch in front is, sends that one anew: only ids tell Kafka's log, and a node, that they are the same.
     """
     for sent in evidence.ledger.sent:
         copies = evidence.fenced(sent)
@@ -215,7 +222,7 @@ def reordered(evidence: Evidence) -> Iterator[str]:
         for sent in sorted(lane, key=lambda each: each.order):
             places = [record.offset for record in evidence.fenced(sent)]
             if places and places[0] < last:
-                yield f"reordered: {_where(sent)} at {places[0]} stands in front of {before!r} at {last}"
+                yield f"reordered: {_where(sent)} at {places[0]} stands in front of {_shown(before)} at {last}"
             if places:
                 last, before = places[0], sent.value
 
@@ -226,7 +233,7 @@ def phantom(evidence: Evidence) -> Iterator[str]:
     for (topic, partition), records in evidence.logs.items():
         for record in records:
             if (topic, partition, record.value) not in known:
-                yield f"nobody sent {record.value!r}, which is in {topic}/{partition} at {record.offset}"
+                yield f"nobody sent {_shown(record.value)}, which is in {topic}/{partition} at {record.offset}"
 
 
 def refused(evidence: Evidence) -> Iterator[str]:
@@ -290,14 +297,15 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
             session, names = sent.session, evidence.sessions.get(sent.session, set())
             if tenure.session.startswith("pid:") and tenure.session not in names:
                 yield (
-                    f"{record.value!r} of {session} ({', '.join(sorted(names)) or 'no producer id'}) at {record.offset}"
-                    f" of {topic}/{partition}, behind generation {tenure.generation} of {tenure.session}"
+                    f"{_shown(record.value)} of {session} ({', '.join(sorted(names)) or 'no producer id'})"
+                    f" at {record.offset} of {topic}/{partition},"
+                    f" behind generation {tenure.generation} of {tenure.session}"
                 )
             other = writers.setdefault(tenure.generation, session)
             if other != session:
                 yield (
                     f"two sessions in generation {tenure.generation} of {topic}/{partition}: {other}, then {session}"
-                    f" with {record.value!r} at {record.offset}"
+                    f" with {_shown(record.value)} at {record.offset}"
                 )
 
 
@@ -318,7 +326,8 @@ def strange_writers(evidence: Evidence) -> Iterator[str]:
             if record.producer_id in evidence.writers or sent is None:
                 continue
             if evidence.policies.constant(topic, sent.sent_at, record.at, _is_governed):
-                yield f"{record.value!r} in {topic}/{partition} at {record.offset} is stamped {record.producer_id}"
+                where = f"{topic}/{partition} at {record.offset}"
+                yield f"{_shown(record.value)} in {where} is stamped {record.producer_id}"
 
 
 def generations(evidence: Evidence) -> Iterator[str]:
@@ -410,7 +419,7 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
         there = values.get((source, read.partition, read.offset))
         if there != read.value and read.value not in evidence.gone.get((source, read.partition), ()):
             where = f"{read.topic}/{read.partition} at {read.offset}"
-            yield f"{where} was read as {read.value!r} at {read.at:.3f}, it is {there!r}"
+            yield f"{where} was read as {_shown(read.value)} at {read.at:.3f}, it is {_shown(there)}"
 
 
 def skipped(evidence: Evidence) -> Iterator[str]:
@@ -426,7 +435,8 @@ def skipped(evidence: Evidence) -> Iterator[str]:
             seen, behind = {read.offset for read in reads}, evidence.gone_to.get((topic, partition), -1)
             for record in records:
                 if seen and behind < record.offset < max(seen) and record.offset not in seen:
-                    yield f"{name}/{partition}: {record.value!r} at {record.offset} was never read, {max(seen)} was"
+                    missed = f"{_shown(record.value)} at {record.offset}"
+                    yield f"{name}/{partition}: {missed} was never read, {max(seen)} was"
 
 
 def broken_protocol(evidence: Evidence) -> Iterator[str]:

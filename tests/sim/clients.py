@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import wire
-from tests.sim.ledger import NOT_WRITTEN, Ledger, Read, Sent, Told
+from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Read, Sent, Told
 from tests.sim.wire import LostError, Wire
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Batch:
     in_flight: bool = False
     failures: int = 0
     is_dragged: bool = False
-    """Its epoch was raised, after an attempt, because of another partition."""
+    """Its epoch was raised, after an attempt, because of another partition, or of a batch in front that was refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -473,7 +473,7 @@ class Producer:
                         self._failed(record, code)
                 each.batches.clear()
         elif self.library.idempotent and self.library.raises in ("partition", "producer") and batch.sequence >= 0:
-            self._raise_epoch(lane)
+            self._raise_epoch(lane, drags=code in REFUSED)
 
     def _expire(self, lane: Lane) -> None:
         """Batches that took too long: failed, and nobody knows whether they were written."""
@@ -495,15 +495,18 @@ class Producer:
             lane.unresolved = False
             self._raise_epoch(lane)
 
-    def _raise_epoch(self, lane: Lane) -> None:
-        """A new epoch without asking anybody (KIP-360 in Java): sequences begin at 0."""
+    def _raise_epoch(self, lane: Lane, *, drags: bool = False) -> None:
+        """A new epoch without asking anybody (KIP-360 in Java): sequences begin at 0. `drags`: none of the batches of
+        the lane is the reason. Java numbers those under way anew too (`TxnPartitionMap.startSequencesAtBeginning`): a
+        node takes the sequences of a refused batch for used, so the next one may be in the log.
+        """
         if self.epoch >= _EPOCHS - 2 and not self.library.wraps:
             self.producer_id, self.epoch = -1, 0
             return
         self.epoch = (self.epoch + 1) % _EPOCHS
         for each in self._lanes.values() if self.library.raises == "producer" else [lane]:
             self._restart(each)
-            for batch in each.batches if each is not lane else ():
+            for batch in each.batches if drags or each is not lane else ():
                 batch.is_dragged |= batch.attempts > 0
 
     def _restart(self, lane: Lane) -> None:

@@ -28,6 +28,7 @@ _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
 _LOOK_S: Final = 0.05
+_ASK: Final = "ask for a mode in client.id"
 _DEFINITE: Final = frozenset({42, 43, 44, 48, 87, 90, 32, 10})
 
 
@@ -116,22 +117,30 @@ def probe(play: Play) -> None:
     world.run(world.now + 0.5)
     host, left = Host("client-probe"), dict[str, str]()
     for topic in sorted(play.topics):
-        with world.loop.on(host):
-            producer = clients.Producer(
-                clients.LIBRARIES["java"], f"probe-{topic}", f"probe-{topic}", world.addresses, topic,
-                world.ledger, world.rng, play.wall_ms,
-            )  # fmt: skip
-        play.producers.append((producer, host))
+        producer = _probing(play, host, topic, f"probe-{topic}")
         for partition in range(play.counts[topic]):
             left[f"{topic}/{partition}"] = "not asked yet"
-            world.spawn(host, _newcomer(play, producer, partition, left))
+            world.spawn(host, _newcomer(play, host, producer, partition, left))
     _wait(play, _PROBE_S, lambda: not left)
     play.stuck += [f"a newcomer in {where}: {why}" for where, why in left.items()]
     _read_out(play)
 
 
-async def _newcomer(play: Play, producer: clients.Producer, partition: int, left: dict[str, str]) -> None:
-    """Write one record, again where it is refused: those who left may keep their places for a moment."""
+def _probing(play: Play, host: Host, topic: str, name: str, mode: str = "") -> clients.Producer:
+    """Somebody new."""
+    world = play.world
+    with world.loop.on(host):
+        found = clients.Producer(
+            clients.LIBRARIES["java"], name, name + mode, world.addresses, topic, world.ledger, world.rng, play.wall_ms
+        )
+    play.producers.append((found, host))
+    return found
+
+
+async def _newcomer(play: Play, host: Host, producer: clients.Producer, partition: int, left: dict[str, str]) -> None:
+    """Write one record, again where it is refused: those who left may keep their places for a moment. Who shall ask for
+    a mode, because an operator gave partitions owners of their own under a policy `shared`, does so.
+    """
     where = f"{producer.topic}/{partition}"
     for attempt in range(100):
         (record,) = producer.send(partition, [f"probe/{where}/{attempt}".encode()])
@@ -142,6 +151,8 @@ async def _newcomer(play: Play, producer: clients.Producer, partition: int, left
             del left[where]
             return
         left[where] = f"code {record.code} {record.message}"
+        if record.message.endswith(_ASK):
+            producer = _probing(play, host, producer.topic, f"probe-{where}", ";mode=exclusive")
         await asyncio.sleep(0.5)
 
 

@@ -35,7 +35,7 @@ class Sent:
     message: str = ""
     doubtful: bool = False
     is_anew: bool = False
-    """Its client raised its epoch for another partition's sake while this was in doubt: a new batch to Kafka."""
+    """Its client raised its epoch for another batch's sake while this was in doubt: a new batch to Kafka."""
     sent_at: float = 0.0
     told_at: float = math.inf
     bears_name: bool = False

@@ -160,6 +160,13 @@ def test_a_refusal_behind_an_attempt_in_doubt_promises_nothing() -> None:
     assert not list(checker.refused(fine))
 
 
+def test_a_sentence_shows_the_begin_of_a_large_record() -> None:
+    bad = Evidence()
+    bad.logs["t", 0] = [Record(0, b"a" * 90_000, (), -1, -1, -1, 0)]
+    (found,) = only(checker.phantom, bad)
+    assert len(found) < 120
+
+
 def test_a_record_that_was_answered_as_not_written() -> None:
     bad = good()
     bad.ledger.sent[3].code = 45

@@ -16,6 +16,16 @@ from tests.sim.world import Shape
 
 SEEDS = [seed for seed in range(7000, 7021) if seed != 7009]  # that one is the history of `test_a_topic_that_grows`
 AGAIN = (7003, 7011, 7017)
+FOUND = {
+    1795544568: "a deleted topic of which there is nothing but a policy",
+    1795544622: "the same, behind nodes that died",
+    1795544882: "a topic created anew takes a batch and not the one in front of it",
+    1795545272: "a topic with sequence ids created anew with fewer partitions",
+    1795544333: "a batch under way behind a refused one, which Java numbers anew",
+    1795544745: "a policy that ends under batches on their way",
+    1795544739: "a topic whose mode is shared and whose partitions have owners of their own",
+}
+"""Seeds whose histories ended badly once, and what is in them."""
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +39,11 @@ def test_nothing_is_wrong(worker: Worker, seed: int) -> None:
     outcome = worker.play(histories.make(seed))
     assert outcome.wrong == []
     assert outcome.delivered
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=lambda seed: f"{seed}: {FOUND[seed]}")
+def test_what_was_wrong_once_is_not_wrong_again(worker: Worker, seed: int) -> None:
+    assert worker.play(histories.make(seed)).wrong == []
 
 
 def test_the_same_seed_is_the_same_run(worker: Worker) -> None:

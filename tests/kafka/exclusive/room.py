@@ -29,6 +29,7 @@ from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
+from sidecar.protocol.batch import Numbers
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
@@ -141,7 +142,7 @@ class Asker:
         ((result,), _) = decode_answer(frame.buffer, frame.start, frame.end, _VERSION)
         self._done(result)
 
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         self._done(ProduceResult(part.topic, part.partition, *outcome))
 
 

@@ -17,6 +17,7 @@ from sidecar.forwarder.append import Outcome
 from sidecar.local import Kafka
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce_upstream
+from sidecar.protocol.batch import Numbers
 from sidecar.protocol.primitives import I16, I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
@@ -49,7 +50,7 @@ class Answer:
         for result in decode_answer(frame.buffer, frame.start, frame.end, self.version)[0]:
             self.settle(result)
 
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         self.settle(ProduceResult(part.topic, part.partition, *outcome))
 
     def settle(self, result: ProduceResult) -> None:

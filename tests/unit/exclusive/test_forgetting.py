@@ -9,6 +9,7 @@ from sidecar.changelog import (
     View,
     ownership_key,
     partition_slot,
+    policy_key,
     sequence_base_key,
     serving_key,
     shared_slot,
@@ -73,6 +74,20 @@ def test_a_topic_that_nobody_owned_leaves_nothing() -> None:
     left = left_of(log.view, "t", NOW_MS)
     log.append(*left.records, *left.final)
     assert len(log.view) == 0
+
+
+def test_a_policy_of_the_topics_name_is_nothing_to_forget() -> None:
+    policy = Record(policy_key("t"), state.Policy())
+    assert not is_ripe(Log(policy).view, "t", NOW_MS)
+    owned = Log(policy, Record(ownership_key("t"), state.Ownership(generation=3, released_ms=NOW_MS)))
+    assert not is_ripe(owned.view, "t", NOW_MS)
+
+
+def test_where_only_hints_are_left_no_batch_is_empty() -> None:
+    log = Log(Record(tail_key("t", MASTER_SLOT, 0), state.Tail(offset=9)))
+    assert is_ripe(log.view, "t", NOW_MS)
+    assert left_of(log.view, "t", NOW_MS).batches() == [[Record(tail_key("t", MASTER_SLOT, 0), None)]]
+    assert left_of(everything().view, "another", NOW_MS).batches() == [[Record(serving_key("another"), None)]]
 
 
 def test_the_record_by_which_nodes_notice_comes_first_in_the_last_batch() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
 from sidecar.exclusive.requests import Memory, WriteBeside
-from sidecar.exclusive.slots import SlotRecords, SlotScope
+from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
@@ -52,6 +52,17 @@ def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View
     with pytest.raises(KafkaError) as refused:
         records.under()
     assert refused.value.code == 6
+
+
+def test_no_slot_is_opened_beside_a_master_slot_of_a_topic_that_was_deleted(view: View) -> None:
+    """Nothing of an older epoch of the master slot is fenced in the topic that was created anew."""
+    value = state.Serving(topic_id=TOPIC_ID.bytes, producer_id=MINE.producer_id, producer_epoch=MINE.epoch)
+    view.apply(Offset(3), 1, MINE, Record(serving_key("orders"), value).encode())
+    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
+    records.check_topic(TOPIC_ID)
+    with pytest.raises(OutdatedMasterError):
+        records.check_topic(ANEW)
+    SlotRecords(view, Clock(), SlotScope("orders"), WriteBeside(Session("pid:7"), "a"), None).check_topic(ANEW)
 
 
 def test_memory_counts_while_nobody_served_the_session_since(view: View) -> None:

@@ -19,7 +19,7 @@ from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce, produce_upstream
-from sidecar.protocol.batch import crc_matches, read_header, read_numbers, stamp
+from sidecar.protocol.batch import Numbers, crc_matches, read_header, read_numbers, stamp
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult
 from sidecar.protocol.session import Session as SessionId
@@ -31,7 +31,7 @@ from tests.wait import wait_for_async
 PARTITIONS: tuple[int, ...] = (0, 1, 2)
 VERSIONS = range(7, 10)
 CORRELATION = 0x01020304
-OK, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER = 0, 6, 10, 45
+OK, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER = 0, 3, 6, 10, 45
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Client:
     def answer_frame(self, frame: Frame) -> None:
         self.frames.append(bytes(frame.buffer[frame.start : frame.end]))
 
-    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         assert part.partition not in self.outcomes, "told twice"
         self.outcomes[part.partition] = outcome
 
@@ -250,6 +250,22 @@ async def test_a_lost_connection_sends_every_batch_again_in_its_order(
     await until(lambda: session.epoch.idle, "an end")
     assert [client.codes for client in clients if client] == [dict.fromkeys(PARTITIONS, OK), {0: OK}]
     assert forwarder.held_bytes == 0
+
+
+async def test_an_acknowledgement_waits_for_an_earlier_batch_that_failed(
+    session: Session, leader: ScriptedBroker
+) -> None:
+    first, second = session.send(0), session.send(0)
+    assert first is not None
+    assert second is not None
+    requests = [await leader.next(), await leader.next()]
+    answer(requests[0], p0=UNKNOWN_TOPIC)
+    answer(requests[1])
+    again = await leader.next()
+    assert (again.keys, second.frames, second.outcomes) == (["orders-0:0"], [], {})
+    answer(again)
+    await until(lambda: second.outcomes, "the second one's outcome")
+    assert (first.codes, second.codes) == ({0: OK}, {0: OK})
 
 
 @pytest.mark.parametrize("code", [OK, TOO_LARGE])

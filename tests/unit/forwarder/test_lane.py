@@ -28,6 +28,7 @@ IN_DOUBT = [
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.UNKNOWN_SERVER_ERROR,
 ]
+APPENDED = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 FINAL = [
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -197,6 +198,63 @@ def test_a_later_batch_that_got_through_is_not_sent_again(bench: Bench) -> None:
     bench.loop.advance(1.0)
     bench.settle(OK)
     assert bench.wire == [0, 1, 0]
+    bench.finished()
+
+
+@pytest.mark.parametrize("code", [code for code in IN_DOUBT if code not in APPENDED], ids=named)
+def test_an_acknowledgement_waits_for_an_earlier_batch_that_failed(bench: Bench, code: ErrorCode) -> None:
+    """In a topic created anew the broker takes any sequence for its producer's first: the second batch is there
+    without the one in front of it.
+    """
+    bench.append(*"ab")
+    bench.settle(code, OK)
+    assert (bench.errors(), bench.space.next) == ({}, 0)
+    bench.loop.advance(1.0)
+    bench.settle(OK)
+    bench.loop.turn()
+    assert bench.answered == list("ab")
+    assert [bench.outcomes[value][0].offset for value in "ab"] == [101, 102]
+    bench.finished()
+
+
+@pytest.mark.parametrize("code", APPENDED, ids=named)
+def test_an_acknowledgement_counts_behind_a_batch_that_its_leader_has_appended(bench: Bench, code: ErrorCode) -> None:
+    bench.append(*"ab")
+    bench.settle(code, OK)
+    assert bench.errors() == {"b": OK}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_where_the_topic_is_another_one_no_acknowledgement_counts_behind_a_failure(bench: Bench, is_late: bool) -> None:
+    bench.append(*"ab")
+    bench.settle(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[] if is_late else [OK])
+    bench.lane.foreign_topic()
+    bench.loop.turn()
+    bench.settle(*[OK] if is_late else [])
+    assert bench.errors() == {"a": NOT_LEADER, "b": NOT_LEADER}
+    assert (bench.space.next, bench.space.certain) == (0, False)
+    bench.finished()
+
+
+def test_where_the_earlier_batch_is_given_up_an_acknowledgement_behind_it_is_a_doubt(bench: Bench) -> None:
+    bench.append("a", timeout=0.5)
+    bench.append("b")
+    bench.settle(LOST, OK)
+    bench.loop.advance(1.0)
+    bench.settle(LOST)
+    assert bench.errors() == {"a": TIMED_OUT, "b": TIMED_OUT}
+    assert (bench.space.next, bench.space.certain) == (0, False)
+    bench.finished()
+
+
+def test_behind_a_mute_that_is_over_every_acknowledgement_counts(bench: Bench) -> None:
+    bench.append("a", timeout=0.5)
+    bench.settle(LOST)
+    bench.loop.advance(1.0)
+    bench.settle(LOST)
+    bench.append(*"bc")
+    bench.settle(OK, OK)
+    assert bench.errors() == {"a": TIMED_OUT, "b": OK, "c": OK}
     bench.finished()
 
 
