@@ -16,7 +16,7 @@ from sidecar.resources.requests import Verdict
 from sidecar.v1 import control_pb2 as control
 
 LEADER = Target("", "", WHOLE, "leader")
-ENDED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
+ENDED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more")
 
 
 class Coordinator:
