@@ -173,7 +173,7 @@ class CoordinatorLease(ClaimsState):
         self._over.clear()
         self._lease.end()
         self._events.coordinator_changed(False, len(table.owners), reason)
-        commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now"))
+        commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again"))
         tokens = dict.fromkeys(claim.token for claim in table.owners.values()) | table.waiting.by_token
         self._tell({token: table.keys_of_token(token) for token in tokens})
         for session in table.sessions():

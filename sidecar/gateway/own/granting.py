@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.access.prospects import Look, Prospect
 from sidecar.gateway.own.telling import not_now
 from sidecar.gateway.own.tickets import Stand
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _TAKEOVERS: Final = 32
 """At once, for all requests of this node."""
 _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
-_ELSEWHERE: Final = Look(Prospect.REFUSED, control.NOT_SERVING, "another node coordinates claims now")
 
 
 class Granting:
@@ -49,8 +48,12 @@ class Granting:
         now = asyncio.get_running_loop().time
         until, pause = now() + _BUSY_S, _FIRST_PAUSE_S
         while True:
+            elsewhere = await self._not_coordinating(ticket)
             if not ticket.is_alive:
                 return self._without_client(ticket)
+            if elsewhere is not None:
+                self.leave(ticket)
+                return self._rooms.teller.not_coordinating(ticket.asked, elsewhere)
             looks = self._look(ticket)
             prospects = {look.prospect for look in looks.values()}
             if Prospect.REFUSED in prospects:
@@ -78,13 +81,21 @@ class Granting:
         self._tickets.forget(ticket)
         return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
 
+    async def _not_coordinating(self, ticket: Ticket) -> KafkaError | None:
+        """Why this node cannot decide on strings and readers; None where it can. A coordinator epoch that ended makes
+        no other node the coordinator: the one that fenced it may have died, so this node takes the slot anew.
+        """
+        if ticket.request is not None and not self._rooms.coordinator.coordinates:
+            try:
+                await self._rooms.coordinator.ready()
+            except KafkaError as error:
+                return error
+        return None
+
     def _look(self, ticket: Ticket) -> dict[Target, Look]:
         looks = {target: self._rooms.topics.look(claim) for target, claim in ticket.claims.items()}
-        coordinator, request = self._rooms.coordinator, ticket.request
-        if request is not None and coordinator.coordinates:
-            looks |= _by_target(ticket.asked.read, coordinator.look(request))
-        elif request is not None:
-            looks |= dict.fromkeys(ticket.asked.read, _ELSEWHERE)
+        if ticket.request is not None:
+            looks |= _by_target(ticket.asked.read, self._rooms.coordinator.look(ticket.request))
         return looks
 
     def _wait(self, ticket: Ticket) -> control.OwnResponse | None:
@@ -155,7 +166,8 @@ class Granting:
         try:
             verdict = await self._rooms.coordinator.take(ticket.client, request)
         except KafkaError as error:
-            return dict.fromkeys(targets, not_now(error)), {}
+            ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # the epoch: who coordinates now decides
+            return dict.fromkeys(targets, Look(Prospect.BUSY) if ended else not_now(error)), {}
         if verdict.prospect is not Prospect.READY:
             return _by_target(targets, verdict), {}
         return {}, {target: told.generation for target, told in zip(targets, verdict.ownerships, strict=True)}

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ from tests.kafka.resources.reading import (
     coordinating,
     cursors,
 )
-from tests.nodes import NodeProcess
+from tests.nodes import NodeProcess, running_node
 from tests.raw import RawClient
 from tests.rest import Rest
 from tests.services import Services
@@ -43,6 +43,13 @@ _LONG_MS = 60_000
 @pytest.fixture(scope="module", autouse=True)
 def internal_topics(services: Services) -> None:
     create_internal_topics(services.kafka_bootstrap)
+
+
+@pytest.fixture(scope="module")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One of its own: `coordinator` fences the claims coordinator of its cluster, which others' tests would find."""
+    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+        yield process
 
 
 @pytest.fixture
