@@ -147,7 +147,7 @@ class Content:
             assert record.sequence_id is not None
             known = highest.get(record.name)
             if known is None and len(highest) >= names_limit:
-                message = f"more than {names_limit} producer names in one batch, which a partition does not remember"
+                message = f"more than {names_limit} producer names in one batch; a partition remembers no more"
                 raise KafkaError(ErrorCode.INVALID_RECORD, message)
             if known is None or record.sequence_id > known.id:
                 highest[record.name] = Pushed(record.name, record.sequence_id, index)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _HELD_S: Final = 2.0
 _LATER: Final = Outcome(
-    ErrorCode.LEADER_NOT_AVAILABLE, message="whether these sequence ids are in the log is not known yet; try again"
+    ErrorCode.LEADER_NOT_AVAILABLE, message="it is not known yet whether these sequence ids are in the log; try again"
 )
 _REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -283,7 +283,7 @@ class Gate:
             return True
         if not content.marks:
             if state.names.must_carry(self._session.id):
-                message = "records without a sequence id from a producer that has sent some with one"
+                message = "this producer has sent sequence ids before, so every record needs one"
                 raise KafkaError(ErrorCode.INVALID_RECORD, message)
             self._send(arrival, content)
             return True
@@ -352,8 +352,8 @@ class Gate:
         if rival is not None:
             name = rival.name.decode(errors="replace")
             message = (
-                f"producer name {name} is in use by another live session ({rival.session}): one at a time may write"
-                " sequence ids under a name"
+                f"producer name {name} is in use by another live session ({rival.session}): only one at a time may"
+                " write sequence ids under a name"
             )
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         evicted = state.marks.evicted

@@ -71,8 +71,8 @@ def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPar
         known = extent.from_scratch
     if known is None:
         raise IdsLostError(
-            f"the log of {partition} begins at offset {extent.start}, and no snapshot is left that would tell of the"
-            f" sequence ids between {extent.ids_from} and there"
+            f"the log of {partition} begins at offset {extent.start}, and no snapshot is left with the sequence ids"
+            f" from offset {extent.ids_from} to there"
         )
     return known
 

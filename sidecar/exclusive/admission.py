@@ -14,8 +14,8 @@ def checked_header(batch: memoryview) -> BatchHeader:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a Produce request carries exactly one record batch per partition")
     if header.is_special:
         if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics take no transactional batches")
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics accept no transactional batches")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{header.records} records with a last offset delta of {header.last_offset_delta}"

@@ -42,7 +42,7 @@ class ExhaustedError(KafkaError):
     def __init__(self, resource: str) -> None:
         super().__init__(
             ErrorCode.POLICY_VIOLATION,
-            f"no generation is left for {resource}: somebody asked for the highest one there is. Use another topic",
+            f"no generation is left for {resource}: a client asked for the highest one. Use another topic",
         )
 
 

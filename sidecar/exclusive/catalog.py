@@ -123,7 +123,7 @@ class PolicyCatalog:
         be, None where every live node applies it.
         """
         if topic.startswith("__"):
-            message = f"{topic} is an internal topic: it is never governed, leave the mode out of client.id"
+            message = f"{topic} is an internal topic: it cannot be governed; leave the mode out of client.id"
             return KafkaError(ErrorCode.POLICY_VIOLATION, message)
         try:
             async with self._governing.setdefault(topic, asyncio.Lock()):
@@ -138,7 +138,7 @@ class PolicyCatalog:
         except KafkaError as error:
             return KafkaError(error.code, error.message)
         except (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
-            message = f"{topic} cannot be governed now, as the mode in client.id asks: {error}; try again"
+            message = f"{topic} cannot become governed now, which the mode in client.id requires: {error}; try again"
             return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
         finally:
             self._governing.pop(topic, None)
@@ -228,7 +228,7 @@ class PolicyCatalog:
         await self.beat()
         while not self.is_applied_everywhere():
             if loop.time() > deadline:
-                raise TimeoutError("another node lives, and does not apply the new policy yet")
+                raise TimeoutError("a live node does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)
             await self.beat()
 

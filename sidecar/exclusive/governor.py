@@ -178,7 +178,7 @@ class Governor:
         if self.draining or topic.name in self._shares.moving:
             return False
         if not self.catalog.is_applied_everywhere():
-            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
+            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not read the newest policies yet")
         serving = self.changelog.view.serving(topic.name)
         last_node = serving.value.node if serving is not None else None
         try:

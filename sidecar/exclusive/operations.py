@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HELD_S: Final = 2.0
 NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, -1, 0)
 GRANTED: Final = Outcome(ErrorCode.NONE)
-BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
+BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is changing its owner; try again")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

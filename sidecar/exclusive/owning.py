@@ -148,7 +148,7 @@ class TopicOwners:
         """How the claim stands now."""
         governor, claimant = self._governor, claim.claimant
         if governor.draining:
-            return Look(Prospect.REFUSED, control.NOT_SERVING, "this node shuts down")
+            return Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
         fault = self._changed_since(claim)
         if fault:
             return Look(Prospect.REFUSED, control.INVALID_REQUEST, fault)
@@ -169,7 +169,7 @@ class TopicOwners:
     def _changed_since(self, claim: TopicClaim) -> str:
         """What of a topic's policy is not any more what the claim was made for."""
         if self._governor.catalog.book.effective(claim.topic) is None:
-            return f"{claim.topic} has no policy any more: claim it anew"
+            return f"{claim.topic} has no policy any more: claim it again"
         return self.scope_fault(claim.topic, claim.partition)
 
     def keep_place(self, claim: TopicClaim, came: float) -> None:
@@ -253,7 +253,7 @@ class TopicOwners:
         except KafkaError as error:
             return refused(claim.claimant, error.code, error.message)
         except _UNAVAILABLE as error:
-            return Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} cannot be let go of now: {error}")
+            return Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} cannot be released now: {error}")
         return _READY
 
     def _connect(self, claim: TopicClaim) -> None:

@@ -150,7 +150,7 @@ class Producers:
             return
         claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
         if self._topics.draining:
-            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
+            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
             return
         if not self._topics.forwarder.admit(len(batch)):
             answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))

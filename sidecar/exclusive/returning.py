@@ -34,15 +34,15 @@ _COMES_AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | {ErrorCode.CORRUPT_MESSAG
 _TURNS: Final = {
     Turn.GO: None,
     Turn.AGAIN: Outcome(
-        ErrorCode.LEADER_NOT_AVAILABLE, message="an earlier batch of this producer has to come again first; try again"
+        ErrorCode.LEADER_NOT_AVAILABLE, message="an earlier batch of this producer must be sent again first; try again"
     ),
     Turn.LATE: Outcome(
         ErrorCode.POLICY_VIOLATION,
-        message="these sequence ids were not written when they came first, and higher ones have been written since",
+        message="these sequence ids were refused before and are not in the log; higher ones have been written since",
     ),
 }
 _LOST: Final = Outcome(
-    ErrorCode.LEADER_NOT_AVAILABLE, message="more was refused on this connection than is remembered; connect again"
+    ErrorCode.LEADER_NOT_AVAILABLE, message="too many batches were refused on this connection; reconnect"
 )
 
 

@@ -147,12 +147,12 @@ class SharedSession:
             ids=ids,
         ).run()
         if sessions.master is not master:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
         sessions.opened(self, tenure)
         if ids is not None:
             if grown := set(tenure.partitions).difference(master.partitions):
                 await sessions.grown(min(grown))  # whoever has the master slot reads the ids of all partitions
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
         self.writer.epoch = SlotEpoch(tenure, self._env.forwarder, self.writer, ids, self._env.around.epoch_records)

@@ -131,7 +131,7 @@ class Takeover:
             tenure = await self._attempt(granted)
             if tenure is not None:
                 return tenure
-        raise LostRaceError(f"the ownership of {self._domain.resource} changed again and again")
+        raise LostRaceError(f"the ownership of {self._domain.resource} kept changing")
 
     async def _attempt(self, granted: Callable[[], None]) -> Tenure | None:
         """All steps in their order; None where somebody interfered, so that all begins anew."""

@@ -380,7 +380,7 @@ class GovernedTopic(EndingTopic):
         await self.writer.operations.over()
         master = self.shared.master
         if master is None or not self._may_share():
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
         if partition not in master.partitions:
             await asyncio.wait([self.writer.operations.begin(self._share)])
 

@@ -183,9 +183,9 @@ class Upkeep:
             return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
         age = (self._clock.now_ms() - newest_ms) / 1000
         message = (
-            f"the newest record of this batch is {age:.0f} s old, on {topic} it may be {self.terms.oldest:.0f} s"
-            f" ({self.terms.setting}): a fence lasts no longer by the times of records. For older ones let Kafka"
-            f" stamp them: sidecar topic set {topic} --log-append-time"
+            f"the newest record of this batch is {age:.0f} s old; on {topic} the limit is {self.terms.oldest:.0f} s"
+            f" ({self.terms.setting}): with older records Kafka would forget the fence. To write older ones,"
+            f" let Kafka set the timestamps: sidecar topic set {topic} --log-append-time"
         )
         return Outcome(ErrorCode.INVALID_TIMESTAMP, message=message)
 

@@ -188,7 +188,7 @@ class LeaderLink:
         oldest = next(iter(self._under_way))
         reason = None
         if min(self._under_way.values()) < now:
-            reason = "no answer to a Produce within its timeout"
+            reason = "Kafka did not answer a Produce within its timeout"
         elif now - oldest.sent_at > _SILENT_S and self._leads_no_more(oldest):
             reason = "no answer to a Produce, and another broker leads the partition"
         if reason is not None and self._connection is not None:
