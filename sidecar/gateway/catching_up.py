@@ -52,7 +52,7 @@ class CatchingUp:
             self._next = self._tasks.start(self._round(self._running))
         if not await asyncio.shield(self._next):
             raise BehindError(
-                "this node cannot read the ownership topic to its end now: try again, or ask another node"
+                "this node cannot read the ownership topic to its end now; try again, or ask another node"
             )
 
     async def _round(self, before: asyncio.Task[bool] | None) -> bool:

@@ -56,7 +56,7 @@ KEPT_S: Final = 5.0
 """How long a place, and a promotion, is kept for a client that nobody hears of."""
 DEPOSED_NAMES: Final = 16
 _HIGHEST: Final = 2**63 - 1
-_EXHAUSTED: Final = "no generation is left above it: ask for generation 0, or let it be released"
+_EXHAUSTED: Final = "it has the highest generation: ask for generation 0, or release it"
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class Book:
             return self._may_wait(request, found)
         more = sum(wish.key not in self.owners for wish in request.wishes)
         if more and len(self.owners) + more > self._claims_limit:
-            message = f"{self._claims_limit} resources are owned at most in one cluster of nodes; release some"
+            message = f"{self._claims_limit} resources is the limit of one cluster of nodes; release some"
             return _refuse_all(request, control.QUEUE_FULL, message)
         return Verdict(Decision.GRANT, found)
 

@@ -191,7 +191,7 @@ class Commits:
         try:
             first = await self._journal.append(records)
         except (AppendRefusedError, RetryTimeoutError) as error:  # surely not in the log
-            self._fail(batch, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be written down: {error}"))
+            self._fail(batch, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be stored: {error}"))
         except Exception as error:  # noqa: BLE001  whatever it was, what is in the log is unknown
             self._broken(error)
             self._fail(batch, self._closed or _NOT_NOW)

@@ -61,7 +61,7 @@ class Office(ClaimsState):
         """
         while self._term is None:
             if self._draining:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node shuts down")
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node is shutting down")
             if self._opening is None:
                 self._opening = self._tasks.start(self._try_to_open())
             refusal = await asyncio.shield(self._opening)
@@ -83,7 +83,7 @@ class Office(ClaimsState):
                 await self._around.changelog.tailer.read_to_end(_CONFIRM_S)
             except _NOT_NOW as error:
                 self._hooks.claims_failed(error)
-                message = "whether this node coordinates claims still is not known; try again"
+                message = "it is not known whether this node still coordinates claims; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if not self.coordinates:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
@@ -124,13 +124,13 @@ class Office(ClaimsState):
         try:
             answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
         except MetadataUnavailable:
-            message = "nothing can be claimed while Redis is away; try again"
+            message = "nothing can be claimed while Redis does not answer; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if answer.status is ServeStatus.HELD and answer.holder is not None:
             self._nodes.serving[_NAME] = answer.holder.node_id
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
         if answer.status is not ServeStatus.GRANTED:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "who coordinates claims is not settled yet; try again")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no node coordinates claims yet; try again")
         self._nodes.serving[_NAME] = around.node_id
         self._lease.granted(sent)
 

@@ -50,7 +50,7 @@ def too_large(request: Request, change: Change) -> Verdict | None:
     size = encoded_size(records_of(change))
     if size <= BATCH_BYTES:
         return None
-    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} fit: claim fewer at once"
+    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} are the limit: claim fewer at once"
     answers = [
         control.Ownership(resource=wish.resource, error=control.INVALID_REQUEST, message=message)
         for wish in request.wishes

@@ -125,6 +125,4 @@ def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) ->
     places = [f"{found.partition}: {found.committed} to {found.end}" for found in moved]
     more = f" and {len(places) - shown} more" if len(places) > shown else ""
     partitions = ", ".join(places[:shown]) + more
-    return (
-        f"cursor of group {group} reset to the end, as more than {limit} records lay behind it (partition {partitions})"
-    )
+    return f"cursor of group {group} reset to the end: more than {limit} records lay behind it (partition {partitions})"

@@ -148,6 +148,6 @@ class CursorReset:
         for index in offsets:
             error = told.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if error in _HAS_MEMBERS:
-                raise InUseError(f"group {group} has members: stop them first, they would commit over it")
+                raise InUseError(f"group {group} has members: stop them first, they would overwrite it")
             if error:
                 raise KafkaError(error, f"the cursor of {group} in partition {index} of {shadow}")

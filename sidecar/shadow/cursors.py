@@ -115,14 +115,14 @@ class Cursors:
         """The log that is read under a shadow's name, as it is now. Raises `ClosedError`."""
         source = self._resolver.source(shadow.encode())
         if source is None:
-            raise ClosedError(f"{shadow} is not made yet")
+            raise ClosedError(f"{shadow} is not created yet")
         topic = source.topic.decode()
         try:
             layout = await self._upstream.whole_layout(topic)
         except UnknownTopicError:
             raise ClosedError(f"{shadow} is closed: its source {topic} is gone") from None
         if layout.topic_id != source.topic_id:
-            raise ClosedError(f"{shadow} is closed: its source {topic} was created anew")
+            raise ClosedError(f"{shadow} is closed: its source {topic} was created again")
         partitions = sorted(layout.leaders)
         starts, ends = await asyncio.gather(self._logs.starts(topic, partitions), self._logs.ends(topic, partitions))
         return Log(topic, starts, ends)

@@ -155,7 +155,7 @@ class ShadowRecords:
             if merged == record:
                 return record, offset
             record = merged
-        raise TimeoutError(f"others change the shadow {name} all the time")
+        raise TimeoutError(f"the shadow {name} keeps being changed by others; try again")
 
     async def _append(self, name: str, record: state.Shadow | None) -> Offset:
         offset = await self._changelog.append([Record(shadow_key(name), record)])

@@ -66,7 +66,7 @@ class Granting:
                     return self._rooms.teller.answer(ticket.asked, looks)
             if now() > until:
                 self.leave(ticket)
-                return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "it changes hands; try again")
+                return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "its owner is changing; try again")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
