@@ -70,7 +70,7 @@ class NodeView:
     async def checks(self) -> Sequence[port.Check]:
         node, rooms = self._node, self._node.rooms
         failing = rooms.loops.failing() if rooms is not None else {}
-        stands = ", ".join(f"{name} fails again and again: {problem}" for name, problem in failing.items())
+        stands = ", ".join(f"{name} keeps failing: {problem}" for name, problem in failing.items())
         is_serving = node.state is port.NodeState.SERVING
         serving = port.Check("node", is_serving and not failing, node.problem or stands)
         if rooms is None:
@@ -230,7 +230,7 @@ class NodeView:
         wanted_generations = await self._wanted(name, match)
         if (source := self._node.resolver.source(name.encode())) is not None:
             raise port.InvalidError(
-                f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
+                f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
         wanted = PolicyFields(
             access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
@@ -246,7 +246,7 @@ class NodeView:
         except GenerationChanged as error:
             raise _another(name, error.current) from None
         except MetadataUnavailable as error:
-            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+            raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name], producers=True))[0]
@@ -264,7 +264,7 @@ class NodeView:
         if match.generations is not None:
             return Wanted(match.generations, match.partition)
         if found is None:
-            raise port.GenerationError(f"there is neither a topic nor a policy {name}; nothing was done")
+            raise port.GenerationError(f"neither a topic nor a policy {name} exists; nothing was done")
         return None
 
     async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
@@ -274,7 +274,7 @@ class NodeView:
         except GenerationChanged as error:
             raise _another(name, error.current) from None
         except MetadataUnavailable as error:
-            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+            raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         if not deleted:
@@ -404,7 +404,7 @@ class NodeView:
 
 def _another(name: str, current: int | None) -> port.PortError:
     if current is None:
-        return port.UnavailableError(f"{name} changes its owner just now: look at its generation, and try again")
+        return port.UnavailableError(f"{name} is changing its owner: look at its generation, and try again")
     return port.GenerationError.of(name, current)
 
 

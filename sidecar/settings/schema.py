@@ -176,14 +176,14 @@ class Schema(BaseSettings):
     redis_url: Annotated[
         str,
         AfterValidator(_redis_url),
-        _is("Redis that arbitrates between nodes. It has to run with maxmemory-policy noeviction."),
+        _is("Redis that arbitrates between nodes. It needs maxmemory-policy noeviction."),
         Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket", _URL["redis"]),
     ] = "redis://127.0.0.1:6379/0"
     listen: Annotated[Endpoint, _is("Address for Kafka clients."), _HOST_PORT] = Address("127.0.0.1", 19092)
     advertise: Annotated[
         Endpoint | None,
         _is(
-            "Address that clients are told to connect to; `listen` by default, required with a wildcard.",
+            "Address that the node gives to clients; `listen` by default, required if that is a wildcard.",
             "127.0.0.1:19092",
         ),
         _HOST_PORT,
@@ -194,13 +194,16 @@ class Schema(BaseSettings):
     admin_advertise: Annotated[
         Endpoint | None,
         _is(
-            "Where other nodes reach `admin_listen`; that by default, with a wildcard the host of `advertise`.",
+            (
+                "Where other nodes reach `admin_listen`; by default that address, or the host of `advertise` if it is"
+                " a wildcard."
+            ),
             "127.0.0.1:18080",
         ),
         _HOST_PORT,
     ] = None
     node_id: Annotated[
-        int, *_whole(0, 2**31 - 1), _is("Number of this node, the broker id that clients see; unique.")
+        int, *_whole(0, 2**31 - 1), _is("Number of this node, unique in its cluster; clients see it as the broker id.")
     ] = 1
     cluster: Annotated[
         str,
@@ -224,20 +227,21 @@ class Schema(BaseSettings):
     admin_url: Annotated[
         str,
         AfterValidator(_http_url),
-        _is("For tools: where a node's HTTP side is."),
+        _is("For tools: the admin address of a node."),
         Needs("http://host:port", _URL["http"]),
     ] = DEFAULT_ADMIN_URL
     admin_token: Annotated[
         str | None,
         AfterValidator(check_token),
-        _is("Bearer token for writes over HTTP. Without one they are taken from loopback only.", "change-me"),
+        _is("Bearer token for writes over HTTP. Without one they are accepted from loopback only.", "change-me"),
         Needs("text without spaces", "^[!-~]+$"),
     ] = None
     deduplication: Annotated[
         bool,
         _is(
-            "Deduplication by sequence id on every topic without a nearer policy. True governs all topics but internal"
-            " ones, so none of them takes transactions; set the same on all nodes."
+            "Deduplication by sequence id on every topic without a nearer policy. True governs all topics except"
+            " internal"
+            " ones, so none of them accepts transactions. Use the same value on all nodes."
         ),
         _YES_NO,
     ] = False
@@ -256,22 +260,22 @@ class Schema(BaseSettings):
     producer_names_limit: Annotated[
         int,
         *_whole(1, 10_000_000),
-        _is("Producer names that are remembered per partition with their highest sequence ids."),
+        _is("Producer names per partition whose highest sequence ids the node remembers."),
     ] = 10_000
     linger_ms: Annotated[
         int,
         *_whole(0, 60_000, " of milliseconds"),
-        _is("How long batches of governed topics are gathered before they are sent on."),
+        _is("How long the node collects batches of governed topics before it sends them to Kafka."),
     ] = 0
     linger_bytes: Annotated[
         int,
         *_whole(16 * 1024, 64 * 1024 * 1024, " of bytes"),
-        _is("Batches of governed topics that are sent on in one request; what has gathered to so much leaves at once."),
+        _is("Size of collected batches of governed topics at which the node sends them without waiting longer."),
     ] = 1024 * 1024
     retry_buffer_bytes: Annotated[
         int,
         *_whole(1, 2**40, " of bytes"),
-        _is("Batches of governed topics that may wait for Kafka; beyond it producers get error 19."),
+        _is("Batches of governed topics that may wait for Kafka; above that producers get 19 NOT_ENOUGH_REPLICAS."),
     ] = 32 * 1024 * 1024
     queue_limit: Annotated[
         int, *_whole(0, 1_000_000), _is("Sessions that may wait for one topic (wait_for_exclusive).")
@@ -280,8 +284,8 @@ class Schema(BaseSettings):
         str | None,
         AfterValidator(_registry_url),
         _is(
-            "Schema registry with Confluent's API, which a node serves under /schemas, those of shadows too. A name and"
-            " password in it are sent for whoever sends none.",
+            "Schema registry with Confluent's API, which a node serves under /schemas, also for shadows. A name and"
+            " password in it are sent if a request has none.",
             "http://127.0.0.1:8081",
         ),
         Needs(
@@ -289,23 +293,23 @@ class Schema(BaseSettings):
         ),
     ] = None
     kafka_connect_timeout_ms: Annotated[
-        int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for opening a connection to a broker.")
+        int, *_whole(10, 600_000, " of milliseconds"), _is("Timeout for opening a connection to a broker.")
     ] = 3_000
     kafka_request_timeout_ms: Annotated[
         int,
         *_whole(100, 3_600_000, " of milliseconds"),
-        _is("Limit for the node's own requests to Kafka."),
+        _is("Timeout for the node's own requests to Kafka."),
     ] = 30_000
     redis_timeout_ms: Annotated[
-        int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for one answer of Redis.")
+        int, *_whole(10, 600_000, " of milliseconds"), _is("Timeout for one answer of Redis.")
     ] = 1_000
     max_request_bytes: Annotated[
         int,
         *_whole(1_024, 2**31 - 1, " of bytes"),
-        _is("Largest Produce request a client may send; requests of other APIs have 4 MiB at most."),
+        _is("Largest Produce request a client may send; requests of other APIs may have 4 MiB."),
     ] = 100 * 1024 * 1024
     log_level: Annotated[
-        Level, _is("The least important events that are logged."), Needs("debug, info, warning or error")
+        Level, _is("The lowest level of events that are logged."), Needs("debug, info, warning or error")
     ] = "info"
     log_format: Annotated[
         Format,
