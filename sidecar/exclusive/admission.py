@@ -1,4 +1,6 @@
-"""What a batch has to be so that a governed topic takes it; `protocol.batch.read_numbers` is the short form of it."""
+"""Which batches a governed topic accepts (message format v2, KIP-98); `protocol.batch.read_numbers` is the short form
+of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches are told that go nowhere, and how the operations of a topic may fail."""
+"""The answers to batches that are not forwarded, and the errors of a topic's operations."""
 
 from __future__ import annotations
 

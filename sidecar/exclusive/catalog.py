@@ -1,6 +1,6 @@
-"""The policies of a cluster of nodes: asked for, written down, and applied by every node before anything is granted.
+"""The policies of a cluster of nodes: requested, stored, and applied by every node before anything is granted.
 
-Redis gives each change its version, the changelog holds it (so it outlives Redis), and every heartbeat says which
+Redis gives each change its version, the changelog stores it (so it outlives Redis), and every heartbeat says which
 version a node applies.
 """
 

@@ -1,7 +1,7 @@
-"""How a topic's owner leaves it: let go of, released or fenced by an administrator, handed back with the node's right.
+"""How an owner loses its topic: its connections end, an administrator releases or fences it, its node hands it over.
 
-An owner whose last connection ends is let go of at once, as in PIP-68, or after the grace; who speaks for it meanwhile
-keeps it.
+When an owner's last connection ends, the topic is released at once, as in PIP-68, or after the grace, unless the
+session is heard of before.
 """
 
 from __future__ import annotations

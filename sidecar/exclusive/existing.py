@@ -1,7 +1,7 @@
-"""Which partitions there are: asked of every batch for a governed topic before anything else of it is looked at.
+"""Checks that a partition exists, before anything else of a batch for a governed topic is looked at.
 
-Clients may name any number. A partition that is not there gets 3 UNKNOWN_TOPIC_OR_PARTITION at once: no operation is
-begun for it, nothing is remembered of it, and a flood of such names costs Kafka a few questions a second in all
+A client may name any number. A partition that does not exist is answered 3 UNKNOWN_TOPIC_OR_PARTITION at once: it
+starts no operation and leaves no state, and a flood of such names costs Kafka a few requests a second in total
 (`tests/kafka/exclusive/test_strangers.py`).
 """
 

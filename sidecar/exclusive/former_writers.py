@@ -1,7 +1,7 @@
-"""Whose the earlier epochs of a slot were, where its topic has sequence ids: as far as no snapshot covers them.
+"""The sessions of a slot's earlier epochs, on a topic with sequence ids, as far as no snapshot covers their batches.
 
-A record names them, so that the batches of each are taken for its producer's when the log is read again (`dedup`). What
-snapshots have needs no name any more.
+A record names them, so that a later reading of the log counts each batch under its producer's name (`dedup`). Batches
+that a snapshot covers need this no more.
 """
 
 from __future__ import annotations

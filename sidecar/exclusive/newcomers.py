@@ -1,5 +1,5 @@
-"""Everybody at a topic but its owner: who waits, who was deposed or struck back, whose own ghost may hold it, and which
-sequences were refused. Bounded by what is connected, or by number; decides nothing (`claims` does).
+"""The sessions at a topic other than its owner: waiting, deposed, those whose own ghost may hold it, and their refused
+sequences. Bounded by the number of connections, or by a limit; decides nothing (`claims` does).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections.
 
-Finds the topic a batch is for and says who produces. What becomes of the batch is the topic's affair.
+Finds the topic of a batch and the session that produces. The topic decides about the batch.
 """
 
 from __future__ import annotations

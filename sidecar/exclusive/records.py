@@ -1,6 +1,6 @@
-"""The records of a takeover's commit: whose the topic is from now on, and the epoch that its slot has. Pure.
+"""The records of a takeover's commit: the topic's new owner and its slot's epoch. Pure.
 
-Both go into the ownership topic in one batch. Where the sequences of every session go on is `succession`'s.
+Both go into the ownership topic in one batch. `succession` computes where each session's sequences continue.
 """
 
 from __future__ import annotations

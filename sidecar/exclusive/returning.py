@@ -1,8 +1,8 @@
-"""Clients that were not let in, at the door of a topic with sequence ids.
+"""Batches that a topic with sequence ids refused, and that their clients send again.
 
-`dedup.turned_away` says who may go on; here is which answers count as turned away, and what is told. Nothing of a
-client that may not write is opened: only once its batch stands before its gate (`Answering.turn`) is it looked at what
-came before.
+`dedup.turned_away` decides which batches may continue; this module decides which answers count as turned away, and the
+answer. The batch of a client that may not write is not opened: what came before it is checked only at its gate
+(`Answering.turn`).
 """
 
 from __future__ import annotations

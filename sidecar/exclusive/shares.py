@@ -1,4 +1,4 @@
-"""Topics move to the nodes whose share they are, once those have been there for a while. No session ends by it."""
+"""Topics move to the nodes that they are placed on, once those have been live for a while. No session ends by it."""
 
 from __future__ import annotations
 

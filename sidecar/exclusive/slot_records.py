@@ -1,6 +1,6 @@
-"""What the ownership topic says of a topic's slots, as a takeover of one of them reads it. No IO, nothing is kept.
+"""Reads from the ownership topic's records what a takeover needs of a topic's slots. No IO, no state.
 
-Records of a topic of another id under the same name are of a topic that is gone, and do not count.
+Records with another topic id (KIP-516) belong to a deleted topic of the same name and do not count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where the sequences of every session go on under the next epoch of a slot. Pure.
+"""Computes where the sequences of every session continue under the next epoch of a slot. Pure.
 
 Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
-next sequence: behind the last one that the log holds, or behind those that were refused for good. Sessions that left
-without being deposed are listed with theirs for a day, so that they find their place when they come back.
+next sequence: after the last one in the log, or after those that were refused for good. Sessions that left
+without being deposed are kept for a day with theirs, so that they continue there when they come back.
 """
 
 from __future__ import annotations

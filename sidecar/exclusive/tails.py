@@ -1,4 +1,4 @@
-"""Where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
+"""Finds where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
 
 Found in two parts, so that nothing falls between them. *Before* the next epoch is opened: the end of each partition,
 then what its leader remembers (a marker of a higher epoch makes it forget), kept as `Tail` records in the changelog:

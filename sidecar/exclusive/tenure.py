@@ -1,4 +1,4 @@
-"""What a takeover needs, and what comes of it: a node's right to write under one epoch of a slot, for a session."""
+"""What a takeover needs, and its result: a node's right to write under one epoch of a slot, for a session."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One governed topic on the node that serves it: who owns it, what is under way, what waits for that.
+"""One governed topic on the node that serves it: its owner, the operation in progress, and the batches that wait for
+it.
 
-A topic is ready, or busy with one operation (`operations`): a takeover, a raise, a release. Decisions are `claims`',
-steps are `takeover`'s, those who do not own the topic are remembered by `newcomers`; here they meet.
+A topic is ready, or busy with one operation (`operations`): a takeover, a raise, a release. `claims` decides,
+`takeover` performs the steps, `newcomers` remembers the sessions that do not own the topic; this module connects them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a node knows of one topic, or of one partition with an owner of its own: who owns it, who else is there.
+"""What a node knows of one topic, or of one partition with an owner of its own: its owner and its other sessions.
 
-From the changelog, from Redis, and from what passes on this node. What is done with it: `topic`.
+From the changelog, from Redis, and from the traffic of this node. `topic` acts on it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How fences stay alive, and which records may be written meanwhile.
+"""When fences are renewed, and how old the records may be that are written meanwhile.
 
-Kafka's fence is a memory that fades. A partition forgets a producer id so long after the newest *record time* it saw of
-it, the coordinator forgets a transactional id, compaction takes markers away (`sidecar.fencing.expiry`). So every topic
-that a node serves is fenced again at the same epoch well before, owned or free; a topic that nobody serves is adopted
-by the node that would lead it. On topics whose records carry their writers' times a batch of old records would let the
-owner's own entry fade before the next keep-alive: it is refused (32).
+Kafka forgets a fence. A partition forgets a producer id some time after the newest *record timestamp* it saw of it
+(KIP-98), the coordinator forgets a transactional id, compaction deletes markers (`sidecar.fencing.expiry`). So every
+topic that a node serves is fenced again at the same epoch well before, owned or free; a topic that nobody serves is
+adopted by the node that would lead it. On topics with CreateTime, a batch of old records would make the partition
+forget the owner before the next keep-alive: it is refused with 32 INVALID_TIMESTAMP.
 """
 
 from __future__ import annotations
