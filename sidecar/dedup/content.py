@@ -1,6 +1,6 @@
-"""What a batch says of sequence ids: none, one name's rising ones, or something to be looked at record by record. Pure.
+"""Which sequence ids a batch has: none, one name's rising ones, or others that need a look at each record. Pure.
 
-The first two are told by one pass in compiled code; only a batch that is partly a duplicate, or bad, is taken apart.
+One pass in compiled code finds the first two; only a batch that is partly a duplicate, or invalid, is taken apart.
 """
 
 from __future__ import annotations

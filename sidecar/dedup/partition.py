@@ -1,5 +1,5 @@
-"""The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and who
-waits for them.
+"""The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and the
+batches that wait for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The marks of a partition out of its newest snapshot and the log behind that, merged by the higher id.
+"""The marks of a partition from its newest snapshot and the log behind that, merged by the higher id.
 
-Where ids cannot be known, because no snapshot is left and retention took the log that would tell, that is said
-(`IdsLostError`), never guessed.
+If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised: ids are
+never guessed.
 """
 
 from __future__ import annotations

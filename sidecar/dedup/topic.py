@@ -1,8 +1,8 @@
 """The sequence ids of one governed topic on the node that serves it: marks by partition, read when the topic is taken
 over, saved as snapshots while it is served.
 
-A takeover fences first; then the log up to its end says everything about earlier epochs (`begin`). Until a partition is
-read, its batches wait. A takeover of one slot among others only asks what that one had under way.
+A takeover fences first; after that the log up to its end has everything of earlier epochs (`begin`). Until a partition
+is read, its batches wait. A takeover of one slot among others reads only what that slot had in flight.
 """
 
 from __future__ import annotations

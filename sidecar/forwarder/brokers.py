@@ -1,13 +1,13 @@
-"""Governed batches of many lanes on their way to one broker. A client's own request goes on whole where nothing waits
-(`whole`); else what one turn of the event loop brought goes in one request.
+"""Sends governed batches of many lanes to one broker. A client's own request is passed on whole if nothing waits
+(`whole`); otherwise the batches of one turn of the event loop are sent in one request.
 
-Such a request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the
-next request. A few requests may be under way on a connection; while they are, later batches gather. A partition always
-uses the same connection, so its batches arrive in the order in which they were shipped.
+Such a request holds at most one batch per partition, as Kafka requires (Produce v3, KIP-98); the partition's next batch
+goes into the next request. A few requests may be in flight on a connection; meanwhile later batches are collected. A
+partition always uses the same connection, so its batches arrive in the order in which they were shipped.
 
-A broker that says nothing is not waited for longer than its request allows. One whose process was stopped keeps its
-connections, while the cluster gives its partitions to others: so the leaders are looked up again after two silent
-seconds, and a connection is dropped where another broker leads what was sent.
+A silent broker is not waited for longer than the request's timeout. A broker whose process is stopped keeps its
+connections while the cluster elects other leaders: so after two seconds without an answer the leaders are looked up
+again, and the connection is dropped if another broker leads the partitions now.
 """
 
 from __future__ import annotations

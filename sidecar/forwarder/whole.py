@@ -1,8 +1,8 @@
-"""A client's request that goes to one leader as it came, but for the stamps of its batches and the head.
+"""A client's request that is passed to one leader unchanged, except for its header and the stamps of its batches.
 
-The usual case of an owner's request, and the cheapest: nothing is put together anew on the way there or back. Each
-batch is with its lane all the same. Where the leader's answer carries an error, or none comes, the lanes are told batch
-by batch, as of batches that they shipped themselves, and what has to go again goes with them.
+The usual case of an owner's request, and the cheapest: neither request nor answer is encoded again. Each batch is in
+its lane all the same. If the leader answers with an error, or not at all, each lane gets the outcome of its batch, as
+for batches that it sent itself, and retries it if needed.
 """
 
 from __future__ import annotations
