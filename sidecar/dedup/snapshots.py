@@ -5,8 +5,8 @@ their own, so that one is always complete: compaction keeps the newest record of
 two chunks.
 
 `sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under a copy of its own,
-so that its chunks and another writer's never share a key. A node's snapshot that it had not read is preferred (`best`), so
-names that an operator made a node forget stay forgotten.
+so that its chunks and another writer's never share a key. A node's snapshot that it had not read is preferred (`best`),
+so names that an operator made a node forget stay forgotten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Before a node answers who owns what, it knows what any node acknowledged before it was asked.
+"""Before a node answers who owns what, it reads everything that any node acknowledged before the request.
 
 A node learns of the others from the ownership topic and from its heartbeats, and both come a moment late. An
-application that one node has just answered may ask another one: so that one first reads the ownership topic to the end
-that its leader has now, and has Redis answer a heartbeat. Decides nothing and changes nothing.
+application that one node has just answered may ask another node. That node first reads the ownership topic to the
+leader's present end, and waits until Redis answers a heartbeat. Decides nothing and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The exchanges of Produce: how one request's answer comes about, whole, from one governed partition, or from parts.
+"""The exchanges of Produce: build one request's answer, whole, from one governed partition, or from parts.
 
-A batch that is lost on the way is noted (`gaps`), and so is one whose broker no longer leads the partition.
+A lost batch is noted (`gaps`), and so is one whose broker no longer leads the partition.
 """
 
 from __future__ import annotations

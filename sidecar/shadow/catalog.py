@@ -1,9 +1,9 @@
-"""The shadows of a cluster of nodes: made, changed, deleted.
+"""Creates, changes and deletes the shadows of a cluster of nodes (PIP-180).
 
 A shadow is a record in the ownership topic and an empty topic of Kafka. The record comes first and every live node
-knows it before the topic is there, so that none takes a write for it; the topic goes first, and the record when it is
-gone. Whoever dies in between leaves one without the other: the node that is first in line for the name finishes
-(`keeper`).
+knows it before the topic is there, so that no node accepts a write to it. On deletion the topic is deleted first,
+and then the record. A node that dies in between leaves one without the other; the node that is responsible for the name
+finishes (`keeper`).
 """
 
 from __future__ import annotations

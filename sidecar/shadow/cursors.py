@@ -1,8 +1,8 @@
 """The cursors of a shadow: what groups have committed under its name, and how far behind its source's log they are.
 
-Kafka keeps them as it keeps those of any topic, so they are found where Kafka keeps them: each broker is asked for its
-groups, and they are asked for what they have committed. Groups come by the thousand: many are asked for in one
-request, brokers side by side, and what was found is remembered for a few seconds.
+Kafka stores them like those of any topic: each broker is asked for its groups, and then for what these groups have
+committed. There may be thousands of groups: one request asks for many, brokers are asked in parallel, and the result is
+kept for a few seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may read a shadow: lists of principals in Kafka's form. Pure; asks nobody who a client is."""
+"""Who may read a shadow: lists of principals in Kafka's form (KIP-11; permissions of a shadow: PIP-180). Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is to be done about a shadow, by its record and by what Kafka says of the two topics. Pure.
+"""Decides what to do about a shadow, from its record and from Kafka's answer about the two topics. Pure.
 
-Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just made. So nothing
-is closed or forgotten upon one answer (`keeper`).
+Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just created. So
+no shadow is closed or forgotten because of a single answer (`keeper`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What keeps an Own request from being decided here at all: resources that are not there, or another node's."""
+"""Reasons why this node cannot decide an Own request: resources that do not exist, or belong to another node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the coordinator of strings and reader claims says, as `sidecar.exclusive.owning` says it of topics. Pure."""
+"""Translates the decisions of the coordinator of strings and reader claims into those of `sidecar.exclusive.owning`.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the answers to Own and Watch read. Decides nothing, changes nothing."""
+"""Builds the answers to Own and Watch. Decides nothing, changes nothing."""
 
 from __future__ import annotations
 
