@@ -64,12 +64,12 @@ class EndingTopic(TopicState):
 
     @property
     def _alone_until(self) -> float | None:
-        """How long an owner keeps the topic whose last connection ends now; None: not at all."""
+        """How long an owner keeps the topic after its last connection ended; None: not at all."""
         grace = self._env.disconnect_grace
         return self._env.now() + grace if grace > 0 else None
 
     def _check_release(self) -> None:
-        """Give the topic up if that is due and nothing is under way."""
+        """Release the topic if that is due and no operation is in progress."""
         left = seconds_left(self._ownership, self._env.now())
         if left is None or self.writer.operations.busy:
             return
@@ -79,7 +79,7 @@ class EndingTopic(TopicState):
             self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
 
     async def _let_go_alone(self) -> None:
-        """Nobody speaks for the owner, unless somebody has begun to since that was found."""
+        """The owner has no connection any more, unless it has opened one meanwhile."""
         if self.holder is not None and not self.holder.connections:
             await self.let_go()
 
@@ -88,7 +88,7 @@ class EndingTopic(TopicState):
         self._check_release()
 
     async def let_go(self) -> None:
-        """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
+        """The owner leaves: the topic is free, and the session may come back as a newcomer with its sequences."""
         # Model: Release.
         holder, epoch, ownership = self.holder, self.writer.epoch, self.ownership
         if holder is None or ownership is None:
@@ -163,13 +163,13 @@ class EndingTopic(TopicState):
         await self.let_go()
 
     async def ungoverned(self) -> None:
-        """The topic has no policy any more: others write, so its owner is one no longer."""
+        """The topic has no policy any more: other clients write to it, so its owner loses it."""
         await self.writer.operations.over()
         await asyncio.wait([self.writer.operations.begin(partial(self._run_takeover, Split()))])
         await self.hand_back()
 
     async def hand_back(self) -> None:
-        """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
+        """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""
         await self.writer.operations.over()
         await asyncio.wait([self.writer.operations.begin(self._hand_back)])
 

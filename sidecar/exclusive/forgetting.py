@@ -47,7 +47,8 @@ _SCAN_BYTES: Final = 4 * 1024 * 1024
 _SEEN_S: Final = 10.0
 _APART_S: Final = 30.0
 _CONNECTED_S: Final = 3600.0
-"""So long a topic waits for clients that wrote to it and are connected: they go on counting if it comes back."""
+"""How long, in seconds, a deleted topic is kept for connected clients that wrote to it: they go on if it is created
+again."""
 _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
 
 

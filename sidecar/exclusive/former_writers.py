@@ -40,7 +40,7 @@ class Covered(Protocol):
         ...
 
     def distrust(self) -> None:
-        """Another node served the topic meanwhile: what this one remembers of it is not all there is."""
+        """Another node served the topic meanwhile: this node's memory of it is incomplete."""
         ...
 
 
@@ -67,7 +67,7 @@ class FormerWriters:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
 
     def served_by(self, node: int, opened: Entry[Opened] | None) -> None:
-        """What this node remembers of the topic's ids is not all there is where another one opened the newest epoch."""
+        """Another node may have opened the newest epoch: then the memory of this node is incomplete."""
         if self._ids is not None and opened is not None and self._domain.is_master and opened.value.node != node:
             self._ids.distrust()
 

@@ -130,11 +130,11 @@ class Refusals:
         self._ledger.noted((self, session), 1 + len(found.spans) - before, connection)
 
     def has(self, session: str, domain: Domain) -> bool:
-        """Whether anything of a session was refused in the partitions of a slot that is not written down."""
+        """Whether a session has refused sequences in the partitions of a slot that no record has yet."""
         return session in self._found and any(domain.covers(partition) for partition in self._found[session])
 
     def of(self, session: str, domain: Domain) -> dict[int, RefusedSequences]:
-        """What was refused to a session in the partitions of a slot."""
+        """The refused sequences of a session in the partitions of a slot."""
         by_partition = self._found.get(session, {})
         return {partition: found for partition, found in by_partition.items() if domain.covers(partition)}
 

@@ -78,7 +78,7 @@ class Topics(Protocol):
         ...
 
     def deposed_from(self, session: str) -> tuple[str, int] | None:
-        """The topic that a session lost, and under which generation."""
+        """The topic that a session lost, and the generation under which it lost it."""
         ...
 
     def forget_refusals(self, session: str) -> None:
@@ -94,7 +94,7 @@ class Producers:
         self.kept = KeptBytes()
         self.existing = ExistingPartitions(upstream, tasks, topics.missing)
         self.gave_first_id = False
-        """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
+        """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node."""
         self._topics = topics
         self._of_connection: dict[int, set[Topic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
@@ -214,7 +214,7 @@ class Producers:
         return topic.forward_whole(claimant, new_tuple(WholeRequest, (frame, body, request.timeout_ms, batches, asker)))
 
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
-        """Who produces to a topic under a producer id, for the first time on this connection."""
+        """Register a session that produces to a topic under a producer id for the first time on this connection."""
         session = f"pid:{producer_id}" if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
@@ -235,7 +235,7 @@ class Producers:
     # Connections and producer ids -----------------------------------------------------------------------------------
 
     def connected(self, connection: int, topic: Topic) -> None:
-        """A client connection claims a topic: its end is the topic's concern."""
+        """A client connection claims a topic: the topic is notified when it ends."""
         self._of_connection.setdefault(connection, set()).add(topic)
 
     def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
@@ -291,7 +291,7 @@ class Producers:
         return any(topic in topics for topics in self._of_connection.values())
 
     def dropped(self, topic: Topic) -> None:
-        """The node has nothing of a topic any more."""
+        """The node has forgotten a topic."""
         for topics in self._of_connection.values():
             topics.discard(topic)
 

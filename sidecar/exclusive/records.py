@@ -68,7 +68,9 @@ def ownership(
     *,
     keeps: bool,
 ) -> state.Ownership:
-    """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
+    """The record of the topic's new owner. `keeps`: the last owner goes on, and `known` stays as it is unless it was
+    released.
+    """
     if keeps and known is not None and known.generation == generation:
         if isinstance(request, Share | Split):
             return _freed(known, now_ms, deposes=isinstance(request, Share))
@@ -107,7 +109,7 @@ def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
 
 
 def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
-    """The newest of those that lost something, and of the others: these never displace those."""
+    """The newest sessions that lost something, and the newest others; the latter never displace the former."""
     in_order = sorted((found for found in deposed if not is_plain(found.session)), key=lambda found: found.last_try_ms)
     lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
     others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
@@ -115,7 +117,7 @@ def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
 
 
 def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
-    """Others write from now on: the last owner can never go on with its generation."""
+    """Other sessions write from now on: the last owner can never continue with its generation."""
     if not known.session:
         return known
     found = state.Ownership()

@@ -63,7 +63,7 @@ class Request:
     deposes: ClassVar[bool] = False
     """The last owner loses the topic for ever."""
     is_for_nobody: ClassVar[bool] = False
-    """The topic gets no owner by it; the right to serve is enough, nobody's claim is arbitrated."""
+    """The topic gets no owner; the right to serve is enough, and Redis arbitrates no claim."""
 
 
 @dataclass(frozen=True, slots=True)

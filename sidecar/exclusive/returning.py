@@ -47,7 +47,7 @@ _LOST: Final = Outcome(
 
 
 class KeptBytes:
-    """The bytes of batches that were not let in, per connection and in all."""
+    """The bytes of refused batches, per connection and in total."""
 
     __slots__ = ("_by_connection", "in_all")
 
@@ -111,7 +111,7 @@ class Door(Protocol):
 
 
 class Answering:
-    """The way back of one batch: what its client is told, and what is remembered of it then."""
+    """The answer to one batch, and what is remembered of the batch after it."""
 
     __slots__ = ("_answered", "_batch", "_client", "_door", "_ids", "_part", "header")
 

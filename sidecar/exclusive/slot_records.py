@@ -52,7 +52,7 @@ class SlotRecords:
 
     @property
     def now_ms(self) -> int:
-        """At the brokers: behind the fence its own marker, which was read back, says what time it is."""
+        """The brokers' time: after the fence, the timestamp of the node's own marker, which was read back."""
         return self._clock.now_ms()
 
     def known(self, topic_id: UUID) -> Known:
@@ -122,7 +122,9 @@ class SlotRecords:
     # The master slot ------------------------------------------------------------------------------------------------
 
     def check_master(self) -> None:
-        """The node has the master slot still. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where it has not."""
+        """Check that the node still has the master slot. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where it has
+        not.
+        """
         # Model: Serve.
         master = self._master
         if master is None:
@@ -143,7 +145,7 @@ class SlotRecords:
     # Sequences ------------------------------------------------------------------------------------------------------
 
     def mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, int]]) -> list[Mention]:
-        """What other slots' records say of the session."""
+        """What the records of other slots have about the session."""
         session = self._request.session
         found = [
             succession.mention(

@@ -97,7 +97,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The log from a place to a marker: the last batch that was looked for, the leader epoch of the marker, and whether
+    """The log from an offset to a marker: the last batch searched for, the leader epoch of the marker, and whether
     the log began in front of that place still.
     """
 
@@ -120,8 +120,8 @@ class TailReader:
         return await self._logs.ends(self._topic, partitions)
 
     async def look(self, partitions: Iterable[int]) -> Look:
-        """In this order, and at the same brokers: a batch that lands between the two is seen twice, never missed, and
-        the leader epoch is not later than what is remembered.
+        """Ends first, then producers, at the same brokers: a batch that lands between the two is seen twice, never
+        missed, and the leader epoch is not later than what is remembered.
         """
         # Model: LookEnds, LookProducers.
         indexes = tuple(sorted(partitions))
@@ -151,12 +151,14 @@ class TailReader:
             elif tail.last_sequence == NOTHING and tail.claim is None:
                 tail = Tail(NOTHING, max(tail.offset, behind))
             claim = look.claim(self._topic, index, writer)
-            # Without one a higher epoch is here already, or the leader knows of a marker only: it may have forgotten.
+            # Without one, a higher epoch is here already or the leader knows only a marker: it may have forgotten.
             tails[index] = tail if claim is None else tail.claimed(claim)
         return tails
 
     def _in_front(self, view: View, slot: SlotName, writer: Stamp, partition: int, since: int) -> int:
-        """An offset in front of everything of a writer: the tail of an earlier epoch, which is older than its fence."""
+        """An offset before everything that a writer wrote: the tail of an earlier epoch, which is older than its
+        fence.
+        """
         entry = view.tail(self._topic, slot, partition)
         if entry is None or entry.value.producer_id != writer.producer_id or entry.value.producer_epoch > writer.epoch:
             return since

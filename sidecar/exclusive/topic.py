@@ -83,7 +83,7 @@ class GovernedTopic(EndingTopic):
         timeout_ms: int,
         done: Callable[[Outcome], None],
     ) -> bool:
-        """The usual case, a batch of the owner in good order, without anything to decide; False where there is."""
+        """Forward a batch of the owner in order, the usual case; False if there is anything to decide."""
         epoch = self._epoch_of(claimant)
         if (
             epoch is None
@@ -184,7 +184,7 @@ class GovernedTopic(EndingTopic):
             self.writer.write(offer, epoch)
 
     def policy_changed(self) -> None:
-        """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
+        """Apply a changed policy: shared sessions may have to stop, deduplication begins or ends."""
         if self._station is None and (self.ids is not None) is not self._env.deduplicates(self.name):
             self._change_ids()
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
@@ -199,7 +199,7 @@ class GovernedTopic(EndingTopic):
         self._reopen()
 
     def _reopen(self) -> None:
-        """Whoever writes goes on under the next epoch."""
+        """The sessions that write continue under the next epoch."""
         self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 
@@ -236,7 +236,7 @@ class GovernedTopic(EndingTopic):
             self._station.tidy(self.domain.partition)
 
     async def _take_over(self, offer: Offer, verdict: claims.Verdict) -> None:
-        """Make the session of this batch the owner, or go on with it."""
+        """Make the session of this batch the owner, or continue with it if it is the owner."""
         # Model: Own.
         claimant, last, newcomers = offer.claimant, self.holder, self.newcomers
         if isinstance(last, Awaited) and last.session != claimant.session and not is_held(last, self._env.now()):
@@ -275,7 +275,7 @@ class GovernedTopic(EndingTopic):
         newcomers.tainted |= left - {claimant.connection}
 
     async def _release_record(self, last: Awaited) -> None:
-        """The last owner did not come back in time: Redis shall not name it any more."""
+        """The last owner did not come back in time: delete it from Redis."""
         if last.recorded is not None:
             await self._env.around.store.release(last.recorded)
 
@@ -324,7 +324,7 @@ class GovernedTopic(EndingTopic):
         self.shared.close(MOVED)
 
     def _settle(self, tenure: Tenure, request: Request, joins: Offer | None, started: float) -> None:
-        """The takeover is done: the topic is its session's, or nobody's."""
+        """The takeover is done: the topic belongs to its session, or to none."""
         self.shared.dismiss()
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
         self._note(value, tenure.position)
@@ -353,13 +353,13 @@ class GovernedTopic(EndingTopic):
         return None
 
     async def _find_others(self) -> bool:
-        """Let those keep their places who wrote or waited at the node that served the topic before."""
+        """Keep the places of sessions that wrote or waited at the node that served the topic before."""
         sessions = await self._env.queues.of(self)
         self.newcomers.expect(sessions, self._env.now())
         return bool(sessions) or (self.domain.is_master and self.shared.expect())
 
     async def _read_terms(self) -> None:
-        """How long leaders remember: asked here where the keeper has not come to it yet."""
+        """Read how long leaders remember a producer, if the keeper has not read it yet."""
         with suppress(UpstreamError, KafkaError, TimeoutError):  # then the log is read instead
             terms = await read_keep_alives(self._env.around.upstream, [self.name])
             if self.name in terms:
@@ -453,7 +453,7 @@ class GovernedTopic(EndingTopic):
     # Lanes' owner -------------------------------------------------------------------------------------------------
 
     def fenced(self, lane: Lane) -> None:
-        """Kafka refuses this epoch: see who took it, go on if nobody did."""
+        """Kafka refuses this epoch: find out which node took the slot, and take over again if none did."""
         if self.writer.writes_under(lane):
             self._lose_epoch()
 

@@ -49,7 +49,7 @@ class Station(Protocol):
         ...
 
     def tidy(self, partition: int) -> None:
-        """Nothing is under way at the partition any more."""
+        """The partition has no operation in progress any more."""
         ...
 
 
@@ -116,7 +116,7 @@ class TopicState(Writing):
 
     @abstractmethod
     def _fence_wanted(self) -> None:
-        """Nothing but a fence tells what became of a batch."""
+        """The outcome of a batch is unknown until a fence."""
 
     @abstractmethod
     async def _grow_shared(self, partition: int) -> None:
@@ -154,7 +154,7 @@ class TopicState(Writing):
         return Awaited(value.session, value.name, mode, value.generation, until=until, recorded=recorded)
 
     def _step(self, event: Event) -> None:
-        """Whose the topic is changes here alone."""
+        """The only place where the topic's owner changes."""
         self._ownership = step(self._ownership, event)
 
     @property
@@ -264,13 +264,13 @@ class TopicState(Writing):
         ]
 
     def served_elsewhere(self) -> None:
-        """Another node serves the topic now: if that one goes, its owner may come here for a while from then on."""
+        """Another node serves the topic now; if that node dies, the owner may come back here within the grace."""
         if not self.serving:
             self._step(MovedAway(self._env.now() + self._env.reconnect_grace))
 
     @property
     def may_move(self) -> bool:
-        """Whether another node might serve the topic from now on without ending anybody's session."""
+        """Whether another node could serve the topic from now on without ending a session."""
         sessions = [found.session for found in self.shared.connected()]
         if self.holder is not None:
             sessions.append(self.holder.session)
@@ -287,6 +287,6 @@ class TopicState(Writing):
         return True
 
     def changed(self, change: Change) -> None:
-        """Another node wrote down whose the topic is."""
+        """Another node has stored the topic's owner."""
         if not self.serving and change.key.slot == self.domain.slot:
             self.load()

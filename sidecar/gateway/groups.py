@@ -1,7 +1,7 @@
 """Consumer groups, passed to their coordinators: only the group's name is read.
 
 OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete
-(0, KIP-496) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
+(0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
 connection, so a JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer
 has the API's own error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.cursors`
 answers for shadows with a backlog limit; `gateway.guarded_cursors` refuses cursors that the client may not touch.

@@ -1,12 +1,14 @@
-"""Answers of each broker about itself, from the brokers that belong to this node, merged: ListGroups (0-5, KIP-518),
-ListTransactions (0-1, KIP-664), DescribeLogDirs (0-4, KIP-113). A client that asks all nodes, as tools do, sees each
+"""Answers of each broker about itself, from the brokers that belong to this node, merged: ListGroups (0-5),
+ListTransactions (0-1), DescribeLogDirs (0-4). A client that asks all nodes, as tools do, sees each
 broker's part once.
 
 A node to which no broker belongs has nothing to list. When a broker is lost the metadata is refreshed, because its
 groups may have moved; if the broker is still listed, the lists answer 14 COORDINATOR_LOAD_IN_PROGRESS, which clients
 retry, and DescribeLogDirs closes the connection, as the broker's would be.
 
-DescribeProducers (0, KIP-664) is answered by the leaders of the partitions: split and merged.
+DescribeProducers (0) is answered by the leaders of the partitions: split and merged.
+
+KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log directories).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = calls.VERSION
 REST_S: Final = 10.0
-"""So long a client keeps a connection to a broker that it does not read through any more."""
+"""How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
 
 
 class Wanted(NamedTuple):

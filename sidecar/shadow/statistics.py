@@ -62,7 +62,7 @@ class Statistics:
         self._shadows = sorted(shadows, key=lambda shadow: (shadow.created_ms, shadow.name))
 
     def reset(self, shadow: str, cursors: int) -> None:
-        """So many cursors were reset as they fell too far behind, each in one partition."""
+        """`cursors` were reset because they fell too far behind, counted per partition."""
         self._resets[shadow] = self._resets.get(shadow, 0) + cursors
 
     async def of(self, shadow: str) -> Numbers:
