@@ -8,23 +8,25 @@ from docs.generate import markdown
 from sidecar.protocol.api import APIS, NOT_SERVED, OWN_APIS, Api, Route, ShadowRule
 
 _BEFORE: Final = """
-    A client is told the intersection of this table with what every broker upstream serves. Anything else is refused: an
-    unknown key or version closes the connection and is logged as `client_rejected`; ApiVersions alone answers an
-    unknown version, with error 35 and the range it could have used.
+    A node announces the versions that are in this table and that every upstream broker serves. It refuses anything
+    else: for an unknown key or version it closes the connection and logs `client_rejected`. Only ApiVersions itself
+    answers an unknown version, with 35 UNSUPPORTED_VERSION and the supported range.
 
-    *Announced from*: what ApiVersions says, where a client library needs a lower number than is served.
+    *Announced from*: the lowest version in the ApiVersions answer, if a client library needs a lower one than is
+    served.
     """
 
 
 _SHADOWS: Final = """
-    What becomes of a request that names a [shadow topic](../shadow-topics.md). An API without a rule would be refused,
-    and a test holds every refusal against every version (`tests/kafka/gateway/test_shadow_rules.py`).
+    How a node treats a request that names a [shadow topic](../shadow-topics.md). A request of an API without a rule
+    is refused.
     """
 
 _OWN: Final = """
     Kafka's framing with request header v1 and response header v0; the body is a message of
-    `proto/sidecar/v1/control.proto`, an error is a field of it. They are served whether ApiVersions lists them or not;
-    it lists them to clients whose software name (KIP-511) begins with `sidecar`. [How to write a client](own-apis.md).
+    `proto/sidecar/v1/control.proto`, and an error is a field of it. The APIs are served whether ApiVersions lists
+    them or not; it lists them to clients whose software name (KIP-511) begins with `sidecar`. [How to write a
+    client](own-apis.md).
     """
 
 

@@ -24,40 +24,39 @@ _ERRORS: Final = tuple(
     if isinstance(found := getattr(sidecar.client, name), type) and issubclass(found, SidecarError)
 )
 _BEFORE: Final = """
-    Classes on asyncio and [aiokafka](https://aiokafka.readthedocs.io) in `sidecar.client`; the same in
-    `sidecar.client.sync` for programs that block. `pip install dist/kafka_sidecar-*.whl` behind
-    `uv build` (nothing is published yet); Python 3.11 or newer; every type is
-    told (`py.typed`).
+    `sidecar.client` has classes for asyncio, built on [aiokafka](https://aiokafka.readthedocs.io);
+    `sidecar.client.sync` has the same for blocking programs. Install with `uv build` and `pip install
+    dist/kafka_sidecar-*.whl` (no package is published yet). Needs Python 3.11 or newer; fully typed (`py.typed`).
 
-    What only these add to an ordinary client: a topic is owned before anything is written, a loss is told to who is
-    idle too, what was lost is never taken back, and a record whose answer was lost is sent again under its id. Ordinary
-    clients need nothing of this: [client.id](client-id.md). Other languages: [own APIs](own-apis.md).
+    They add this to an ordinary client: they own a topic before they write, report its loss even while idle, never
+    take a lost topic back, and send a record whose answer was lost again under its id. Ordinary clients work
+    without the library: [client.id](client-id.md). For other languages see [own APIs](own-apis.md).
     """
 _RECOVERY: Final = (
     (
         "a connection breaks, a node dies",
-        "it connects anew, shows its session and sends again what has no answer: nothing is lost, repeated, reordered",
-        "it is lost: its claim belonged to the connection. Whoever waits goes on at another node",
+        "it reconnects with its session and sends unanswered records again: nothing is lost, repeated or reordered",
+        "it is lost: its claim belonged to the connection. The first in the queue leads at another node",
     ),
     (
-        "somebody took it, an administrator fenced it",
+        "another session took it, or an administrator fenced it",
         "`lost()` returns at once, every `send` raises `ProducerFencedError`, for ever",
-        "`lost()` returns at once, `error` says who",
+        "`lost()` returns at once, `error` names the new owner",
     ),
     (
-        "a node is silent, a network stands still",
+        "a node or the network does not respond",
         "`send` raises `SidecarUnavailableError` after `timeout`; giving its `sequence_id` again is safe",
-        "`lost()` returns `silence` seconds after the last question that was answered; another may lead before that",
+        "`lost()` returns `silence` seconds after the last answer; another process may lead before that",
     ),
     (
-        "the program stands still and comes back",
-        "what it sends then is refused where somebody else owned the topic meanwhile",
-        "`is_leader` is False at once where that took longer than `silence`",
+        "the program is paused and resumes",
+        "its records are refused if another session owned the topic meanwhile",
+        "`is_leader` is False at once if the pause was longer than `silence`",
     ),
     (
         "the program dies",
         "the topic is free at once, and its next owner goes on behind `last_sequence_id`",
-        "the next who waits leads at once",
+        "the first in the queue leads at once",
     ),
     (
         "a place in Kafka's log is forgotten (45)",
@@ -67,15 +66,17 @@ _RECOVERY: Final = (
     ("Redis is away", "owners keep writing; whoever wants to own waits", "leaders keep leading"),
 )
 _SYNC: Final = """
-    `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same constructors,
-    methods and errors, without `await`; `with` for `async with`, `for` for `async for`. They are written from the
-    classes above (`make sync`). `lost(timeout=None)` tells whether it is lost, and waits for it so long.
+    `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same
+    constructors, methods and errors, without `await`; `with` for `async with`, `for` for `async for`. They are
+    written from the classes above (`make sync`). `lost(timeout=None)` tells whether it is lost, and waits for it so
+    long.
 
-    Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call it;
-    a call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt goes on. What is left open
-    is closed when it is forgotten or the interpreter exits, 5 seconds at most. Make objects behind a fork: in a child
-    those of the parent raise RuntimeError; and the child has the parent's connections open as well, so that what they
-    own is free only once both are gone (`tests/unit/client/test_sync.py`, `tests/kafka/client/test_sync.py`).
+    Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call
+    it; a call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt goes on. What is
+    left open is closed when it is forgotten or the interpreter exits, 5 seconds at most. Make objects behind a
+    fork: in a child those of the parent raise RuntimeError; and the child has the parent's connections open as
+    well, so that what they own is free only once both are gone (`tests/unit/client/test_sync.py`,
+    `tests/kafka/client/test_sync.py`).
     """
 
 

@@ -14,7 +14,7 @@ def make_producer(bootstrap: str, client_id: str) -> AIOKafkaProducer:
         bootstrap_servers=bootstrap,
         client_id=client_id,
         enable_idempotence=True,
-        request_timeout_ms=24 * 3600 * 1000,  # for so long a record may wait for the topic
+        request_timeout_ms=24 * 3600 * 1000,  # how long a record may wait for the topic
         connections_max_idle_ms=None,  # never
     )
 

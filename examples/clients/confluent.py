@@ -13,7 +13,7 @@ def make_producer(bootstrap: str, client_id: str) -> Producer:
             "bootstrap.servers": bootstrap,
             "client.id": client_id,
             "enable.idempotence": True,
-            "message.timeout.ms": 0,  # a record that waits for the topic waits for ever
+            "message.timeout.ms": 0,  # a record may wait for the topic without limit
             "connections.max.idle.ms": 0,
         }
     )

@@ -12,10 +12,10 @@ def make_producer(bootstrap: str, client_id: str) -> KafkaProducer:
     return KafkaProducer(
         bootstrap_servers=bootstrap,
         client_id=client_id,
-        enable_idempotence=False,  # an idempotent one is of no use any more once a record is refused
+        enable_idempotence=False,  # an idempotent one cannot send anything more once a record is refused
         max_in_flight_requests_per_connection=1,
         retries=2**31 - 1,
-        delivery_timeout_ms=24 * 3600 * 1000,  # for so long a record may wait for the topic
+        delivery_timeout_ms=24 * 3600 * 1000,  # how long a record may wait for the topic
         connections_max_idle_ms=24 * 3600 * 1000,
     )
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 
 def write(rows: DataFrame, bootstrap: str, client_id: str, topic: str) -> None:
-    """`rows` has the columns `id`, which rises by one record after the other, and `value`."""
+    """`rows` has the columns `id`, which rises from record to record, and `value`."""
     headers = F.array(
         F.struct(
             F.lit("sidecar-sequence-id").alias("key"),

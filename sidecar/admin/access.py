@@ -44,7 +44,7 @@ def refusal_of_write(caller: Caller, token: str | None) -> Refusal | None:
         return Refusal(401, "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN")
     if caller.forwarded or not _is_loopback(caller.peer):
         return Refusal(
-            403, "without SIDECAR_ADMIN_TOKEN set on the node, writes are taken from its own machine or container only"
+            403, "without SIDECAR_ADMIN_TOKEN set on the node, it accepts writes only from its own machine or container"
         )
     if not _names_this_machine(caller.host) or (caller.origin and _place(caller.origin) != caller.host):
         return Refusal(403, "without SIDECAR_ADMIN_TOKEN set on the node, writes through another web site are refused")

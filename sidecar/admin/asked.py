@@ -58,7 +58,7 @@ async def known_parameters_alone(request: web.Request, handler: Handler) -> web.
                 possible = f"possible: {', '.join(known)}" if known else "there are none here"
                 raise ShapeError(f"there is no parameter {name[:100]!r}; {possible}")
             if len(request.query.getall(name)) > 1:
-                raise ShapeError(f"{name} is said more than once")
+                raise ShapeError(f"{name} is given more than once")
     return await handler(request)
 
 
@@ -66,11 +66,9 @@ def governable(request: web.Request) -> str:
     """The topic or prefix in the path, unless it is internal."""
     name = request.match_info["topic"]
     if names.is_internal(name):
-        raise ShapeError(f"{name} is internal: it is never governed")
+        raise ShapeError(f"{name} is an internal topic and cannot be governed")
     if not names.is_topic(name) and not names.is_prefix(name):
-        raise ShapeError(
-            f"{name!r} is neither a topic name (1 to 249 of a-z A-Z 0-9 . _ -) nor a prefix with * behind it"
-        )
+        raise ShapeError(f"{name!r} is neither a topic name (1 to 249 of a-z A-Z 0-9 . _ -) nor a prefix followed by *")
     return name
 
 
@@ -78,7 +76,7 @@ def one_topic(request: web.Request, what: str) -> str:
     """The topic in the path. `what` says of what belongs to one topic alone, as in "owners belong"."""
     name = governable(request)
     if names.is_prefix(name):
-        raise ShapeError(f"{name} speaks of many topics; {what} to one each")
+        raise ShapeError(f"{name} stands for many topics; {what} to a single topic")
     return name
 
 
@@ -92,7 +90,7 @@ async def body(request: web.Request, limit: int | None = None) -> object:
     except ValueError as fault:
         raise ShapeError(f"the body is not valid JSON: {fault}") from None
     except RecursionError:
-        raise ShapeError("the body holds lists or objects in one another, deeper than can be read") from None
+        raise ShapeError("the body nests lists or objects too deeply") from None
 
 
 def generations(request: web.Request) -> IfMatch | None:
@@ -108,7 +106,7 @@ def generations(request: web.Request) -> IfMatch | None:
     if _TAGS.fullmatch(text) is None:
         raise ShapeError(f'If-Match has to be a generation in quotes, as in If-Match: "7", or *, not {text[:100]!r}')
     if (name := request.match_info["topic"]).endswith("*"):
-        raise ShapeError(f"{name} speaks of many topics, a generation belongs to one: leave If-Match out, or send *")
+        raise ShapeError(f"{name} stands for many topics, a generation belongs to one: leave If-Match out, or send *")
     numbers = [int(tag[1:-1]) for tag in _TAG.findall(text) if _GENERATION.fullmatch(tag)]
     return IfMatch(frozenset(number for number in numbers if number <= _HIGHEST), partition)
 
@@ -117,7 +115,7 @@ def generations_alone(request: web.Request) -> IfMatch | None:
     """The same, where `partition` has no other meaning: said without If-Match it would be taken for what is changed."""
     match = generations(request)
     if match is None and "partition" in request.query:
-        raise ShapeError("partition says whose generation If-Match means: send If-Match, or leave partition out")
+        raise ShapeError("partition only selects the generation for If-Match: send If-Match, or leave partition out")
     return match
 
 

@@ -26,7 +26,7 @@ _PART_OF_FILES: Final = 4
 
 
 def most_connections(files: int) -> int:
-    """So many there may be in a process that may open `files`: most of them are for clients of Kafka."""
+    """The connection limit of a process with a limit of `files` open files, most of which Kafka clients need."""
     return _MOST if files == resource.RLIM_INFINITY else max(1, min(_MOST, files // _PART_OF_FILES))
 
 

@@ -94,7 +94,7 @@ class PulsarRest:
         for what, name, act in steps:
             try:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise UnavailableError("there is no time left, ask again for the rest")
+                    raise UnavailableError("the time limit is reached, send the request again for the rest")
                 await act()
             except PortError as error:
                 before = f"; done before: {', '.join(done)}" if done else "; nothing was done before"

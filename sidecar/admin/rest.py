@@ -185,7 +185,7 @@ class Rest:
         after = None if first is None else first - 1
         if last := request.headers.get("Last-Event-ID", ""):
             if not (last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS):
-                raise ShapeError(f"Last-Event-ID has to be the id of an event that was told, not {last[:100]!r}")
+                raise ShapeError(f"Last-Event-ID has to be the id of an event, not {last[:100]!r}")
             after = int(last)
         found = self._port.events(after, newest, request.query.get("topic"))
         beginning = await anext(found)  # a refusal is answered before the stream begins

@@ -49,7 +49,7 @@ def read_only(found: Claim) -> RegistryError:
     """A write to a shadow's subject."""
     message = (
         f"{found.shadow} is a shadow of {found.source}, and {found.subject} is read-only with it:"
-        f" write to {found.read}, with the source's name; producers write to {found.source}"
+        f" write to {found.read}, under the source's name; producers write to {found.source}"
     )
     return RegistryError(403, message, _READ_ONLY)
 
@@ -57,8 +57,8 @@ def read_only(found: Claim) -> RegistryError:
 def closed(found: Claim) -> RegistryError:
     """A read under a shadow that is closed."""
     message = (
-        f"{found.shadow} is closed: {found.source} was deleted or created anew, or the shadow is just being made;"
-        f" delete the shadow and make it again to read {found.subject}"
+        f"{found.shadow} is closed: {found.source} was deleted or created again, or the shadow is not created yet;"
+        f" delete the shadow and create it again to read {found.subject}"
     )
     return RegistryError(404, message, _NOT_FOUND)
 

@@ -127,7 +127,7 @@ async def passed_on(request: web.Request, answer: ClientResponse) -> web.StreamR
 async def whole(answer: ClientResponse, limit: int) -> bytes:
     """The body of an answer that was asked for with `read_here`. Raises BadAnswerError beyond `limit` bytes."""
     if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise BadAnswerError("compressed, though nobody asked for it")
+        raise BadAnswerError("compressed, although the node did not ask for that")
     found = bytearray()
     async for piece in answer.content.iter_any():
         found += piece

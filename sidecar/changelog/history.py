@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import TopicPartition
 
 _POLL_S: Final = 1.0
-"""So long a reader who went keeps a place: whoever tells finds out when there is something to tell, or None."""
+"""How often, in seconds, a stream yields an event or None; a reader that left frees its place within that time."""
 _SLACK_S: Final = 3.0
 _PAUSE_S: Final = 1.0
 _EMPTY_ANSWERS: Final = 3
-"""In a row, where the end is known: then it begins anew. One says nothing (`sidecar.cluster.logs`)."""
+"""Empty answers in a row, before a known end, after which reading starts again; one alone means nothing
+(`sidecar.cluster.logs`)."""
 _FETCH_BYTES: Final = 256 * 1024
 _WINDOW: Final = 4096
 """Offsets between two looks back: some 1 MB of events."""

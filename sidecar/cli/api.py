@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0
 """Seconds; longer than a node takes for its slowest answer."""
-_UNSAID: Final = "the node takes no writes without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
+_UNSAID: Final = "the node accepts no writes without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
 _ANOTHER: Final = "the node has another token than SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml, says here"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def check_config(shared: Shared, **flags: Any) -> None:
     """Check the settings that `serve` would use; exit code 2 and all problems at once where they are wrong."""
     resolve_settings(shared, flags)
-    click.echo("the settings are fine", err=True)
+    click.echo("the settings are valid", err=True)
 
 
 @click.group(cls=SuggestingGroup)

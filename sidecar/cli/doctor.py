@@ -56,7 +56,7 @@ def _examine(shared: Shared) -> list[Finding]:
         return problems + _odd(error.warnings)
     found = _odd(resolved.warnings)
     if not found:
-        found.append(ok("config", "; ".join(filter(None, ("the settings are fine", origin)))))
+        found.append(ok("config", "; ".join(filter(None, ("the settings are valid", origin)))))
     view = look_at_node(shared.api(_TIMEOUT))
 
     async def look_around() -> list[Finding]:

@@ -40,7 +40,7 @@ def _ends_an_owner(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(cls=SuggestingGroup)
 def producer() -> None:
-    """Owners of topics and those who wait for them."""
+    """Owners of topics, and the sessions that wait for them."""
 
 
 @examples("sidecar producer list", "sidecar producer list orders -o json")
@@ -64,11 +64,11 @@ def list_(shared: Shared, topics: tuple[str, ...]) -> None:
 @producer.command()
 @_ends_an_owner
 def fence(shared: Shared, topic: str, **said: Any) -> None:
-    """Depose the owner of TOPIC: its session may never write there again (error 90).
+    """Depose the owner of TOPIC: its session may never write there again (90 PRODUCER_FENCED).
 
     Asks first, on a terminal. Exit code 4 where nobody owns it, or the generation is not that of --if-generation.
     """
-    _end(shared, topic, "fence", "may never write there again (error 90)", **said)
+    _end(shared, topic, "fence", "may never write there again (90 PRODUCER_FENCED)", **said)
 
 
 @examples("sidecar producer release orders", "sidecar producer release orders --partition 2 --yes")

@@ -32,7 +32,7 @@ _NO_TOPICS: Final = "no governed topics"
     "sidecar status --clients -o json",
 )
 @click.command()
-@click.option("--clients", is_flag=True, help="Show who is connected to this node, too.")
+@click.option("--clients", is_flag=True, help="Show the clients of this node, too.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @asks_a_node
 def status(shared: Shared, clients: bool, watch: bool) -> None:

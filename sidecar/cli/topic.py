@@ -139,7 +139,9 @@ def _delete_question(api: AdminApi, topic: str, *, force: bool) -> str:
 def _unset_question(api: AdminApi, topic: str) -> str:
     if topic.endswith("*"):
         return f"Topics under {topic} without a policy of their own are governed no more. Forget its policy?"
-    return f"Nothing of its own fences the writers of {topic} any more.{_owner_of(api, topic)} Forget its policy?"
+    return (
+        f"Without its policy the writers of {topic} are not fenced any more.{_owner_of(api, topic)} Forget its policy?"
+    )
 
 
 def owner_text(owner: dict[str, Any] | None) -> str:

@@ -1,8 +1,8 @@
-"""Ask one broker a question that any broker answers, and another one as well while the first keeps silent.
+"""Asks one broker a question that any broker can answer, and a second one if the first does not answer soon.
 
 A broker that is frozen (stopped, in a long collection, behind a link that drops packets) keeps its connections open
-and answers nothing. Without this, whoever happens to ask it would wait for the whole request timeout, and with it all
-clients that have the same question. For questions that change nothing only: more than one broker may come to answer.
+and answers nothing. Without this, a caller that asks it would wait for the whole request timeout, and so would all
+clients with the same question. Only for requests that change nothing: more than one broker may answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading the logs of topics: where partitions begin and end, and what is in them.
 
-Each question goes to the partition's leader; one that does not lead any more makes the leaders be looked up, and the
-error is the caller's. An empty answer to Fetch is never taken for the end of a log (`LogReader.read`).
+Each request goes to the partition's leader. If it does not lead any more, the leaders are looked up, and the caller
+gets the error. An empty answer to Fetch is never taken for the end of a log (`LogReader.read`).
 """
 
 from __future__ import annotations

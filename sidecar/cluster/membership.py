@@ -1,8 +1,8 @@
 """A node among the live nodes: one heartbeat to Redis every third of a lease, and what its answer says.
 
-Redis being away is no reason to stop: the last picture holds, clients go on, `available` says so. A node whose id
-another live process has does not start; one that loses its id while it runs (Redis was rolled back and a stranger
-came) keeps trying.
+If Redis does not answer, the node continues with the last known set of nodes, and `available` says so. A node whose id
+another live process has does not start; one that loses its id while it runs (after a rollback of Redis another process
+took it) keeps trying.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a topic name means on this node: an ordinary topic, a governed one, a shadow of another one, or one of the
 sidecar's own.
 
-Every look-up of a name goes through here, so that a name that stands for something else is told apart in one place.
+Every look-up of a name goes through here, so one place knows which names stand for something else.
 Answers are remembered per name, bounded, and forgotten when policies or shadows change.
 """
 

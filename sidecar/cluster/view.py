@@ -1,7 +1,7 @@
-"""What Kafka last said of itself: brokers, controller, leaders. Pure; `upstream` feeds it, the gateway routes by it.
+"""Kafka's latest metadata: brokers, controller, leaders. Pure; `upstream` feeds it, the gateway routes by it.
 
-The view may be old at any time. Whoever is told so by a broker (NOT_LEADER_OR_FOLLOWER, a lost connection) asks for a
-refresh; a wrong route costs a retry of the client, never a wrong answer.
+The view may be out of date at any time. A caller that notices (NOT_LEADER_OR_FOLLOWER, a lost connection) requests a
+refresh; a wrong route costs the client a retry, never a wrong answer.
 """
 
 from __future__ import annotations

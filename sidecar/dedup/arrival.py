@@ -1,4 +1,4 @@
-"""A batch that wants through a gate, and whose it is."""
+"""A batch at a gate, and its session."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a batch says of sequence ids: none, one name's rising ones, or something to be looked at record by record. Pure.
+"""Which sequence ids a batch has: none, one name's rising ones, or others that need a look at each record. Pure.
 
-The first two are told by one pass in compiled code; only a batch that is partly a duplicate, or bad, is taken apart.
+One pass in compiled code finds the first two; only a batch that is partly a duplicate, or invalid, is taken apart.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Content:
             assert record.sequence_id is not None
             known = highest.get(record.name)
             if known is None and len(highest) >= names_limit:
-                message = f"more than {names_limit} producer names in one batch, which a partition does not remember"
+                message = f"more than {names_limit} producer names in one batch; a partition remembers no more"
                 raise KafkaError(ErrorCode.INVALID_RECORD, message)
             if known is None or record.sequence_id > known.id:
                 highest[record.name] = Pushed(record.name, record.sequence_id, index)

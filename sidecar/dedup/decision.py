@@ -1,4 +1,4 @@
-"""What is to be done with a batch by its sequence ids. Pure."""
+"""Decides from its sequence ids what happens to a batch. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Next(Enum):
-    """What a batch is in for."""
+    """What happens to a batch next."""
 
     SEND = auto()
     WAIT = auto()

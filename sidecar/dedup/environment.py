@@ -1,4 +1,4 @@
-"""What the sequence ids of every topic need of the node around them."""
+"""What the sequence ids of every topic need of their node, as an interface."""
 
 from __future__ import annotations
 

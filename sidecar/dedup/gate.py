@@ -1,16 +1,16 @@
 """The batches of one session in one partition of a topic with sequence ids, on their way to its lane.
 
-Most go on at once: the client's next in order, its ids above everything that was sent. What cannot be decided yet waits
-here, and everything behind it, in order: ids that are under way, a partition whose marks are being read, a duplicate
-with earlier batches under way. Two seconds at most, then all of it is answered 5 and comes again: a held answer blocks
-whatever else its client sends.
+Most batches go on at once: the client's next in order, with ids above everything that was sent. A batch that cannot be
+decided yet waits here, and all later ones behind it: ids that are in flight, a partition whose marks are being read, a
+duplicate behind batches in flight. After two seconds all of them are answered 5 LEADER_NOT_AVAILABLE and the client
+retries: a held answer blocks everything else that the client sends.
 
 A dropped record shifts the session's base: stamped sequence = client sequence - base. The shift is in the changelog
-before the drop is acknowledged, and before the next batch goes out, so that whoever takes over goes on in the right
+before the drop is acknowledged, and before the next batch goes out, so that the next node continues in the right
 place (`SequenceBase`; mutants ShiftFirst and DropWaits of the model show what breaks otherwise).
 
-Only here are the records of a batch opened: its session may write. A large batch is opened, and written again without
-its duplicates, by a thread (`protocol.limits`); it waits at the front meanwhile.
+Only here are the records of a batch opened, because here its session may write. A large batch is opened, and written
+again without its duplicates, by a thread (`protocol.limits`); it waits at the front meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _HELD_S: Final = 2.0
 _LATER: Final = Outcome(
-    ErrorCode.LEADER_NOT_AVAILABLE, message="whether these sequence ids are in the log is not known yet; try again"
+    ErrorCode.LEADER_NOT_AVAILABLE, message="it is not known yet whether these sequence ids are in the log; try again"
 )
 _REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -189,7 +189,7 @@ class Gate:
             return True
         if not content.marks:
             if state.names.must_carry(self._session.id):
-                message = "records without a sequence id from a producer that has sent some with one"
+                message = "this producer has sent sequence ids before, so every record needs one"
                 raise KafkaError(ErrorCode.INVALID_RECORD, message)
             self._out.send(arrival, content)
             return True

@@ -1,11 +1,11 @@
-"""The highest sequence ids by producer name in one partition: what its log holds, and what is on its way there. Pure.
+"""The highest sequence ids by producer name in one partition: those in its log, and those in flight. Pure.
 
 An id is judged by two numbers (PIP-6): `persisted`, the highest one that the log is known to hold, and `pushed`, the
-highest one that was sent. At or below `persisted` it is a duplicate. Between the two nothing can be said before those
-appends have an outcome: a guess either way loses a record or doubles it. Above `pushed` it is new; holes are fine.
-`pushed` follows from what is under way, so it falls by itself where an append fails.
+highest one that was sent. At or below `persisted` it is a duplicate. Between the two it is unknown until those
+appends have an outcome: a guess either way loses a record or doubles it. Above `pushed` it is new; gaps are allowed.
+`pushed` follows from the appends in flight, so it falls by itself when an append fails.
 
-`covered` is the offset up to which the log is known by these marks: an append that is under way can only land behind
+`covered` is the offset before which these marks include every record: an append in flight can only land behind
 everything that had landed when it was sent.
 
 Compact: 10,000 names cost some 90 bytes each (docs/performance.md), the names themselves being shared by partitions.

@@ -1,6 +1,7 @@
-"""Who writes under which producer name: sessions at work, and the writers of earlier batches. Pure.
+"""Which session writes under which producer name: present sessions, and the writers of earlier batches. Pure.
 
-A name has one live session per topic at a time: two processes under one name would swallow each other's records.
+A name has one live session per topic at a time: two processes under one name would drop each other's records as
+duplicates (PIP-6).
 """
 
 from __future__ import annotations

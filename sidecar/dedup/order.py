@@ -1,8 +1,8 @@
 """The order of one idempotent session's batches in one partition of a topic with sequence ids. Pure.
 
-Where records are dropped, the sequences that Kafka sees are not the client's any more, so a node keeps those itself:
-a gap is 45 before any id is looked at, as Kafka would say. librdkafka reports batches as delivered that were overtaken
-(docs/architecture.md, "Sequences").
+Once records are dropped, the sequences that Kafka sees are not the client's any more, so the node checks those itself:
+a gap is answered 45 OUT_OF_ORDER_SEQUENCE_NUMBER before any id is looked at, as Kafka would (KIP-98). Without that
+librdkafka reports overtaken batches as delivered (docs/architecture.md, "Sequences").
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and who
-waits for them.
+"""The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and the
+batches that wait for them.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class PartitionIds:
         if rival is not None:
             name = rival.name.decode(errors="replace")
             message = (
-                f"producer name {name} is in use by another live session ({rival.session}): one at a time may write"
-                " sequence ids under a name"
+                f"producer name {name} is in use by another live session ({rival.session}): only one at a time may"
+                " write sequence ids under a name"
             )
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         evicted = self.marks.evicted

@@ -1,7 +1,7 @@
-"""The marks of a partition out of its newest snapshot and the log behind that, merged by the higher id.
+"""The marks of a partition from its newest snapshot and the log behind that, merged by the higher id.
 
-Where ids cannot be known, because no snapshot is left and retention took the log that would tell, that is said
-(`IdsLostError`), never guessed.
+If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised: ids are
+never guessed.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPar
         known = extent.from_scratch
     if known is None:
         raise IdsLostError(
-            f"the log of {partition} begins at offset {extent.start}, and no snapshot is left that would tell of the"
-            f" sequence ids between {extent.ids_from} and there"
+            f"the log of {partition} begins at offset {extent.start}, and no snapshot is left with the sequence ids"
+            f" from offset {extent.ids_from} to there"
         )
     return known
 

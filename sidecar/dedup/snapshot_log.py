@@ -1,4 +1,4 @@
-"""The snapshots of one topic, in Kafka and as copies in Redis: the newest that can be used, and the next one."""
+"""The snapshots of one topic, in Kafka and as copies in Redis: reads the newest usable one, writes the next."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """The marks of a partition as records of the snapshot topic, and as one value in Redis. Pure.
 
-In chunks below 900 KB, as a broker takes a megabyte at most. Two copies take turns under keys of their own, so that one
-is always whole: compaction keeps the newest record of each key, and a node may die between two chunks.
+In chunks below 900 KB, because a broker accepts 1 MB by default (message.max.bytes). Two copies alternate under keys of
+their own, so that one is always complete: compaction keeps the newest record of each key, and a node may die between
+two chunks.
 
-What is rebuilt from the log (`sidecar pipeline rebuild`) is written beside a node that serves the topic, behind no
-fence: each under a copy of its own, so that its chunks and another writer's never meet under a key. A node's snapshot
-that it did not know of is preferred to it (`best`): names that an operator had forgotten stay so.
+`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under a copy of its own,
+so that its chunks and another writer's never share a key. A node's snapshot that it had not read is preferred (`best`),
+so names that an operator made a node forget stay forgotten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The sequence ids of one governed topic on the node that serves it: marks by partition, read when the topic is taken
 over, saved as snapshots while it is served.
 
-A takeover fences first; then the log up to its end says everything about earlier epochs (`begin`). Until a partition is
-read, its batches wait. A takeover of one slot among others only asks what that one had under way.
+A takeover fences first; after that the log up to its end has everything of earlier epochs (`begin`). Until a partition
+is read, its batches wait. A takeover of one slot among others reads only what that slot had in flight.
 """
 
 from __future__ import annotations
@@ -244,8 +244,8 @@ class TopicIds:
         if turn != self._turn:
             return
         message = (
-            f"{error}: no batch is taken there before an operator decides. `sidecar topic set {self.topic} --no-dedup`"
-            " and then `--dedup` begins anew with what is left"
+            f"{error}: it accepts no batch until an operator decides. `sidecar topic set {self.topic} --no-dedup`"
+            " and then `--dedup` starts again with what is left in the log"
         )
         state.problem = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
         self.around.hooks.ids_lost(self.topic, message)
@@ -371,7 +371,7 @@ class TopicIds:
         if not await self._snapshots.write(state, without=frozenset((name,))):
             raise TimeoutError(message)
         if state.marks.mark(name) != mark or name in state.marks.busy_names:
-            raise TimeoutError(f"somebody writes under this name to {self.topic}-{state.partition}; try again")
+            raise TimeoutError(f"a session is writing under this name to {self.topic}-{state.partition}; try again")
         state.marks.forget(name)
 
     async def tidy(self) -> int:

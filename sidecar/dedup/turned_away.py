@@ -1,15 +1,16 @@
-"""What one connection was not let in with, so that none of it is taken for a duplicate when it comes again. Pure.
+"""The refused batches of one connection, so that none of them is taken for a duplicate when it is sent again. Pure.
 
-A client without idempotence has several batches under way and no sequences that would tell of a gap. If one is answered
-with an error that makes it come again, and the next one is written, the first one's ids are at or below what the log
-holds when it comes: it would be acknowledged as a duplicate and be nowhere. So what comes behind is told to come again
-too, until the first one has come. One that does not come for half a minute, while others do, was given up.
+A client without idempotence has several batches in flight and no sequences that would show a gap. If one is answered
+with a retriable error and the next one is written, the first one's ids are not above those in the log when it is sent
+again: it would be acknowledged as a duplicate and be in no log. So later batches get a retriable error too, until the
+first one has been sent again. If it is not sent for half a minute, while others are, the client has given it up.
 
-A batch of a client that may not write is not opened for this: it is kept as it came, within `protocol.limits`, until
-that client may write. What could not be kept is lost track of.
+A batch of a client that may not write is not opened for this: it is kept unread, within `protocol.limits`, until
+that client may write. Batches beyond these limits are not tracked.
 
-What was given up, or refused for good, is *late* when the connection has written higher ids since: that is told, as an
-error. Where another session wrote them it is a duplicate, as ever: a standby sends what the one before it sent.
+A batch that was given up, or refused for good, is *late* if the connection has written higher ids since: it is answered
+with an error. If another session wrote them it is a duplicate as usual: a standby sends its predecessor's records
+again.
 """
 
 from __future__ import annotations

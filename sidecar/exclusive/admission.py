@@ -1,8 +1,8 @@
-"""What a batch has to be so that a governed topic takes it, and which partitions there are: asked of every batch before
-anything else of it is looked at. `protocol.batch.read_numbers` is the short form of the first.
+"""Which batches a governed topic accepts (message format v2, KIP-98), and which partitions exist: both are checked
+before anything else of a batch is looked at. `protocol.batch.read_numbers` is the short form of the first check.
 
-Clients may name any number. A partition that is not there gets 3 UNKNOWN_TOPIC_OR_PARTITION at once: no operation is
-begun for it, nothing is remembered of it, and a flood of such names costs Kafka a few questions a second in all
+A client may name any number. A partition that does not exist is answered 3 UNKNOWN_TOPIC_OR_PARTITION at once: it
+starts no operation and leaves no state, and a flood of such names costs Kafka a few requests a second in total
 (`tests/kafka/exclusive/test_strangers.py`).
 """
 
@@ -33,8 +33,8 @@ def checked_header(batch: memoryview) -> BatchHeader:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a Produce request carries exactly one record batch per partition")
     if header.is_special:
         if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics take no transactional batches")
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics accept no transactional batches")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{header.records} records with a last offset delta of {header.last_offset_delta}"

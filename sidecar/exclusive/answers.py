@@ -1,4 +1,4 @@
-"""What batches are told that go nowhere, and how the operations of a topic may fail."""
+"""The answers to batches that are not forwarded, and the errors of a topic's operations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_STALE: Final = Outcome(
-    ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
-)
+_STALE: Final = Outcome(ErrorCode.INVALID_PRODUCER_EPOCH, message="the client has already raised its producer epoch")
 _REFUSED: Final = Outcome(
     ErrorCode.POLICY_VIOLATION,
-    message="this batch was refused before: its client counts it as used, and sends its records as new ones",
+    message="this batch was refused before: its sequences count as used; a client sends its records in new batches",
 )
 SEQUENCE_ANSWERS: Final = {
     Verdict.REFUSED: _REFUSED,
@@ -34,7 +32,7 @@ SEQUENCE_ANSWERS: Final = {
 }
 _AS_THEY_ARE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
-NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
+NO_REDIS: Final = "Redis does not answer: the topic cannot change its owner now; try again"
 
 
 class QueueFoundError(Exception):

@@ -1,7 +1,7 @@
-"""Who may take a topic or partition, as Redis arbitrates: a claim before the takeover, its outcome told behind it.
+"""Redis arbitrates who may take a topic or partition: a claim before the takeover, and its outcome afterwards.
 
-Nothing depends on Redis but the order of rivals: what the changelog knows goes with every claim, so that an empty or
-older Redis is put right by it, and who served last goes on without.
+Only the order of rivals depends on Redis. Every claim carries the changelog's newest record, which corrects an empty or
+rolled back Redis; without Redis the node that served last continues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExhaustedError(KafkaError):
     def __init__(self, resource: str) -> None:
         super().__init__(
             ErrorCode.POLICY_VIOLATION,
-            f"no generation is left for {resource}: somebody asked for the highest one there is. Use another topic",
+            f"no generation is left for {resource}: a client asked for the highest one. Use another topic",
         )
 
 

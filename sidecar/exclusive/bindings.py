@@ -1,8 +1,8 @@
-"""Whose a producer id is: the client.id that it belongs to, so that nobody else writes, claims or lets go in its name.
+"""The client.id that a producer id belongs to: no other client writes, claims or releases under it.
 
 A session is its producer id, a small number that Kafka gives to all clients in turn, and that others can see or guess.
-Clients bear one client.id for the life of a producer, on all of their connections. So a session is bound to its bare
-client.id (without settings), by what is known of it, the strongest first:
+A client uses one client.id for the life of a producer, on all its connections. So a session is bound to its bare
+client.id (without settings) by the first of these that is known:
 
 1. the records of the topic (`Serving`, `Slot` and the sessions that left): every node reads them, a restart keeps them;
 2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;

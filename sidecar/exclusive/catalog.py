@@ -1,6 +1,6 @@
-"""The policies of a cluster of nodes: asked for, written down, and applied by every node before anything is granted.
+"""The policies of a cluster of nodes: requested, stored, and applied by every node before anything is granted.
 
-Redis gives each change its version, the changelog holds it (so it outlives Redis), and every heartbeat says which
+Redis gives each change its version, the changelog stores it (so it outlives Redis), and every heartbeat says which
 version a node applies.
 """
 
@@ -141,7 +141,7 @@ class PolicyCatalog:
         be, None where every live node applies it.
         """
         if topic.startswith("__"):
-            message = f"{topic} is an internal topic: it is never governed, leave the mode out of client.id"
+            message = f"{topic} is an internal topic: it cannot be governed; leave the mode out of client.id"
             return KafkaError(ErrorCode.POLICY_VIOLATION, message)
         try:
             async with self._governing.setdefault(topic, asyncio.Lock()):
@@ -156,7 +156,7 @@ class PolicyCatalog:
         except KafkaError as error:
             return KafkaError(error.code, error.message)
         except (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
-            message = f"{topic} cannot be governed now, as the mode in client.id asks: {error}; try again"
+            message = f"{topic} cannot become governed now, which the mode in client.id requires: {error}; try again"
             return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
         finally:
             self._governing.pop(topic, None)
@@ -248,7 +248,7 @@ class PolicyCatalog:
         await self._beat()
         while not self.is_applied_everywhere():
             if loop.time() > deadline:
-                raise TimeoutError("another node lives, and does not apply the new policy yet")
+                raise TimeoutError("a live node does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)
             await self._beat()
 

@@ -1,11 +1,13 @@
-"""What becomes of a producer's batch on a governed topic: forwarded, a claim, or a refusal. Pure; the theory first.
+"""Decides about a producer's batch on a governed topic: forward it, claim the topic, or refuse it. Pure; the theory
+first.
 
 A topic has at most one *holder*: the session that owns it; or *shared* sessions that write beside each other. A session
-that Produces is one of: the holder; a *deposed* session, which lost the topic to somebody and never gets in again; a
-*successor* of the holder (its own client with a new producer id); a shared one; anybody else, a *newcomer*. A newcomer
-is judged anew at each Produce; a refused one moves nothing.
+that Produces is one of: the holder; a *deposed* session, which lost the topic and stays refused; a
+*successor* of the holder (its own client with a new producer id); a shared one; any other is a *newcomer*. A newcomer
+is judged again at each Produce; a refused one changes nothing.
 
-Two waits are not refusals, and are answered 7 at once, because a held answer blocks the client's other topics:
+Two waits are not refusals. They are answered 7 REQUEST_TIMED_OUT at once, as a held answer blocks the client's other
+topics:
 
 - *Grace.* A holder that lost its node may come back for `reconnect_grace`, and so may shared sessions; a plain client's
   own ghost (a holder whose connection is not yet known to be dead, under the newcomer's own name) is given 25 s.

@@ -1,7 +1,7 @@
-"""How a topic's owner leaves it: let go of, released or fenced by an administrator, handed back with the node's right.
+"""How an owner loses its topic: its connections end, an administrator releases or fences it, its node hands it over.
 
-An owner whose last connection ends is let go of at once, as in PIP-68, or after the grace; who speaks for it meanwhile
-keeps it.
+When an owner's last connection ends, the topic is released at once, as in PIP-68, or after the grace, unless the
+session is heard of before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ending:
     # Without a connection -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Give the topic up if that is due and nothing is under way."""
+        """Release the topic if that is due and no operation is in progress."""
         operations, left = self._topic.writer.operations, self._topic.owner.seconds_left
         if left is None or operations.busy:
             return
@@ -48,7 +48,7 @@ class Ending:
             self._timer = asyncio.get_running_loop().call_later(left, self._grace_over)
 
     async def _let_go_alone(self) -> None:
-        """Nobody speaks for the owner, unless somebody has begun to since that was found."""
+        """The owner has no connection any more, unless it has opened one meanwhile."""
         holder = self._topic.owner.holder
         if holder is not None and not holder.connections:
             await self.let_go()
@@ -58,7 +58,7 @@ class Ending:
         self.check()
 
     async def let_go(self) -> None:
-        """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
+        """The owner leaves: the topic is free, and the session may come back as a newcomer with its sequences."""
         # Model: Release.
         topic, owner = self._topic, self._topic.owner
         holder, epoch, ownership = owner.holder, topic.writer.epoch, owner.record
@@ -120,14 +120,14 @@ class Ending:
         await self.let_go()
 
     async def ungoverned(self) -> None:
-        """The topic has no policy any more: others write, so its owner is one no longer."""
+        """The topic has no policy any more: other clients write to it, so its owner loses it."""
         operations = self._topic.writer.operations
         await operations.over()
         await asyncio.wait([operations.begin(partial(self._takeovers.run, Split()))])
         await self.hand_back()
 
     async def hand_back(self) -> None:
-        """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
+        """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""
         operations = self._topic.writer.operations
         await operations.over()
         await asyncio.wait([operations.begin(self._hand_back)])

@@ -1,4 +1,4 @@
-"""What a governed topic needs of the node around it, as an interface; `governed_topics` implements it."""
+"""What a governed topic needs of its node, as an interface; `governed_topics` implements it."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Topics that Kafka has no more: what is kept of them goes, except the generation, which never falls.
+"""Deletes what is stored of topics that Kafka no longer has, except the generation, which never falls.
 
-A topic is gone when every live broker says so, at two looks half a minute apart; a broker that is silent may be the one
-that knows. Then the node that may serve it
+A topic is gone when every live broker says so, twice, half a minute apart; a silent broker may be the one that has
+it. Then the node that may serve it
 
-1. lets go of it, so that nothing of this node writes under its slots;
-2. opens all its slots and fences them on the internal partitions, and reads up to its own marker: whatever another
-   node wrote down in front of that is seen, nothing of an older epoch follows;
-3. looks again: the topic is still absent, and nobody wrote anything down;
-4. takes away snapshots, then what Redis has, then all records but one, in a batch of the master slot's new epoch.
+1. releases it, so that nothing of this node writes under its slots;
+2. opens all its slots and fences them on the internal partitions, and reads up to its own marker: it sees whatever
+   another node stored before that, and nothing of an older epoch follows;
+3. checks again that the topic is absent and no node has stored anything;
+4. deletes snapshots, then what Redis has, then all records but one, in a batch of the master slot's new epoch.
 
-Whoever takes the topic over meanwhile, as it was created anew, has a newer epoch of that slot. Either it reads the
-batch of step 4 in front of its own marker, or Kafka refuses that batch: a newer record is never taken away. What is
-left is one `Ownership` without an owner. A crash between the steps leaves records, so it all comes again.
+A node that takes the topic over meanwhile, because it was created again, has a newer epoch of that slot. Either it
+reads the batch of step 4 in front of its own marker, or Kafka refuses that batch: a newer record is never deleted. One
+`Ownership` without an owner remains. After a crash between the steps records remain, so all of it is done again.
 
-Never on the way of a batch, and never more than some topics at a time.
+Never in the path of a batch, and never more than some topics at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _SCAN_BYTES: Final = 4 * 1024 * 1024
 _SEEN_S: Final = 10.0
 _APART_S: Final = 30.0
 _CONNECTED_S: Final = 3600.0
-"""So long a topic waits for clients that wrote to it and are connected: they go on counting if it comes back."""
+"""How long, in seconds, a deleted topic is kept for connected clients that wrote to it: they go on if it is created
+again."""
 _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
 
 

@@ -1,4 +1,4 @@
-"""The client.id as a client writes it: `name(;key=value)*` (docs/reference/client-id.md). Pure.
+"""Parses a client.id: `name(;key=value)*` (docs/reference/client-id.md). Pure.
 
 Parts without `=` are ignored, so that frameworks may append to it; an unknown key or value is an error that names it,
 never a silent fall back to sharing.

@@ -1,6 +1,6 @@
-"""Keeps the fences of a node's topics alive, and looks at what leaders remember of their writers.
+"""Keeps the fences of a node's topics alive, and checks which writers the leaders remember.
 
-What is due and how old records may be, `upkeep` says for each topic; settings are read here, once a minute for all.
+`upkeep` decides for each topic what is due and how old records may be; settings are read here, once a minute for all.
 """
 
 from __future__ import annotations

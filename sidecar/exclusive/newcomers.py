@@ -1,5 +1,5 @@
-"""Everybody at a topic but its owner: who waits, who was deposed or struck back, whose own ghost may hold it, and which
-sequences were refused. Bounded by what is connected, or by number; decides nothing (`claims` does).
+"""The sessions at a topic other than its owner: waiting, deposed, those whose own ghost may hold it, and their refused
+sequences. Bounded by the number of connections, or by a limit; decides nothing (`claims` does).
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ class Refusals:
         self._ledger.noted((self, session), 1 + len(found.spans) - before, connection)
 
     def has(self, session: Session, scope: SlotScope) -> bool:
-        """Whether anything of a session was refused in the partitions of a slot that is not written down."""
+        """Whether a session has refused sequences in the partitions of a slot that no record has yet."""
         return session in self._found and any(scope.covers(partition) for partition in self._found[session])
 
     def of(self, session: Session, scope: SlotScope) -> dict[int, RefusedSequences]:
-        """What was refused to a session in the partitions of a slot."""
+        """The refused sequences of a session in the partitions of a slot."""
         by_partition = self._found.get(session, {})
         return {partition: found for partition, found in by_partition.items() if scope.covers(partition)}
 

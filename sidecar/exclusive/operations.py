@@ -1,7 +1,7 @@
-"""One operation at a time on a topic; batches that come meanwhile wait in order, two seconds at most.
+"""One operation at a time on a topic; batches that arrive meanwhile wait in order, two seconds at most.
 
-Then they are answered 5 and come again: a held answer blocks everything else that its client sends. What an operation
-does, and how its failure is answered, is the topic's affair.
+Then they are answered 5 LEADER_NOT_AVAILABLE and the client retries: a held answer blocks everything else that the
+client sends. The topic defines what an operation does and how its failure is answered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HELD_S: Final = 2.0
 NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, -1, 0)
 GRANTED: Final = Outcome(ErrorCode.NONE)
-BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
+BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is changing its owner; try again")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

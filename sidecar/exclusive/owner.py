@@ -1,5 +1,5 @@
-"""Who owns one topic or partition, as this node knows it: the state that `ownership` describes, and the record of it.
-Nothing else assigns either.
+"""The owner of one topic or partition, as this node knows it: the state that `ownership` describes, and its record.
+Only this module assigns either.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TopicOwner:
 
     @property
     def alone_until(self) -> float | None:
-        """How long an owner keeps it whose last connection ends now; None: not at all."""
+        """How long an owner keeps it after its last connection ended; None: not at all."""
         grace = self._env.disconnect_grace
         return self._env.now() + grace if grace > 0 else None
 
@@ -102,7 +102,7 @@ class TopicOwner:
         return Awaited(session, value.name, mode, value.generation, until=until, recorded=self._as_in_redis(entry))
 
     def moved_away(self) -> None:
-        """Another node serves it now: if that one goes, its owner may come here for a while from then on."""
+        """Another node serves it now; if that node dies, the owner may come back here within the grace."""
         self.step(MovedAway(self._env.now() + self._env.reconnect_grace))
 
     def learn(self, owner: Ownership | None) -> bool:

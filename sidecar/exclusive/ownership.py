@@ -1,11 +1,12 @@
 """Who owns a topic, or a partition with an owner of its own, as one node knows it. Pure; the theory first.
 
-A topic is in one of four states, and `step` is the only place where it gets into another one:
+A topic is in one of four states; only `step` changes the state:
 
 - `Free`: nobody owns it. Sessions may write beside each other where its policy lets them (`shared` knows them).
 - `Owned`: a session owns it, and this node serves it.
-- `Leaving`: the owner has no connection any more. It loses the topic at `until`, unless it speaks up before.
-- `Awaited`: the owner was served elsewhere, or before a start or a loss. Until `until` it may come back.
+- `Leaving`: the owner has no connection any more. It loses the topic at `until`, unless it connects or writes before.
+- `Awaited`: the owner was served by another node, or by this one before a restart or a lost epoch. Until `until` it may
+  come back.
 
 | event | Free | Owned | Leaving | Awaited |
 |---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""What happens to governed topics, told to those who look: the events topic, Redis, metrics and the log."""
+"""Reports what happens to governed topics: to the events topic, Redis, metrics and the log."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Topics and partitions that are owned by request (own APIs) instead of by a first batch: looked at, then taken.
+"""Claims to topics and partitions by request (own APIs) instead of by a first batch: looked at, then taken.
 
-The same rules hold as for batches (`claims`), the same takeover follows, and the same sessions own: who owns a topic by
-request writes to it as its owner, and who owns it by a batch may ask for it again. `look` changes nothing, so that a
-set of claims is granted as a whole or not at all; what happens between a look and a take is judged anew there.
+The same rules hold as for batches (`claims`), the same takeover follows, and the same sessions own: a session that owns
+a topic by request writes to it as its owner, and one that owns it by a batch may ask for it again. `look` changes
+nothing, so that a set of claims is granted as a whole or not at all; the take judges again what changed since the look.
 
 PIP-68 (access modes), the Kafka wiki's Single Reader/Writer (sets of resources), `proto/sidecar/v1/control.proto`.
 """
@@ -126,7 +126,7 @@ class TopicOwners:
         """How the claim stands now."""
         governor, claimant = self._governor, claim.claimant
         if governor.draining:
-            return Look(Prospect.REFUSED, control.NOT_SERVING, "this node shuts down")
+            return Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
         fault = self._changed_since(claim)
         if fault:
             return Look(Prospect.REFUSED, control.INVALID_REQUEST, fault)
@@ -147,7 +147,7 @@ class TopicOwners:
     def _changed_since(self, claim: TopicClaim) -> str:
         """What of a topic's policy is not any more what the claim was made for."""
         if self._governor.catalog.book.effective(claim.topic) is None:
-            return f"{claim.topic} has no policy any more: claim it anew"
+            return f"{claim.topic} has no policy any more: claim it again"
         return self.scope_fault(claim.topic, claim.partition)
 
     def keep_place(self, claim: TopicClaim, came: float) -> None:
@@ -231,7 +231,7 @@ class TopicOwners:
         except KafkaError as error:
             return refused(claim.claimant, error.code, error.message)
         except _UNAVAILABLE as error:
-            return Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} cannot be let go of now: {error}")
+            return Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} cannot be released now: {error}")
         return _READY
 
     def _connect(self, claim: TopicClaim) -> None:

@@ -1,7 +1,8 @@
 """A topic whose partitions have owners of their own (scope partition): every rule of owning holds for each of them.
 
-The node that serves the topic holds its master slot for nobody, which shuts out whoever wrote to the topic as a whole,
-and every slot that another node opened. Under it each partition is a `GovernedTopic` with a slot of its own.
+The node that serves the topic holds its master slot without a session. This shuts out every session that wrote to the
+whole topic, and every slot that another node opened. Under it each partition is a `GovernedTopic` with a slot of its
+own.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ class PartitionedTopic:
         await self.hand_back()
 
     async def hand_back(self) -> None:
-        """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
+        """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])
         await self._ids.save()
         self.end_serving()

@@ -1,4 +1,4 @@
-"""Whether a topic has sequence ids, as its policy says: they begin and end with it."""
+"""Begins and ends the deduplication of a topic by sequence ids when its policy changes."""
 
 from __future__ import annotations
 

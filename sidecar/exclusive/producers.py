@@ -1,6 +1,6 @@
 """What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections.
 
-Finds the topic a batch is for and says who produces. What becomes of the batch is the topic's affair.
+Finds the topic of a batch and the session that produces. The topic decides about the batch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Topics(Protocol):
         ...
 
     def deposed_from(self, session: Session) -> tuple[str, int] | None:
-        """The topic that a session lost, and under which generation."""
+        """The topic that a session lost, and the generation under which it lost it."""
         ...
 
     def forget_refusals(self, session: Session) -> None:
@@ -94,7 +94,7 @@ class Producers:
         self.kept = KeptBytes()
         self.existing = ExistingPartitions(upstream, tasks, topics.missing)
         self.gave_first_id = False
-        """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
+        """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node."""
         self._topics = topics
         self._of_connection: dict[int, set[Topic]] = {}
         self._successors: OrderedDict[Session, Session] = OrderedDict()
@@ -150,7 +150,7 @@ class Producers:
         answer = Answering(self, client, part, header, batch, answered)
         claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
         if self._topics.draining:
-            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
+            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
             return
         if not self._topics.forwarder.admit(len(batch)):
             answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
@@ -214,7 +214,7 @@ class Producers:
         return topic.forward_whole(claimant, new_tuple(WholeRequest, (frame, body, request.timeout_ms, batches, asker)))
 
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
-        """Who produces to a topic under a producer id, for the first time on this connection."""
+        """Register a session that produces to a topic under a producer id for the first time on this connection."""
         session = Session.by_producer_id(producer_id) if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
@@ -235,7 +235,7 @@ class Producers:
     # Connections and producer ids -----------------------------------------------------------------------------------
 
     def connected(self, connection: int, topic: Topic) -> None:
-        """A client connection claims a topic: its end is the topic's concern."""
+        """A client connection claims a topic: the topic is notified when it ends."""
         self._of_connection.setdefault(connection, set()).add(topic)
 
     def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
@@ -292,7 +292,7 @@ class Producers:
         return any(topic in topics for topics in self._of_connection.values())
 
     def dropped(self, topic: Topic) -> None:
-        """The node has nothing of a topic any more."""
+        """The node has forgotten a topic."""
         for topics in self._of_connection.values():
             topics.discard(topic)
 

@@ -1,4 +1,4 @@
-"""Who waits for topics, kept in Redis for the node that serves them next."""
+"""The queues of topics (WaitForExclusive, PIP-68), stored in Redis for the node that serves them next."""
 
 from __future__ import annotations
 

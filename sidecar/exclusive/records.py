@@ -1,6 +1,6 @@
-"""The records of a takeover's commit: whose the topic is from now on, and the epoch that its slot has. Pure.
+"""The records of a takeover's commit: the topic's new owner and its slot's epoch. Pure.
 
-Both go into the ownership topic in one batch. Where the sequences of every session go on is `succession`'s.
+Both go into the ownership topic in one batch. `succession` computes where each session's sequences continue.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def ownership(
     *,
     keeps: bool,
 ) -> state.Ownership:
-    """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
+    """The record of the topic's new owner. `keeps`: the last owner goes on, and `known` stays as it is unless it was
+    released.
+    """
     if keeps and known is not None and known.generation == generation:
         if isinstance(request, Share | Split):
             return _freed(known, now_ms, deposes=isinstance(request, Share))
@@ -103,7 +105,7 @@ def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
 
 
 def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
-    """The newest of those that lost something, and of the others: these never displace those."""
+    """The newest sessions that lost something, and the newest others; the latter never displace the former."""
     in_order = sorted(
         (found for found in deposed if not Session(found.session).is_plain), key=lambda found: found.last_try_ms
     )
@@ -113,7 +115,7 @@ def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
 
 
 def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
-    """Others write from now on: the last owner can never go on with its generation."""
+    """Other sessions write from now on: the last owner can never continue with its generation."""
     if not known.session:
         return known
     found = state.Ownership()
@@ -219,7 +221,7 @@ class Covered(Protocol):
         ...
 
     def distrust(self) -> None:
-        """Another node served the topic meanwhile: what this one remembers of it is not all there is."""
+        """Another node served the topic meanwhile: this node's memory of it is incomplete."""
         ...
 
 
@@ -252,7 +254,7 @@ class FormerWriters:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
 
     def served_by(self, node: int, opened: Entry[Opened] | None) -> None:
-        """What this node remembers of the topic's ids is not all there is where another one opened the newest epoch."""
+        """Another node may have opened the newest epoch: then the memory of this node is incomplete."""
         if self._ids is not None and opened is not None and self._is_master and opened.value.node != node:
             self._ids.distrust()
 

@@ -1,4 +1,4 @@
-"""What a takeover is made for: one request for each kind. Values only; `takeover` carries them out.
+"""The requests for a takeover, one class for each kind. Values only; `takeover` carries them out.
 
 | request | who writes afterwards | the last owner |
 |---|---|---|
@@ -6,12 +6,12 @@
 | `Depose` | the same | loses the topic for ever |
 | `Resume` | the owner, under the next epoch | goes on, with its generation |
 | `WriteBeside` | a session among others, through a slot of its own | there is none |
-| `Fence` | nobody: an administrator's word | loses the topic for ever |
+| `Fence` | nobody: an administrator fenced the owner | loses the topic for ever |
 | `Adopt` | nobody yet: a fence needs a node that renews it | may come back |
 | `Share` | sessions beside each other | is deposed, as others write from now on |
 | `Split` | the owner of each partition | owns the whole no longer |
 
-The session of a request is "" where the takeover is for nobody. Access modes: PIP-68.
+The session of a request is "" if the takeover is for no session. Access modes: PIP-68; fencing: PIP-161.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Request:
     deposes: ClassVar[bool] = False
     """The last owner loses the topic for ever."""
     is_for_nobody: ClassVar[bool] = False
-    """The topic gets no owner by it; the right to serve is enough, nobody's claim is arbitrated."""
+    """The topic gets no owner; the right to serve is enough, and Redis arbitrates no claim."""
 
 
 @dataclass(frozen=True, slots=True)

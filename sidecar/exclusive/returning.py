@@ -1,8 +1,8 @@
-"""Clients that were not let in, at the door of a topic with sequence ids.
+"""Batches that a topic with sequence ids refused, and that their clients send again.
 
-`dedup.turned_away` says who may go on; here is which answers count as turned away, and what is told. Nothing of a
-client that may not write is opened: only once its batch stands before its gate (`Answering.turn`) is it looked at what
-came before.
+`dedup.turned_away` decides which batches may continue; this module decides which answers count as turned away, and the
+answer. The batch of a client that may not write is not opened: what came before it is checked only at its gate
+(`Answering.turn`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _COMES_AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | {ErrorCode.CORRUPT_MESSAG
 _TURNS: Final = {
     Turn.GO: None,
     Turn.AGAIN: Outcome(
-        ErrorCode.LEADER_NOT_AVAILABLE, message="an earlier batch of this producer has to come again first; try again"
+        ErrorCode.LEADER_NOT_AVAILABLE, message="an earlier batch of this producer must be sent again first; try again"
     ),
     Turn.LATE: Outcome(
         ErrorCode.POLICY_VIOLATION,
-        message="these sequence ids were not written when they came first, and higher ones have been written since",
+        message="these sequence ids were refused before and are not in the log; higher ones have been written since",
     ),
 }
 _LOST: Final = Outcome(
-    ErrorCode.LEADER_NOT_AVAILABLE, message="more was refused on this connection than is remembered; connect again"
+    ErrorCode.LEADER_NOT_AVAILABLE, message="too many batches were refused on this connection; reconnect"
 )
 
 
 class KeptBytes:
-    """The bytes of batches that were not let in, per connection and in all."""
+    """The bytes of refused batches, per connection and in total."""
 
     __slots__ = ("_by_connection", "in_all")
 
@@ -111,7 +111,7 @@ class Door(Protocol):
 
 
 class Answering:
-    """The way back of one batch: what its client is told, and what is remembered of it then."""
+    """The answer to one batch, and what is remembered of the batch after it."""
 
     __slots__ = ("_answered", "_batch", "_client", "_door", "_header", "_ids", "_part")
 

@@ -1,5 +1,6 @@
-"""Which node serves a governed topic: one of all, by its lease in Redis. This one takes that right, keeps it, and hands
-it over: topics move to the nodes whose share they are, once those have been there for a while. No session ends by it.
+"""The right to serve a governed topic: one node has it, by its lease in Redis. This module takes the right, keeps it
+and hands it over. Topics move to the nodes that they are placed on, once those have been live for a while. No session
+ends by it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ServingRights:
         if name in self.moving:
             return False
         if not self._is_policy_everywhere():
-            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
+            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not read the newest policies yet")
         around, serving = self._around, self._around.changelog.view.serving(name)
         last_node = serving.value.node if serving is not None else None
         try:

@@ -1,12 +1,12 @@
 """Sessions that write to a topic beside each other, each through a slot of its own (mode shared).
 
-A slot per session, because the broker's own sequence checks are per producer id, and because whoever takes the topic
-for itself alone has to shut out each of them. Slots are a pool: a session that went away keeps its own, and goes on
-there if it comes back, until another one needs it; then its place is written down with that slot. So many sessions that
-live shortly cost no more slots than live at the same time.
+A slot per session, because the broker checks sequences per producer id (KIP-98), and because an exclusive owner has to
+shut out each of them. Slots are a pool: a session that went away keeps its own, and goes on
+there if it comes back, until another one needs it; then its place is stored with that slot. So any number of
+short-lived sessions needs only as many slots as live at the same time.
 
-A session's slot is opened under the master slot of this node: `begin` says that it has that one, `close` that it has
-no more.
+A session's slot is opened under the master slot of this node: `begin` after the node got it, `close` after
+it lost it.
 """
 
 from __future__ import annotations
@@ -153,13 +153,13 @@ class SharedSession:
             await sessions.share_anew(lambda its: its is master)
             raise
         if sessions.master is not master:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
         sessions.opened(self, taken)
         if ids is not None:
             if grown := set(taken.partitions).difference(master.partitions):
                 # Whoever has the master slot reads the ids of all partitions.
                 await sessions.share_anew(lambda its: not grown.issubset(its.partitions))
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
         self.writer.begin(SlotEpoch(taken, self._env.forwarder, self.writer, ids, self._env.around.epoch_records))

@@ -1,8 +1,8 @@
 """The writer slots of a topic: the whole topic's (slot 0, the master slot), one for each partition with an owner of its
-own (slot pN), one for each session beside others (1, 2, …). What a slot is for, what the ownership topic says of it,
-and what a takeover of it returns. No IO, nothing is kept.
+own (slot pN), one for each session of a shared topic (1, 2, …). Reads from the ownership topic's records what a
+takeover needs of them, and holds what a takeover returns. No IO, no state.
 
-Records of a topic of another id under the same name are of a topic that is gone, and do not count.
+Records with another topic id (KIP-516) belong to a deleted topic of the same name and do not count.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class SlotRecords:
 
     @property
     def now_ms(self) -> int:
-        """At the brokers: behind the fence its own marker, which was read back, says what time it is."""
+        """The brokers' time: after the fence, the timestamp of the node's own marker, which was read back."""
         return self._clock.now_ms()
 
     def known(self, topic_id: UUID) -> Known:
@@ -284,7 +284,9 @@ class SlotRecords:
     # The master slot ------------------------------------------------------------------------------------------------
 
     def check_master(self) -> None:
-        """The node has the master slot still. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where it has not."""
+        """Check that the node still has the master slot. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where it has
+        not.
+        """
         # Model: Serve.
         master = self._master
         if master is None:
@@ -314,7 +316,7 @@ class SlotRecords:
     # Sequences ------------------------------------------------------------------------------------------------------
 
     def mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, int]]) -> list[Mention]:
-        """What other slots' records say of the session."""
+        """What the records of other slots have about the session."""
         session = self._request.session
         found = [
             succession.mention(

@@ -1,8 +1,8 @@
-"""Where the sequences of every session go on under the next epoch of a slot. Pure.
+"""Computes where the sequences of every session continue under the next epoch of a slot. Pure.
 
 Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
-next sequence: behind the last one that the log holds, or behind those that were refused for good. Sessions that left
-without being deposed are listed with theirs for a day, so that they find their place when they come back.
+next sequence: after the last one in the log, or after those that were refused for good. Sessions that left
+without being deposed are kept for a day with theirs, so that they continue there when they come back.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ NOTHING: Final = -1
 """A last stamped sequence where nothing was stamped."""
 
 UNKNOWN: Final = -2
-"""A last stamped sequence where a record names some, and the log does not tell any more which of them it has."""
+"""The last stamped sequence is unknown: a record names some, but the log no longer shows which of them were
+appended."""
 
 _NOWHERE: Final = 2**28
-"""So far in front of a base no client sends anything: from there on all that it does send is a gap (45)."""
+"""A base so far ahead of the client that every batch it sends is a gap: 45 OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
 REMEMBERED_MS: Final = 24 * 3600 * 1000
 """How long deposed sessions and those that left are listed."""

@@ -1,20 +1,20 @@
-"""Where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
+"""Finds where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
 
-Found in two parts, so that nothing falls between them. *Before* the next epoch is opened: the end of each partition,
-then what its leader remembers (a marker of a higher epoch makes it forget), kept as `Tail` records in the changelog:
-a node that dies after the fence leaves them to the next. *Behind* the fence: the log from that end on, up to the
-marker that fences this writer, for what landed meanwhile. The order of the first two matters: a batch that lands
-between them is seen twice, never missed.
+It is found in two parts, so that no batch is missed. *Before* the next epoch is opened, the node asks for the end of
+each partition, then for the producer state of its leader (DescribeProducers; a marker of a higher epoch deletes that
+state). Both are stored as `Tail` records in the changelog, so that they outlive a node that dies after the fence.
+*After* the fence, the node reads the log from that end up to the marker that fences this writer. The order of the first
+two matters: a batch that is appended between them is seen twice, never missed.
 
-Only what is committed counts. What a leader remembers may lie above its high watermark, where a clean election drops
-it: a *claim*. It is believed where the marker was appended in the same leader epoch, which stands in the marker's own
-batch header. The broker was asked for its leader epoch before it was asked what it remembers, and epochs never fall: so
-one leader appended the marker behind all that it had claimed, and whoever reads the marker below a high watermark knows
-that all in front of it is committed. Of another leader epoch, the log is read up to the marker from the *hint*, an
-offset in front of which all is known and committed.
+Only committed batches count. A leader's producer state may be ahead of its high watermark, and a clean election then
+drops those batches: such a state is a *claim*. A claim holds if the marker was appended in the same leader epoch, which
+the marker's own batch header states. The broker was asked for its leader epoch before its producer state, and leader
+epochs never fall: so one leader appended the marker after everything that it had claimed. A marker below the high
+watermark then proves that all batches before it are committed. If the leader epoch differs, the log is read up to the
+marker from the *hint*, an offset before which everything is known and committed.
 
-Tails are facts about the log: they need no stamp, the newest wins, and reading on from any of them is right. One with a
-new claim keeps the hint that there was.
+Tails are facts about the log: they need no stamp, the newest one wins, and reading can continue from any of them. A
+tail with a new claim keeps the former hint.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The log from a place to a marker: the last batch that was looked for, the leader epoch of the marker, and whether
+    """The log from an offset to a marker: the last batch searched for, the leader epoch of the marker, and whether
     the log began in front of that place still.
     """
 
@@ -126,8 +126,8 @@ class TailReader:
         return await self._logs.ends(self._topic, partitions)
 
     async def look(self, partitions: Iterable[int]) -> Look:
-        """In this order, and at the same brokers: a batch that lands between the two is seen twice, never missed, and
-        the leader epoch is not later than what is remembered.
+        """Ends first, then producers, at the same brokers: a batch that lands between the two is seen twice, never
+        missed, and the leader epoch is not later than what is remembered.
         """
         # Model: LookEnds, LookProducers.
         indexes = tuple(sorted(partitions))
@@ -157,12 +157,14 @@ class TailReader:
             elif tail.last_sequence == NOTHING and tail.claim is None:
                 tail = Tail(NOTHING, max(tail.offset, behind))
             claim = look.claim(self._topic, index, writer)
-            # Without one a higher epoch is here already, or the leader knows of a marker only: it may have forgotten.
+            # Without one, a higher epoch is here already or the leader knows only a marker: it may have forgotten.
             tails[index] = tail if claim is None else tail.claimed(claim)
         return tails
 
     def _in_front(self, view: View, slot: SlotName, writer: Stamp, partition: int, since: int) -> int:
-        """An offset in front of everything of a writer: the tail of an earlier epoch, which is older than its fence."""
+        """An offset before everything that a writer wrote: the tail of an earlier epoch, which is older than its
+        fence.
+        """
         entry = view.tail(self._topic, slot, partition)
         if entry is None or entry.value.producer_id != writer.producer_id or entry.value.producer_epoch > writer.epoch:
             return since

@@ -1,5 +1,5 @@
-"""The takeover of a slot: how a node makes a session the owner of a topic or partition, lets one write beside others,
-or goes on serving the one it has.
+"""The takeover of a slot: a node makes a session the owner of a topic or partition, lets a shared session write, or
+continues to serve the present owner.
 
 The order is what makes it safe. Each step may be the last one before a crash; a model checker broke the protocol for
 each step that was left out or moved:
@@ -131,7 +131,7 @@ class Takeover:
             taken = await self._attempt(granted)
             if taken is not None:
                 return taken
-        raise LostRaceError(f"the ownership of {self._scope.resource} changed again and again")
+        raise LostRaceError(f"the ownership of {self._scope.resource} kept changing")
 
     async def _attempt(self, granted: Callable[[], None]) -> TakenSlot | None:
         """All steps in their order; None where somebody interfered, so that all begins anew."""

@@ -1,8 +1,8 @@
-"""One governed topic, or one partition with an owner of its own: its parts, and what becomes of a batch.
+"""One governed topic, or one partition with an owner of its own: its parts, and the way of a batch through them.
 
-A topic has an owner (`owner`), everybody else who comes or waits (`newcomers`), a writer for its owner (`writer`) and
-slots for sessions beside each other (`shared`). It is ready, or busy with one operation (`operations`): it changes
-hands (`topic_takeovers`), or its owner leaves (`ending`). `claims` decides on a batch; here that is done.
+A topic has an owner (`owner`), a writer for it (`writer`), sessions that do not own it (`newcomers`), and slots for
+shared sessions (`shared`). It is ready, or busy with one operation (`operations`): a takeover (`topic_takeovers`) or
+the end of an ownership (`ending`). `claims` decides what happens to a batch; this module does it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class GovernedTopic:
 
     @property
     def may_move(self) -> bool:
-        """Whether another node might serve the topic from now on without ending anybody's session."""
+        """Whether another node could serve the topic from now on without ending a session."""
         sessions = [found.session for found in self.shared.connected()]
         if self.owner.holder is not None:
             sessions.append(self.owner.holder.session)
@@ -136,7 +136,7 @@ class GovernedTopic:
         timeout_ms: int,
         done: Callable[[Outcome], None],
     ) -> bool:
-        """The usual case, a batch of the owner in good order, without anything to decide; False where there is."""
+        """Forward a batch of the owner in order, the usual case; False if there is anything to decide."""
         epoch = self._epoch_of(claimant)
         if (
             epoch is None
@@ -290,7 +290,7 @@ class GovernedTopic:
         await self.takeovers.share_anew(is_due)
 
     def fenced(self, lane: Lane) -> None:
-        """Kafka refuses this epoch: see who took it, go on if nobody did."""
+        """Kafka refuses this epoch: find out which node took the slot, and take over again if none did."""
         if self.writer.writes_under(lane):
             self.takeovers.lose_epoch()
 
@@ -318,7 +318,7 @@ class GovernedTopic:
         return await self.takeovers.know_ids(timeout)
 
     def fence_wanted(self) -> None:
-        """Nothing but a fence tells what became of a batch."""
+        """The outcome of a batch is unknown until a fence."""
         if not self.busy:
             self.takeovers.reopen()
 
@@ -338,7 +338,7 @@ class GovernedTopic:
         self.serving = False
 
     def policy_changed(self) -> None:
-        """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
+        """Apply a changed policy: shared sessions may have to stop, deduplication begins or ends."""
         if self._ids is not None and self._ids.follow_policy():
             self.takeovers.reopen()
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
@@ -363,7 +363,7 @@ class GovernedTopic:
         return True
 
     def changed(self, change: Change) -> None:
-        """Another node wrote down whose the topic is."""
+        """Another node has stored the topic's owner."""
         if not self.serving and change.key.slot == self.scope.slot:
             self.takeovers.reread()
 

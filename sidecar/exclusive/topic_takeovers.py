@@ -1,8 +1,9 @@
-"""How one topic, or a partition with an owner of its own, changes hands on this node: for a claimant, for the owner it
-has, for sessions beside each other, or for nobody.
+"""Takes over one topic, or a partition with an owner of its own, on this node: for a claimant, for its present owner,
+for shared sessions, or for no session.
 
-Each of these is one operation (`operations`). `takeover` performs the steps and returns what was taken; here is what
-comes before them (the right to serve, who waited elsewhere) and behind them: whose the topic is now, who writes.
+Each of these is one operation (`operations`). `takeover` performs the steps and returns what was taken. This module
+does what comes before them (it takes the right to serve and reads who waits at other nodes) and after them: it sets the
+new owner and its writer.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class WholeTopic(Protocol):
         ...
 
     def forget_if_idle(self, partition: int) -> None:
-        """Nothing is under way at the partition any more."""
+        """The partition has no operation in progress any more."""
         ...
 
 
@@ -113,7 +114,7 @@ class TopicTakeovers:
     # What they are made for -----------------------------------------------------------------------------------------
 
     async def claim(self, offer: Offer, verdict: Verdict) -> None:
-        """Make the session of this batch the owner, or go on with it."""
+        """Make the session of this batch the owner, or continue with it if it is the owner."""
         # Model: Own.
         topic, claimant, last = self._topic, offer.claimant, self._topic.owner.holder
         if isinstance(last, Awaited) and last.session != claimant.session and not is_held(last, self._env.now()):
@@ -153,7 +154,7 @@ class TopicTakeovers:
         newcomers.taint(left - {claimant.connection})
 
     async def _release_record(self, last: Awaited) -> None:
-        """The last owner did not come back in time: Redis shall not name it any more."""
+        """The last owner did not come back in time: delete it from Redis."""
         if last.recorded is not None:
             await self._env.around.store.release(last.recorded)
 
@@ -242,14 +243,14 @@ class TopicTakeovers:
         return None
 
     async def _find_others(self) -> bool:
-        """Let those keep their places who wrote or waited at the node that served the topic before."""
+        """Keep the places of sessions that wrote or waited at the node that served the topic before."""
         topic = self._topic
         sessions = await self._env.queues.of(topic)
         topic.newcomers.expect(sessions, self._env.now())
         return bool(sessions) or (topic.scope.is_master and topic.shared.expect())
 
     async def _read_terms(self) -> None:
-        """How long leaders remember: asked here where the keeper has not come to it yet."""
+        """Read how long leaders remember a producer, if the keeper has not read it yet."""
         name = self._topic.name
         with suppress(UpstreamError, KafkaError, TimeoutError):  # then the log is read instead
             terms = await read_keep_alives(self._env.around.upstream, [name])
@@ -265,7 +266,7 @@ class TopicTakeovers:
             ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
 
     def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
-        """The takeover is done: the topic is its session's, or nobody's."""
+        """The takeover is done: the topic belongs to its session, or to none."""
         topic, owner = self._topic, self._topic.owner
         self._lost = None
         topic.shared.dismiss()
@@ -305,7 +306,7 @@ class TopicTakeovers:
         operations, shared = self._topic.writer.operations, self._topic.shared
         await operations.over()
         if shared.master is None or not self.may_share():
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
         if is_due(shared.master):
             await asyncio.wait([operations.begin(self.share)])
 

@@ -1,10 +1,10 @@
-"""How fences stay alive, and which records may be written meanwhile.
+"""When fences are renewed, and how old the records may be that are written meanwhile.
 
-Kafka's fence is a memory that fades. A partition forgets a producer id so long after the newest *record time* it saw of
-it, the coordinator forgets a transactional id, compaction takes markers away (`sidecar.fencing.expiry`). So every topic
-that a node serves is fenced again at the same epoch well before, owned or free; a topic that nobody serves is adopted
-by the node that would lead it. On topics whose records carry their writers' times a batch of old records would let the
-owner's own entry fade before the next keep-alive: it is refused (32).
+Kafka forgets a fence. A partition forgets a producer id some time after the newest *record timestamp* it saw of it
+(KIP-98), the coordinator forgets a transactional id, compaction deletes markers (`sidecar.fencing.expiry`). So every
+topic that a node serves is fenced again at the same epoch well before, owned or free; a topic that nobody serves is
+adopted by the node that would lead it. On topics with CreateTime, a batch of old records would make the partition
+forget the owner before the next keep-alive: it is refused with 32 INVALID_TIMESTAMP.
 """
 
 from __future__ import annotations
@@ -193,9 +193,9 @@ class Upkeep:
             return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
         age = (self._clock.now_ms() - newest_ms) / 1000
         message = (
-            f"the newest record of this batch is {age:.0f} s old, on {topic} it may be {self.terms.oldest:.0f} s"
-            f" ({self.terms.setting}): a fence lasts no longer by the times of records. For older ones let Kafka"
-            f" stamp them: sidecar topic set {topic} --log-append-time"
+            f"the newest record of this batch is {age:.0f} s old; on {topic} the limit is {self.terms.oldest:.0f} s"
+            f" ({self.terms.setting}): with older records Kafka would forget the fence. To write older ones,"
+            f" let Kafka set the timestamps: sidecar topic set {topic} --log-append-time"
         )
         return Outcome(ErrorCode.INVALID_TIMESTAMP, message=message)
 

@@ -1,4 +1,4 @@
-"""A session at work through a slot: batches in good order go on, others get the answer that their sequences deserve.
+"""A session that writes through a slot: batches in order are forwarded, others are answered by their sequences.
 
 Shared by the owner of a topic or partition (`topic`) and by sessions that write beside each other (`shared`).
 """

@@ -10,8 +10,8 @@ from sidecar.protocol.calls.tails import Fetched
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of records that are kept; of one answer of a broker that carries several partitions all of it stays in memory."""
 KEPT_S: Final = 5.0
-"""So far a reader may be behind before it reads by itself, on a connection to the broker of its own: thousands that do
-so at once are worse for everybody than the memory."""
+"""How far, in seconds, a reader may be behind before it reads by itself, on a broker connection of its own: thousands
+of such connections would cost more than the memory."""
 
 QuestionT = TypeVar("QuestionT")
 

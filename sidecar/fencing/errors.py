@@ -1,4 +1,4 @@
-"""What can go wrong with a fence, by what the caller must do about it. A slot lost for good is a `FencedError`."""
+"""The errors of a fence, by what the caller has to do. A slot lost for good is a `FencedError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a fence must be kept alive: a quarter of the shortest time after which anything may forget it.
+"""How often a fence must be kept alive: a quarter of the shortest time after which a part of Kafka may forget it.
 
 A partition forgets a producer id after producer.id.expiration.ms, the coordinator a transactional id after
 transactional.id.expiration.ms (KIP-98, KIP-854). A replica built anew from the log forgets a fence that is only a

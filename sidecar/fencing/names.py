@@ -1,4 +1,4 @@
-"""Transactional ids of writer slots. No two slots share one, whatever topics are called."""
+"""Transactional ids of writer slots. No two slots share one, for any topic names."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Fence a producer id that its slot no longer has, because Kafka gave the slot a new one by itself (expiry, lost
 state).
 
-Nobody can open an epoch of the old id any more, so its marker is written straight to the leaders, at the highest epoch
-there is. That is right only for an id that no coordinator uses: a marker above a coordinator's epoch would block the
-coordinator.
+No coordinator can open an epoch of the old id any more, so its marker is written straight to the leaders
+(WriteTxnMarkers, KIP-98), at the highest possible epoch. This is correct only for an id that no coordinator uses: a
+marker above a coordinator's epoch would block the coordinator.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """One writer slot: its producer id and epoch, and the fence that makes Kafka refuse every older one.
 
-Theory of operation. InitProducerId naming nothing hands out the next epoch and linearises rivals at the coordinator,
-but the partitions do not learn of it. They learn by a marker: an empty transaction (AddPartitionsToTxn, then EndTxn
-abort) writes one of the new epoch to every partition, and from then on each refuses older epochs with 47. EndTxn
-answers 0 when the abort is accepted and 0 again only when every marker is in its log; 51 in between. The same round at
-the same epoch refreshes the partitions' memory and leaves running sequences alone. A transaction that is left open is
-aborted by Kafka at an epoch above the owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890;
-tests/kafka/fencing shows each sentence.
+Theory of operation. InitProducerId without a producer id returns the next epoch and linearises rivals at the
+coordinator, but the partitions do not learn of it. They learn it from a marker: an empty transaction
+(AddPartitionsToTxn, then EndTxn abort) writes one of the new epoch to every partition, and from then on each refuses
+older epochs with 47 INVALID_PRODUCER_EPOCH. EndTxn answers 0 when the abort is accepted, and 0 again only when every
+marker is in its log; in between 51 CONCURRENT_TRANSACTIONS. The same round at the same epoch refreshes the partitions'
+memory and leaves running sequences alone. A transaction that is left open is aborted by Kafka at an epoch above the
+owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890; tests/kafka/fencing shows each sentence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the partitions themselves say: DescribeProducers at each leader (KIP-664).
+"""What the partitions themselves know: DescribeProducers at each leader (KIP-664).
 
-The coordinator's word is not enough: one whose metadata lags takes a partition it does not know for deleted and
-reports its marker as done.
+The coordinator's answer is not enough: if its metadata lags, it treats a partition that it does not know as deleted and
+reports its marker as written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One batch on its way to a partition's leader, and what became of it."""
+"""One batch that is sent to a partition's leader, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Governed batches of many lanes on their way to one broker. A client's own request goes on whole where nothing waits:
-as it came, but for the stamps of its batches and the head. That is the usual case, and the cheapest, as nothing is put
-together anew on the way there or back. Each batch is with its lane all the same; where the leader's answer carries an
-error, or none comes, the lanes are told batch by batch, and what has to go again goes with them.
+"""Sends governed batches of many lanes to one broker. If no batch waits, a client's own request is passed on whole:
+unchanged, except for its header and the stamps of its batches. That is the usual case, and the cheapest: neither
+request nor answer is encoded again. Each batch is in its lane all the same. If the leader answers with an error, or not
+at all, each lane gets the outcome of its batch, and retries it if needed.
 
-Else what one turn of the event loop brought goes in one request. Such a request holds at most one batch per partition,
-as Kafka demands; the next batch of that partition goes in the next request. A few requests may be under way on a
-connection; while they are, later batches gather. A partition always uses the same connection, so its batches arrive in
-the order in which they were shipped.
+Otherwise the batches of one turn of the event loop are sent in one request. Such a request holds at most one batch per
+partition, as Kafka requires (Produce v3, KIP-98); the partition's next batch goes into the next request. A few requests
+may be in flight on a connection; meanwhile later batches are collected. A partition always uses the same connection, so
+its batches arrive in the order in which they were shipped.
 
-A broker that says nothing is not waited for longer than its request allows. One whose process was stopped keeps its
-connections, while the cluster gives its partitions to others: so the leaders are looked up again after two silent
-seconds, and a connection is dropped where another broker leads what was sent.
+A silent broker is not waited for longer than the request's timeout. A broker whose process is stopped keeps its
+connections while the cluster elects other leaders: so after two seconds without an answer the leaders are looked up
+again, and the connection is dropped if another broker leads the partitions now.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class LeaderLink:
         oldest = next(iter(self._under_way))
         reason = None
         if min(self._under_way.values()) < now:
-            reason = "no answer to a Produce within its timeout"
+            reason = "Kafka did not answer a Produce within its timeout"
         elif now - oldest.sent_at > _SILENT_S and self._leads_no_more(oldest):
             reason = "no answer to a Produce, and another broker leads the partition"
         if reason is not None and self._connection is not None:

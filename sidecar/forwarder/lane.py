@@ -1,20 +1,20 @@
 """The order of one partition: at most five batches in flight, muted at the first failure, retried one by one in order.
 
-Why five: a broker remembers the last five batches of a producer id, and tells a repeat by them (KIP-98).
+Why five: a broker remembers the last five batches of a producer id and recognises repeats of these (KIP-98,
+KAFKA-5494).
 
-A mute is the way back to order. Nothing new is sent; what is in flight comes back; what has to go again goes alone,
-one after the other, before the lane flows again. It ends on every way out: success, a final error, a limit of time,
-the lane's end.
+A mute restores order. Nothing new is sent; the batches in flight return; those to be retried are sent one after the
+other before the lane sends anything new. It ends on each outcome: success, a final error, a timeout, the lane's end.
 
-Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. Batches of a plain session
-are counted by the node: one that is known not to be in the log gives its number back, one whose outcome is unknown
-keeps it until it is known. What was sent and not answered may get into the log much later, when a stopped broker goes
-on; so may what a leader answered with 6, because it gives that answer also where it lost its place after the append.
+Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. The node numbers the batches
+of a plain session: one that is known not to be in the log returns its number, one whose outcome is unknown keeps it
+until it is known. An unanswered batch may get into the log much later, when a stopped broker resumes. So may one that a
+leader answered with 6 NOT_LEADER_OR_FOLLOWER, because a leader also answers this if it lost its role after the append.
 
 A batch that is acknowledged although an earlier one failed proves in most cases that the earlier one is in the log too:
-Kafka refuses a gap (45). Not in a topic that was created anew under its name: there any sequence may be a producer's
-first. So that acknowledgement waits until the earlier batch is there, and is a doubt where it is given up; unless the
-leader said of the earlier one that it had appended it.
+Kafka refuses a gap with 45 OUT_OF_ORDER_SEQUENCE_NUMBER. Not in a topic that was created anew under its name: there any
+sequence may be a producer's first. So that acknowledgement waits until the earlier batch is there, and is a doubt where
+it is given up; unless the leader said of the earlier one that it had appended it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Which sequence a batch of a session is stamped with. Pure: docs/architecture.md "Sequences" has the theory.
+"""The sequence that a batch of a session is stamped with. Pure: docs/architecture.md "Sequences" has the theory.
 
-Kafka stays the judge of gaps, repeats and order: a stamped sequence is the client's minus a base that is constant for
+Kafka judges gaps, repeats and order (KIP-98): a stamped sequence is the client's minus a base that is constant for
 one slot epoch and partition, so every verdict of the broker about the stamped sequence holds for the client's. The
-base never comes from the batch that happens to arrive first: clients pipeline, and librdkafka reports batches as
-delivered that were overtaken.
+base never comes from the batch that happens to arrive first: clients pipeline, and librdkafka reports
+overtaken batches as delivered.
 
-Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32767 to 0). So "behind" and "ahead" mean
-something only within bounds, and a base that lags half a round makes every new batch a repeat: acknowledged, and in no
-log. Two bounds keep that away. A slot epoch ends `EPOCH_RECORDS` behind its base (`Verdict.RENEW`). And only what lies
-within `REPEAT_WINDOW` behind the place where a batch is expected may be called a repeat.
+Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32767 to 0). So "behind" and "ahead" are
+defined only within bounds, and a base that lags by half of that range makes every new batch a repeat: acknowledged, and
+in no log. Two bounds prevent that. A slot epoch ends `EPOCH_RECORDS` behind its base (`Verdict.RENEW`). And only what
+lies within `REPEAT_WINDOW` behind the place where a batch is expected may be called a repeat.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 | module | APIs | |
 |---|---|---|
 | `handler` | all | reads the header, looks the API up, calls its module; counts |
-| `client` | | what a node knows of one client; its connections upstream |
+| `client` | | one client's name and its connections upstream |
 | `produce` | Produce | pass whole, split by leader, or hand governed partitions over |
 | `fetch` | Fetch | pass whole, or split into long polls that block nobody |
 | `tables` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | pass whole, or split and merge |
@@ -12,11 +12,11 @@
 | `topics`, `configs` | CreateTopics…, DescribeConfigs… | split, less what is refused; `broker_names` hides brokers |
 | `merged` | ListGroups, DescribeLogDirs… | asked of the brokers that belong to this node, and merged |
 | `opaque` | ACLs, quotas, SCRAM, elections | passed as they are |
-| `own_apis` | DescribeOwners, LastSequence | the sidecar's own, told by `owners` and `sequence_ids` |
+| `own_apis` | DescribeOwners, LastSequence | the sidecar's own, answered by `owners` and `sequence_ids` |
 | `asking`, `passing` | | send one request on a client's own connections |
 | `apis` | | which module handles which key |
 
-Two ways lead through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may be
-pipelined. All others run as one coroutine at a time per connection: requests behind one wait until it has its answer,
-as on a broker.
+There are two paths through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may
+be pipelined. All others run as one coroutine at a time per connection: requests behind one wait until it has its
+answer, as on a broker.
 """

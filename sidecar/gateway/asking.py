@@ -1,7 +1,7 @@
-"""Ask brokers on behalf of one client, on its own connections, with its own bare name: what `passing` does, and more.
+"""Asks brokers on behalf of one client, on its own connections, under its own bare name; extends `passing`.
 
-A question that changes nothing may go to another broker when one is lost; any other is sent a second time only where it
-surely never left. Never answers the client: who asked decides what a failure looks like in the API's own terms.
+A request that changes nothing may go to another broker when one is lost; any other is sent again only if it certainly
+was not sent before. Never answers the client: the caller turns a failure into the API's own error.
 """
 
 from __future__ import annotations

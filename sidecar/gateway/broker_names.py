@@ -1,4 +1,4 @@
-"""Where configurations name brokers or their addresses: what clients are shown instead, and what they may not set.
+"""Configurations that name brokers or their addresses: the values that clients see instead, and those they may not set.
 
 Clients see nodes as brokers, so a broker's own id and listeners are shown as the node's, other addresses not at all.
 Pure.

@@ -1,8 +1,8 @@
-"""Before a node answers who owns what, it knows what any node acknowledged before it was asked.
+"""Before a node answers who owns what, it reads everything that any node acknowledged before the request.
 
 A node learns of the others from the ownership topic and from its heartbeats, and both come a moment late. An
-application that one node has just answered may ask another one: so that one first reads the ownership topic to the end
-that its leader has now, and has Redis answer a heartbeat. Decides nothing and changes nothing.
+application that one node has just answered may ask another node. That node first reads the ownership topic to the
+leader's present end, and waits until Redis answers a heartbeat. Decides nothing and changes nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CatchingUp:
             self._next = self._tasks.start(self._round(self._running))
         if not await asyncio.shield(self._next):
             raise BehindError(
-                "this node cannot read the ownership topic to its end now: try again, or ask another node"
+                "this node cannot read the ownership topic to its end now; try again, or ask another node"
             )
 
     async def _round(self, before: asyncio.Task[bool] | None) -> bool:

@@ -1,4 +1,4 @@
-"""What a node knows of one client connection: who it says it is, and its own connections upstream.
+"""One client connection: its name as the client gives it, and its own connections upstream.
 
 Upstream connections belong to one client, one per broker and lane it needs: a broker answers one request per
 connection at a time, so a parked Fetch or JoinGroup on a shared one would stall others.

@@ -1,11 +1,12 @@
-"""DescribeConfigs (0-4), AlterConfigs (0-2), IncrementalAlterConfigs (0-1): split by who must answer, and merged.
+"""DescribeConfigs (0-4), AlterConfigs (0-2), IncrementalAlterConfigs (0-1): split by the broker that has to answer, and
+merged (KIP-133, KIP-339; BROKER_LOGGER: KIP-412).
 
 - A BROKER or BROKER_LOGGER resource with a name means a node here: described by a broker behind that node (any, if it
   has none) and answered under the node's id, with the node's listeners, so that tools that look at every broker work.
-  Changing one is refused (42): which broker it would reach is not the client's to know.
+  Changing one is refused with 42 INVALID_REQUEST: the client cannot know which broker it would reach.
 - BROKER without a name means the cluster's defaults: passed on, as are topics, groups and client metrics. Where nothing
   else is named the answer passes as it is: it may have megabytes.
-- Topics of the sidecar's own may be described, never altered (29).
+- Topics of the sidecar's own may be described, but altering them is refused with 29 TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests that a coordinator answers: find it, pass the request on, and split those that name many groups or ids.
 
-A coordinator that was lost is forgotten; so is one whenever any client asks FindCoordinator (see `metadata`), which is
-what clients do when they are told NOT_COORDINATOR. What goes wrong on the way there becomes COORDINATOR_NOT_AVAILABLE
-(15), to which every client responds by looking again; messages to clients never name brokers.
+A lost coordinator is forgotten. It is also forgotten when a client sends FindCoordinator (see `metadata`), as clients
+do after NOT_COORDINATOR. Failures on the way become 15 COORDINATOR_NOT_AVAILABLE, after which every client looks the
+coordinator up again; messages to clients never name brokers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OffsetFetch (1-7) of shadows whose cursors are reset when they fall behind: the answer of the coordinator, with the
-end of the log in the place of what was committed (`sidecar.shadow.auto_reset`).
+"""OffsetFetch (1-7) of shadows whose cursors are reset when they fall behind: the coordinator's answer, with the
+end of the log in place of the committed offset (PIP-180; `sidecar.shadow.auto_reset`).
 
-A request that names no such shadow is looked at as far as the names of its topics; without one in the cluster not at
-all. One that names no topics asks for all, so its answer is looked at.
+Of a request only the topic names are read, and nothing if the cluster has no such shadow. A request without topics asks
+for all of them, so its answer is read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack is not passed
-on.
+"""Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack (KIP-392) is
+not passed on.
 
 - All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
 - A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
@@ -7,11 +7,11 @@ on.
   each partition once.
 - Readers at the end of a log that others read, too, wait together (`shared_fetch.py`, `sidecar.fanout`).
 - Several leaders, a shadow, or a rack to hide: a long poll each (`split_fetch.py`).
-- What others have claimed for reading is refused (29) under the policy `exclusive_reader`
+- Under the policy `exclusive_reader` a partition that another reader has claimed is refused with 29
   (`sidecar.resources.readers`).
 
-Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
-means nothing. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
+Sessions are declined (the answer's session id is 0): a session of one broker means nothing for a node with several
+brokers behind it. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
 reach.
 """
 

@@ -1,6 +1,6 @@
-"""What a client connection has of Fetch beyond one request: long polls at brokers, and reads that it shares.
+"""The state of Fetch on a client connection beyond one request: long polls at brokers, and reads that it shares.
 
-Imports no other module of the API: `split_fetch`, `shared_fetch` and `fetch` know what to do with it.
+Imports no other module of the API; `split_fetch`, `shared_fetch` and `fetch` use it.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 A client sends several batches of a partition without waiting. Where it is connected to a broker itself it loses all of
 them with that connection and sends all of them again. Behind a node only the node's own connection is lost: what the
-client sent meanwhile would go out on the next one, ahead of what was lost. Kafka refuses such a gap (45), except from a
-producer that it does not know in that partition: its first batch may have any sequence. Then the later batch is
-appended, the earlier ones, sent again, are taken for repeats, and a client reports records as delivered that are not in
-the log (librdkafka did).
+client sent meanwhile would go out on the next one, ahead of what was lost. Kafka refuses such a gap with 45
+OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98), except from a producer that the partition does not know: its first batch may have
+any sequence. Then the later batch is appended, the earlier ones, sent again, are taken for repeats, and the client
+(librdkafka did) reports records as delivered that are not in the log.
 
 The same goes for a topic that has a policy no longer: under it the node itself wrote for the producer, so Kafka does
 not know that one. What was answered then, and is sent again, comes before what follows it.
 
-So behind a lost batch nothing of its producer goes to its partition until the client has sent that batch again. Batches
+So after a lost batch, later ones of its producer do not go to the partition until the client has sent it again. Batches
 without a producer id have no order to keep.
 """
 

@@ -1,15 +1,16 @@
-"""Consumer groups, passed to their coordinators: nothing but the group's name is read.
+"""Consumer groups, passed to their coordinators: only the group's name is read.
 
 OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete
 (0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
-connection, so a JoinGroup that is parked until the others have joined holds nobody else up. Where there is no
-coordinator the answer says so in the API's own terms. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and
-merged. The cursors of some shadows are told by `gateway.cursors`; cursors that
-are not the client's are kept from it by `gateway.guarded_cursors`.
+connection, so a JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer
+has the API's own error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.cursors`
+answers for shadows with a backlog limit; `gateway.guarded_cursors` refuses cursors that the client may not touch.
 
-ConsumerGroupHeartbeat (0-1) is always answered 35: KIP-848 names topics by id, and a client that is not told so waits.
+ConsumerGroupHeartbeat (0-1) is always answered 35 UNSUPPORTED_VERSION: KIP-848 names topics by id. Without an answer a
+client would wait.
 
-Offsets of a transaction whose id is one of the sidecar's own are refused (53): nobody else may write under those.
+Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

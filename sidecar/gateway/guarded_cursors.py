@@ -1,13 +1,13 @@
-"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-3) of cursors that are not the client's:
-what else a request names goes on.
+"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-3) of cursors that the client may not
+touch. The rest of such a request is passed on.
 
-- Of shadows that the client may not read: 29, as Kafka answers for a topic without READ. A request for all cursors of a
-  group is answered without theirs.
-- Written or deleted in a group where somebody else has claimed the partition for reading: 22 (`sidecar.resources`), as
-  the coordinator answers a member of an earlier generation. Everybody may look at them. DeleteGroups (0-2) of such a
-  group: 68, as of one that has members.
+- Of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED, as Kafka answers for a topic without READ. A
+  request for all cursors of a group is answered without theirs.
+- Written or deleted in a group where another reader has claimed the partition: 22 ILLEGAL_GENERATION
+  (`sidecar.resources`), as the coordinator answers a member of an earlier generation. Reading them is allowed.
+  DeleteGroups (0-2) of such a group: 68 NON_EMPTY_GROUP, as for a group with members.
 
-Where no shadow is guarded and nothing is claimed nothing is looked at.
+If no shadow has an allow list and nothing is claimed, requests are not parsed.
 """
 
 from __future__ import annotations

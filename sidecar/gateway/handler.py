@@ -1,7 +1,7 @@
 """Takes every request of every client, looks its API up and calls the module for it.
 
-Hot APIs are plain functions and may be pipelined. All other APIs run as one coroutine at a time per connection: what
-comes behind waits, as on a broker. A request that is not in the table of APIs, or cannot be read, closes the
+Hot APIs are plain functions and may be pipelined. All other APIs run as one coroutine at a time per connection: later
+requests wait, as on a broker. A request that is not in the table of APIs, or cannot be read, closes the
 connection with one event.
 """
 

@@ -1,11 +1,14 @@
-"""What each broker tells of itself, asked of the brokers that belong to this node and merged: ListGroups (0-5),
-ListTransactions (0-1), DescribeLogDirs (0-4). A client that asks all nodes, as tools do, sees each broker's part once.
+"""Answers of each broker about itself, from the brokers that belong to this node, merged: ListGroups (0-5),
+ListTransactions (0-1), DescribeLogDirs (0-4). A client that asks all nodes, as tools do, sees each
+broker's part once.
 
-A node to which no broker belongs has nothing to list. When a broker is lost the cluster is looked at again, as its
-groups may live elsewhere by now; if it still stands there the lists answer COORDINATOR_LOAD_IN_PROGRESS (14), which
-clients try again, and DescribeLogDirs closes the connection, as the broker's would be.
+A node to which no broker belongs has nothing to list. When a broker is lost the metadata is refreshed, because its
+groups may have moved; if the broker is still listed, the lists answer 14 COORDINATOR_LOAD_IN_PROGRESS, which clients
+retry, and DescribeLogDirs closes the connection, as the broker's would be.
 
-DescribeProducers (0) is told by the leaders of the partitions: split and merged.
+DescribeProducers (0) is answered by the leaders of the partitions: split and merged.
+
+KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log directories).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Batches for ordinary partitions, on the client's own connections to their leaders: a request that goes on whole, or
-what of it belongs to one leader.
+"""Sends batches for ordinary partitions on the client's own connections to their leaders: a whole request, or the part
+of it that belongs to one leader.
 
-A batch that is lost on the way is noted (`gaps`), and so is one whose broker no longer leads the partition.
+A batch that is lost, or whose broker no longer leads the partition, is noted (`gaps`).
 """
 
 from __future__ import annotations

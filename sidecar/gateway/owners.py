@@ -1,6 +1,6 @@
-"""Who owns topics and partitions and who waits for them, as this node knows it: for DescribeOwners and for HTTP.
+"""The owners of topics and partitions and their queues, as this node knows them: for DescribeOwners and for HTTP.
 
-Of a topic that another node serves it knows what the changelog tells: the owner, not who waits. Changes nothing.
+Of a topic that another node serves it knows only the owner, from the changelog, and not the queue. Changes nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A Fetch that goes on whole: all of its partitions have one leader. Under a shadow's name it goes on by its source's,
-and of the answer only the names are written anew.
+"""A Fetch that is passed on whole: all of its partitions have one leader. For a shadow the source's name replaces the
+shadow's in the request, and the other way round in the answer.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Produce, versions 3 to 9. Routed to the partitions' leaders; governed partitions go to the room `exclusive`.
 
-- All partitions ordinary and with one leader: the frame goes on as it is, its answer comes back as it is.
+- All partitions ordinary and with one leader: frame and answer pass unchanged.
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
 - acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing.
-- A client that asks for a mode or a generation makes a topic governed that was not, before its batch goes on.
-- Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by
-  `exclusive`.
-- A request that names a partition twice is rejected: Kafka would append one of the two and be silent about the other.
-- A partition without a batch is refused (87): of a null one Kafka would say nothing, ever.
+- A client that asks for a mode or a generation makes an ordinary topic governed before its batch is forwarded.
+- Topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED. `exclusive` refuses a transactional batch
+  for a governed topic with 48 INVALID_TXN_STATE.
+- A request that names a partition twice is rejected: Kafka would append one of the two and not answer for the other.
+- A partition without a batch is refused with 87 INVALID_RECORD: Kafka never answers a null one.
 
-A broker that is lost after the request was sent gives 7 (the outcome is unknown, the client retries), before that 6;
-so does what comes behind a lost batch out of its order (`gaps`).
+If a broker is lost before the request was sent, the answer is 6 NOT_LEADER_OR_FOLLOWER; after that 7 REQUEST_TIMED_OUT:
+the outcome is unknown, and the client retries. Later batches that overtook a lost one are answered 6 too (`gaps`).
 """
 
 from __future__ import annotations

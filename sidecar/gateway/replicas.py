@@ -1,8 +1,10 @@
-"""ElectLeaders (0-2), AlterPartitionReassignments (0), ListPartitionReassignments (0): where partitions live.
+"""ElectLeaders (0-2), AlterPartitionReassignments (0), ListPartitionReassignments (0): replicas and
+their leaders (KIP-460, KIP-455).
 
-- An election goes to the controller, less the topics that nobody may change through a node: 29.
-- Replicas cannot be moved: that names brokers, which a virtual cluster does not show. Answered with the reason and not
-  left out, as a tool would otherwise tell of a Kafka that is too old. There are none under way either.
+- An election goes to the controller, without the topics that clients may not change: 29 TOPIC_AUTHORIZATION_FAILED.
+- Replicas cannot be moved: that names brokers, which a virtual cluster does not show. The API is
+  answered with the reason; if it were not served, tools would report a Kafka that is too old. No reassignment is ever
+  listed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The sequence ids of a topic for whoever asks from outside, by LastSequence or over HTTP: all of them once they are
-known, or why they cannot be told here and now.
+"""The sequence ids of a topic for LastSequence and HTTP: all of them once they are known, or the reason why this node
+cannot return them now.
 
-Finds the topic and waits for its ids; what they mean, and what is written, is the room `dedup`'s. Its messages go to
+Finds the topic and waits for its ids; `dedup` knows what they mean. Its messages go to
 clients too: none names a broker.
 """
 

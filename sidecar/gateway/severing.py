@@ -1,11 +1,11 @@
-"""Ends what readers have under way that lost their claims, or who wait at a log that the name stands for no longer:
-closes their connections, a few hundred looked at per turn.
+"""Closes the connections of readers that lost their claims, or that wait at a log which the name no longer stands for;
+a few hundred are checked per turn.
 
-A claim that went to another holder costs the old one its connections at once (Kafka wiki "Single Reader/Writer"). A
-long poll that is parked would still bring its client records that it may not read any more: whoever waits in one is
-closed too, and hears on its next connection which partitions are refused. The same goes for a shadow that was deleted,
-made of another source, or taken from a reader: a poll that is parked would bring him the former log's records under its
-name. Decides nothing: `sidecar.resources.readers` does, and the resolver.
+When a claim goes to another holder, the old one's connections are closed at once (Kafka wiki "Single Reader/Writer"). A
+pending long poll would still bring its client records that it may not read any more, so its connection is closed too;
+on its next connection the client learns which partitions are refused. The same holds for a shadow that was deleted,
+created with another source, or taken from a reader: a pending poll would bring records of the former log under its
+name. Decides nothing: `sidecar.resources.readers` and the resolver do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A Fetch that waits at the ends of logs together with those of other clients (`sidecar.fanout`).
 
-Only where nobody can tell the difference: version 11, content with a first byte, every partition read by several
-connections and at its end, or so near that what is to be read came in the last seconds. Whatever else turns up (more
-than the client takes at a time, say) the request is passed on by itself after all.
+Only if no client can see a difference: version 11, min_bytes of one at most, every partition read by several
+connections and at its end, or so near it that its records arrived in the last seconds. In all other cases (for example
+more records than the client accepts at a time) the request is passed on by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = calls.VERSION
 REST_S: Final = 10.0
-"""So long a client keeps a connection to a broker that it does not read through any more."""
+"""How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
 
 
 class Wanted(NamedTuple):

@@ -1,7 +1,7 @@
-"""A Fetch that takes several polls: one for each leader, and for each name of a log.
+"""A Fetch that needs several polls: one for each leader, and for each name of a log.
 
-The client is answered as soon as enough has come; polls still parked stay so, and the client's next request for the
-same positions picks them up instead of asking again. So an idle broker never delays a busy one, and never costs more
+The client is answered as soon as there are enough records. Pending polls stay open, and the client's next request for
+the same positions uses them instead of asking again. So an idle broker never delays a busy one, and never costs more
 than one parked poll.
 """
 

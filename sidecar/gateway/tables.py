@@ -1,7 +1,8 @@
-"""ListOffsets (1-7), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged.
+"""ListOffsets (1-7), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged
+(KIP-79, KIP-320, KIP-107).
 
-All partitions with one leader: the frame goes on as it is. Large requests, and large answers, are taken up in slices.
-DeleteRecords is a write: topics of the sidecar's own are refused (29).
+All partitions with one leader: the frame passes unchanged. Large requests and answers are processed in slices.
+DeleteRecords is a write: topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

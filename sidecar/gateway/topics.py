@@ -1,12 +1,14 @@
-"""CreateTopics (2-7), DeleteTopics (1-5), CreatePartitions (0-3): sent to the controller, less what is refused here.
+"""CreateTopics (2-7), DeleteTopics (1-5), CreatePartitions (0-3): sent to the controller,
+without what is refused here (KIP-4, KIP-195).
 
-- Topics of the sidecar's own (`__sidecar_*`), and shadows: 29. To create what is a shadow already: 36.
-- To delete a topic that has shadows: 44.
-- Replica assignments made by hand name brokers, which a virtual cluster does not show: 39.
-- Topic configurations that list replicas by broker: 40.
+- Topics of the sidecar's own (`__sidecar_*`), and shadows: 29 TOPIC_AUTHORIZATION_FAILED. To create a topic with a
+  shadow's name: 36 TOPIC_ALREADY_EXISTS.
+- To delete a topic that has shadows: 44 POLICY_VIOLATION.
+- Explicit replica assignments name brokers, which a virtual cluster does not show: 39 INVALID_REPLICA_ASSIGNMENT.
+- Topic configurations that list replicas by broker: 40 INVALID_CONFIG.
 
-What is left goes on, as it came where nothing was refused. The replication factor is upstream's to judge: it may well
-exceed the number of nodes that clients see.
+The rest is passed on, unchanged if nothing was refused. Kafka judges the replication factor: it may exceed the number
+of nodes that clients see.
 """
 
 from __future__ import annotations

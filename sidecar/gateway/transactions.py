@@ -1,9 +1,10 @@
-"""Transactions and producer ids, passed to their coordinators.
+"""Transactions and producer ids, passed to their coordinators (KIP-98, KIP-360).
 
 InitProducerId (0-4): without a transactional id any broker gives a producer id; `exclusive` is asked before (a deposed
-session naming its id gets 90) and told afterwards. AddPartitionsToTxn (0-3): all or nothing as in Kafka, a governed
-topic gets 48, one of the sidecar's own 29, the others 55. AddOffsetsToTxn, EndTxn (0-3), DescribeTransactions (0).
-Transactional ids `sidecar.*` are refused everywhere (53): whoever initialised one would fence its topic's owner.
+session that names its id gets 90 PRODUCER_FENCED) and notified afterwards. AddPartitionsToTxn (0-3): all or nothing as
+in Kafka; a governed topic gets 48 INVALID_TXN_STATE, one of the sidecar's own 29 TOPIC_AUTHORIZATION_FAILED, the others
+55 OPERATION_NOT_ATTEMPTED. AddOffsetsToTxn, EndTxn (0-3), DescribeTransactions (0). Transactional ids `sidecar.*` are
+refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising one would fence its topic's owner.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Ending:
             self._asked_at = loop.time()
             loop.call_later(END_S, self._end_now, f"it did not end within {END_S:g} seconds")
         elif loop.time() - self._asked_at >= _SAME_S:
-            self._end_now("it was asked to end again")
+            self._end_now("it got a second signal")
 
     def _end_now(self, reason: str) -> None:
         structlog.get_logger().error("cut_off", reason=reason, left=self._left())

@@ -327,7 +327,7 @@ class Node:
         """Let clients go on elsewhere: nothing new is taken, what is in flight finishes. False where it did not within
         `DRAIN_S`.
         """
-        self.state, self.problem = NodeState.DRAINING, "the node shuts down: it finishes what is in flight"
+        self.state, self.problem = NodeState.DRAINING, "the node is shutting down: it finishes what is in flight"
         self._log.info("draining")
         bound = asyncio.timeout(DRAIN_S)
         try:
@@ -366,7 +366,7 @@ class Node:
 
     async def stop(self) -> None:
         """Close everything; harmless after a start that failed."""
-        self.problem = "the node shuts down: it closes its connections"
+        self.problem = "the node is shutting down: it closes its connections"
         self._lag.stop()
         if self._server is not None:
             await close_server(self._server)

@@ -99,7 +99,7 @@ async def reread(told: Told) -> Told:
             stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        raise RereadError([f"no process to read the settings with: {error}"]) from None
+        raise RereadError([f"the process that reads the settings cannot start: {error}"]) from None
     try:
         async with asyncio.timeout(_PATIENCE_S):
             out, problems = await process.communicate(told.to_json().encode())
@@ -117,5 +117,5 @@ async def reread(told: Told) -> Told:
         if "problems" not in answer:
             return Told.from_json(answer["told"])
     except (ValueError, KeyError, TypeError) as error:  # of another version: the package was replaced under the node
-        raise RereadError([f"what was read makes no sense to this version, restart the node: {error!r}"]) from None
+        raise RereadError([f"this version cannot read the settings, restart the node: {error!r}"]) from None
     raise RereadError(answer["problems"])

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "export"
 _RIVALRIES: Final = 100
-"""So often in a row others may be faster with a commit: each of them has moved the table on."""
+"""How many times in a row another export may win the commit; each time the table has advanced."""
 
 _LOOK_S: Final = 0.3
 _USED_TWICE: Final = ("Multiple streaming queries are concurrently using", "CONCURRENT_STREAM_LOG_UPDATE")

@@ -57,11 +57,11 @@ _BEGINS: Final = "sidecar.begins"
 _SET_BACK: Final = "RESTORE", "CLONE"
 
 _HISTORY: Final = 20, 1_000, 2**31 - 1
-"""So many of the newest commits are looked through, then more: nearly always the newest one is an export's."""
+"""How many of the newest commits are searched, step by step: nearly always the newest one is an export's."""
 
 
 _MEANWHILE: Final = 100
-"""So many commits there may be between a look at a table and one at its history."""
+"""The most commits that may lie between reading a table and reading its history."""
 
 
 class MovedError(Exception):

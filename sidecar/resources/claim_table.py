@@ -1,23 +1,24 @@
-"""Who owns each resource, who waits for it in which order, and what may follow. Pure: no IO, no clock of its own.
+"""The claim table: the owner of each resource, the order of the requests that wait for it, and the transitions. Pure:
+no IO, no clock of its own.
 
 Theory of operation. The state is two tables:
 
     owners   resource -> claim (session, generation, token, ...)
     waiting  token -> request that waits, in the order of arrival
 
-Two resources *overlap* where they are the same, or where one is a topic and the other one of its partitions, for
-reading in the same group. What holds in every state:
+Two resources *overlap* if they are the same, or if one is a topic and the other is one of its partitions (for reading:
+in the same group). What holds in every state:
 
     I1  Overlapping resources have owners of one session.
-    I2  A waiting request is *ready* when nobody else owns what overlaps its wishes and no earlier one waits for what
-        does. Of two that overlap at most one is ready, and whoever came first of all waits for owners alone: nobody
-        waits in a circle.
-    I3  A generation falls only where the resource was free, or 0 was asked for.
+    I2  A waiting request is *ready* if no other session owns a resource that overlaps its wishes, and no earlier
+        request waits for such a resource. Of two requests that overlap at most one is ready, and the first request of
+        all waits only for owners: so there is no deadlock.
+    I3  A generation falls only if the resource was free, or if the request asked for generation 0.
 
-Transitions: `judge` decides on a request, `grant` and `release` say as a `Change` what they do to the owners, and
-`apply` does it once it is written down. A change touches only the resources that it names, and what overlaps with them:
-changes that do not overlap may be judged on one state and applied together. `wait` and `leave` take and give up all
-places of a request at once.
+Transitions: `judge` decides on a request, `grant` and `release` return a `Change` of the owners, and `apply` applies it
+once it is stored. A change touches only the resources that it names and those that overlap with them: changes that do
+not overlap may be judged on one state and applied together. `wait` enters a request in the queues of all its resources
+at once, `leave` takes it out of all of them.
 
 For one wish the rules of `sidecar.access.rules` hold. Rivals are the owners of overlapping resources of other sessions.
 In front of the rules stand:
@@ -55,7 +56,7 @@ NameT = TypeVar("NameT")
 MemberT = TypeVar("MemberT")
 
 DEPOSED_NAMES: Final = 16
-_EXHAUSTED: Final = "no generation is left above it: ask for generation 0, or let it be released"
+_EXHAUSTED: Final = "it has the highest generation: ask for generation 0, or release it"
 _ERRORS: Final = {
     Answer.WAIT: control.TIMED_OUT,
     Answer.HELD: control.HELD,
@@ -154,7 +155,7 @@ class ClaimTable:
             return self._may_wait(request, found)
         more = sum(wish.key not in self.owners for wish in request.wishes)
         if more and len(self.owners) + more > self._claims_limit:
-            message = f"{self._claims_limit} resources are owned at most in one cluster of nodes; release some"
+            message = f"{self._claims_limit} resources is the limit of one cluster of nodes; release some"
             return refuse_all(request, control.QUEUE_FULL, message)
         return Verdict(Prospect.READY, found)
 

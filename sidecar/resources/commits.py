@@ -207,7 +207,7 @@ class Commits:
         try:
             first = await self._journal.append(records)
         except (AppendRefusedError, RetryTimeoutError) as error:  # surely not in the log
-            self._fail(batch, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be written down: {error}"))
+            self._fail(batch, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be stored: {error}"))
         except Exception as error:  # noqa: BLE001  whatever it was, what is in the log is unknown
             self._broken(error)
             self._fail(batch, self._closed or _NOT_NOW)
@@ -257,5 +257,5 @@ def too_large(request: Request, change: Change) -> Verdict | None:
     size = encoded_size(records_of(change))
     if size <= BATCH_BYTES:
         return None
-    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} fit: claim fewer at once"
+    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} are the limit: claim fewer at once"
     return refuse_all(request, control.INVALID_REQUEST, message)

@@ -1,8 +1,8 @@
-"""Who coordinates claims: one node at a time, by a lease in Redis and the fence of a slot in Kafka.
+"""The right to coordinate claims: one node at a time has it, by a lease in Redis and the fence of a slot in Kafka.
 
-Safety is Kafka's: a coordinator that was replaced without knowing cannot append any more; when it finds out, it severs
-the connections whose claims ended with its epoch. Redis is asked who coordinates, and once more in front of each batch
-that claims: while it is away nothing new is claimed, and what is owned stays.
+Kafka makes it safe: a coordinator that was replaced without knowing cannot append any more. When it finds out, it
+closes the connections whose claims ended with its epoch. The node asks Redis who coordinates, and asks again before
+each batch of claims: while Redis does not answer, nothing new is claimed, and owners keep what they own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CoordinatorLease(ClaimsState):
         """
         while self._epoch is None:
             if self._draining:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node shuts down")
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node is shutting down")
             if self._opening is None:
                 self._opening = self._tasks.start(self._try_to_open())
             refusal = await asyncio.shield(self._opening)
@@ -82,7 +82,7 @@ class CoordinatorLease(ClaimsState):
                 await self._around.changelog.tailer.read_to_end(_CONFIRM_S)
             except _NOT_NOW as error:
                 self._events.claims_failed(error)
-                message = "whether this node coordinates claims still is not known; try again"
+                message = "it is not known whether this node still coordinates claims; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if not self.coordinates:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
@@ -123,13 +123,13 @@ class CoordinatorLease(ClaimsState):
         try:
             answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
         except MetadataUnavailable:
-            message = "nothing can be claimed while Redis is away; try again"
+            message = "nothing can be claimed while Redis does not answer; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if answer.status is ServeStatus.HELD and answer.holder is not None:
             self._nodes.serving[_NAME] = answer.holder.node_id
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
         if answer.status is not ServeStatus.GRANTED:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "who coordinates claims is not settled yet; try again")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no node coordinates claims yet; try again")
         self._nodes.serving[_NAME] = around.node_id
         self._lease.granted(sent)
 

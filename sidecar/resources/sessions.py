@@ -37,7 +37,7 @@ class Sessions:
         sessions = self._of.setdefault(connection, set())
         if session not in sessions:
             if len(sessions) >= SESSIONS_LIMIT:
-                message = f"this connection has carried {SESSIONS_LIMIT} sessions: take another one for more"
+                message = f"this connection has carried {SESSIONS_LIMIT} sessions: use another connection for more"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
             sessions.add(session)
             self._connections.setdefault(session, {})[connection] = asker

@@ -1,4 +1,4 @@
-"""Requests that wait: a place in the queue of each resource that they ask for, all taken at the same moment. Pure."""
+"""Requests that wait: each enters the queues of all resources that it asks for at the same moment. Pure."""
 
 from __future__ import annotations
 

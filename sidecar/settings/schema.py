@@ -63,14 +63,14 @@ class Basics(BaseSettings):
     redis_url: Annotated[
         str,
         AfterValidator(check_redis_url),
-        about("Redis that arbitrates between nodes. It has to run with maxmemory-policy noeviction."),
+        about("Redis that arbitrates between nodes. It needs maxmemory-policy noeviction."),
         Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket", URL["redis"]),
     ] = "redis://127.0.0.1:6379/0"
     listen: Annotated[Endpoint, about("Address for Kafka clients."), HOST_PORT] = Address("127.0.0.1", 19092)
     advertise: Annotated[
         Endpoint | None,
         about(
-            "Address that clients are told to connect to; `listen` by default, required with a wildcard.",
+            "Address that the node gives to clients; `listen` by default, required if that is a wildcard.",
             "127.0.0.1:19092",
         ),
         HOST_PORT,
@@ -81,13 +81,16 @@ class Basics(BaseSettings):
     admin_advertise: Annotated[
         Endpoint | None,
         about(
-            "Where other nodes reach `admin_listen`; that by default, with a wildcard the host of `advertise`.",
+            (
+                "Where other nodes reach `admin_listen`; by default that address, or the host of `advertise` if it is"
+                " a wildcard."
+            ),
             "127.0.0.1:18080",
         ),
         HOST_PORT,
     ] = None
     node_id: Annotated[
-        int, *whole(0, 2**31 - 1), about("Number of this node, the broker id that clients see; unique.")
+        int, *whole(0, 2**31 - 1), about("Number of this node, unique in its cluster; clients see it as the broker id.")
     ] = 1
     cluster: Annotated[
         str,
@@ -111,20 +114,20 @@ class Basics(BaseSettings):
     admin_url: Annotated[
         str,
         AfterValidator(check_http_url),
-        about("For tools: where a node's HTTP side is."),
+        about("For tools: the admin address of a node."),
         Needs("http://host:port", URL["http"]),
     ] = DEFAULT_ADMIN_URL
     admin_token: Annotated[
         str | None,
         AfterValidator(check_token),
-        about("Bearer token for writes over HTTP. Without one they are taken from loopback only.", "change-me"),
+        about("Bearer token for writes over HTTP. Without one they are accepted from loopback only.", "change-me"),
         Needs("text without spaces", "^[!-~]+$"),
     ] = None
     deduplication: Annotated[
         bool,
         about(
-            "Deduplication by sequence id on every topic without a nearer policy. True governs all topics but internal"
-            " ones, so none of them takes transactions; set the same on all nodes."
+            "Deduplication by sequence id on every topic without a nearer policy. True governs all topics except"
+            " internal ones, so none of them accepts transactions. Use the same value on all nodes."
         ),
         YES_NO,
     ] = False
@@ -143,24 +146,22 @@ class Basics(BaseSettings):
     producer_names_limit: Annotated[
         int,
         *whole(1, 10_000_000),
-        about("Producer names that are remembered per partition with their highest sequence ids."),
+        about("Producer names per partition whose highest sequence ids the node remembers."),
     ] = 10_000
     linger_ms: Annotated[
         int,
         *whole(0, 60_000, " of milliseconds"),
-        about("How long batches of governed topics are gathered before they are sent on."),
+        about("How long the node collects batches of governed topics before it sends them to Kafka."),
     ] = 0
     linger_bytes: Annotated[
         int,
         *whole(16 * 1024, 64 * 1024 * 1024, " of bytes"),
-        about(
-            "Batches of governed topics that are sent on in one request; what has gathered to so much leaves at once."
-        ),
+        about("Size of collected batches of governed topics at which the node sends them without waiting longer."),
     ] = 1024 * 1024
     retry_buffer_bytes: Annotated[
         int,
         *whole(1, 2**40, " of bytes"),
-        about("Batches of governed topics that may wait for Kafka; beyond it producers get error 19."),
+        about("Batches of governed topics that may wait for Kafka; above that producers get 19 NOT_ENOUGH_REPLICAS."),
     ] = 32 * 1024 * 1024
     queue_limit: Annotated[
         int, *whole(0, 1_000_000), about("Sessions that may wait for one topic (wait_for_exclusive).")
@@ -169,8 +170,8 @@ class Basics(BaseSettings):
         str | None,
         AfterValidator(check_registry_url),
         about(
-            "Schema registry with Confluent's API, which a node serves under /schemas, those of shadows too. A name and"
-            " password in it are sent for whoever sends none.",
+            "Schema registry with Confluent's API, which a node serves under /schemas, also for shadows. A name and"
+            " password in it are sent if a request has none.",
             "http://127.0.0.1:8081",
         ),
         Needs(
@@ -178,23 +179,23 @@ class Basics(BaseSettings):
         ),
     ] = None
     kafka_connect_timeout_ms: Annotated[
-        int, *whole(10, 600_000, " of milliseconds"), about("Limit for opening a connection to a broker.")
+        int, *whole(10, 600_000, " of milliseconds"), about("Timeout for opening a connection to a broker.")
     ] = 3_000
     kafka_request_timeout_ms: Annotated[
         int,
         *whole(100, 3_600_000, " of milliseconds"),
-        about("Limit for the node's own requests to Kafka."),
+        about("Timeout for the node's own requests to Kafka."),
     ] = 30_000
     redis_timeout_ms: Annotated[
-        int, *whole(10, 600_000, " of milliseconds"), about("Limit for one answer of Redis.")
+        int, *whole(10, 600_000, " of milliseconds"), about("Timeout for one answer of Redis.")
     ] = 1_000
     max_request_bytes: Annotated[
         int,
         *whole(1_024, 2**31 - 1, " of bytes"),
-        about("Largest Produce request a client may send; requests of other APIs have 4 MiB at most."),
+        about("Largest Produce request a client may send; requests of other APIs may have 4 MiB."),
     ] = 100 * 1024 * 1024
     log_level: Annotated[
-        Level, about("The least important events that are logged."), Needs("debug, info, warning or error")
+        Level, about("The lowest level of events that are logged."), Needs("debug, info, warning or error")
     ] = "info"
     log_format: Annotated[
         Format,

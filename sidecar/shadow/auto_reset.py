@@ -1,8 +1,8 @@
 """Cursors that fall too far behind are reset to the end of the log (PIP-180: shadowReplicatorAutoResetBacklogEntries).
 
-It is done where a group learns of its cursor: OffsetFetch tells the end instead of what was committed, if more records
-than the shadow's limit lie between them. Kafka keeps what was committed until the group commits again. Where it cannot
-be known in time whether a backlog passes the limit, the cursor stays where it is.
+The reset happens when a group asks for its cursor: OffsetFetch returns the end instead of the committed offset, if more
+records than the shadow's limit lie between them. Kafka keeps the committed offset until the group commits again. If the
+backlog cannot be counted in time, the cursor is not reset.
 """
 
 from __future__ import annotations
@@ -125,6 +125,4 @@ def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) ->
     places = [f"{found.partition}: {found.committed} to {found.end}" for found in moved]
     more = f" and {len(places) - shown} more" if len(places) > shown else ""
     partitions = ", ".join(places[:shown]) + more
-    return (
-        f"cursor of group {group} reset to the end, as more than {limit} records lay behind it (partition {partitions})"
-    )
+    return f"cursor of group {group} reset to the end: more than {limit} records lay behind it (partition {partitions})"

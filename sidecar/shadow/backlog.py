@@ -1,8 +1,8 @@
-"""How many records lie behind a cursor: counted in the headers of batches, so control batches and what compaction took
-are left out.
+"""How many records lie between a cursor and the end: counted from the headers of batches, so control batches and
+records that compaction removed do not count.
 
-Counting means reading, so it is done once: a count goes on where it stopped when it is asked for again, in the
-background where it takes longer than somebody waits, and it ends as soon as it is above what is asked about.
+Counting means reading the log, so it is done once: the next count continues where the last one stopped, in the
+background if it takes longer than the caller waits, and it stops as soon as it exceeds the limit in question.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The shadows of a cluster of nodes: made, changed, deleted.
+"""Creates, changes and deletes the shadows of a cluster of nodes (PIP-180).
 
 A shadow is a record in the ownership topic and an empty topic of Kafka. The record comes first and every live node
-knows it before the topic is there, so that none takes a write for it; the topic goes first, and the record when it is
-gone. Whoever dies in between leaves one without the other: the node that is first in line for the name finishes
-(`keeper`).
+knows it before the topic is there, so that no node accepts a write to it. On deletion the topic is deleted first,
+and then the record. A node that dies in between leaves one without the other; the node that is responsible for the name
+finishes (`keeper`).
 """
 
 from __future__ import annotations
@@ -197,11 +197,11 @@ class ShadowCatalog:
         if name.startswith("__"):
             raise BadShadowError(f"{name} would be an internal topic's name: choose one that does not begin with __")
         if source.startswith("__"):
-            raise BadShadowError(f"{source} is internal, it has no shadows")
+            raise BadShadowError(f"{source} is an internal topic and cannot have shadows")
         if name == source:
             raise NameTakenError(f"there is a topic {name} already: choose another name for its shadow")
         if self._resolver.is_shadow(source.encode()):
-            raise BadShadowError(f"{source} is a shadow: make one of its source")
+            raise BadShadowError(f"{source} is a shadow: create one of its source instead")
 
     def _taken(self, name: str) -> str:
         source = self._resolver.source(name.encode())
@@ -254,7 +254,7 @@ class ShadowCatalog:
 
         def edit(record: state.Shadow) -> None:
             if not record.topic_id:
-                raise UnmadeError(f"{name} is being made: try again in a moment")
+                raise UnmadeError(f"{name} is being created: try again in a moment")
             if principals is not None:
                 record.allow[:] = principals
             if limit is not None:
@@ -308,7 +308,7 @@ class ShadowCatalog:
                 with suppress(LookupError):
                     await self.delete(name)
         else:
-            raise TimeoutError(f"{source} gets new shadows all the time")
+            raise TimeoutError(f"{source} keeps getting new shadows; try again")
         try:
             layout = await self._upstream.whole_layout(source)
             is_deleted = await self._delete_topic(source, layout.topic_id)

@@ -1,7 +1,7 @@
-"""Move the cursor of a group without members, as `kafka-consumer-groups --reset-offsets` does.
+"""Move the cursor of a group without members, as `kafka-consumer-groups --reset-offsets` does (KIP-122).
 
-Where to is asked of the source's log: that is what the shadow's readers read. A group that Kafka does not know gets a
-cursor by it. Members would commit over it, and Kafka takes no commit from outside while a group has some.
+The target offset is looked up in the source's log, which the shadow's readers read. A group that Kafka does not know
+gets a cursor. Members would overwrite it, and Kafka accepts no commit from outside while a group has members.
 """
 
 from __future__ import annotations
@@ -148,6 +148,6 @@ class CursorReset:
         for index in offsets:
             error = told.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if error in _HAS_MEMBERS:
-                raise InUseError(f"group {group} has members: stop them first, they would commit over it")
+                raise InUseError(f"group {group} has members: stop them first, they would overwrite it")
             if error:
                 raise KafkaError(error, f"the cursor of {group} in partition {index} of {shadow}")

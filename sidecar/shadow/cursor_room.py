@@ -1,4 +1,4 @@
-"""Everything about the cursors and the readers of shadows, put together, and what a node is told of it."""
+"""Composes the parts for cursors and readers of shadows, and is their interface to the node."""
 
 from __future__ import annotations
 

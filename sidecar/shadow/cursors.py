@@ -1,8 +1,8 @@
 """The cursors of a shadow: what groups have committed under its name, and how far behind its source's log they are.
 
-Kafka keeps them as it keeps those of any topic, so they are found where Kafka keeps them: each broker is asked for its
-groups, and they are asked for what they have committed. Groups come by the thousand: many are asked for in one
-request, brokers side by side, and what was found is remembered for a few seconds.
+Kafka stores them like those of any topic: each broker is asked for its groups, and then for what these groups have
+committed. There may be thousands of groups: one request asks for many, brokers are asked in parallel, and the result is
+kept for a few seconds.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ class Cursors:
         """The log that is read under a shadow's name, as it is now. Raises `ClosedError`."""
         source = self._resolver.source(shadow.encode())
         if source is None:
-            raise ClosedError(f"{shadow} is not made yet")
+            raise ClosedError(f"{shadow} is not created yet")
         topic = source.topic.decode()
         try:
             layout = await self._upstream.whole_layout(topic)
         except UnknownTopicError:
             raise ClosedError(f"{shadow} is closed: its source {topic} is gone") from None
         if layout.topic_id != source.topic_id:
-            raise ClosedError(f"{shadow} is closed: its source {topic} was created anew")
+            raise ClosedError(f"{shadow} is closed: its source {topic} was created again")
         partitions = sorted(layout.leaders)
         starts, ends = await asyncio.gather(self._logs.starts(topic, partitions), self._logs.ends(topic, partitions))
         return Log(topic, starts, ends)

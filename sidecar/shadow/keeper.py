@@ -1,7 +1,8 @@
-"""Shadows kept in step with their sources: grown with them, closed when they go; what was left half-way is finished.
+"""Keeps shadows in step with their sources: adds partitions, closes shadows without a source, finishes interrupted
+work.
 
-Each node looks after the shadows that it is first in line for, all of them with one question. A closed shadow bears
-the reason in its record, so that every node can tell it without asking Kafka.
+Each node checks the shadows that it is responsible for (by rendezvous hashing), all with one request. The record of a
+closed shadow has the reason, so that every node knows it without asking Kafka.
 """
 
 from __future__ import annotations

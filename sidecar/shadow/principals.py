@@ -1,4 +1,4 @@
-"""Who may read a shadow: lists of principals in Kafka's form. Pure; asks nobody who a client is."""
+"""Who may read a shadow: lists of principals in Kafka's form (KIP-11; permissions of a shadow: PIP-180). Pure."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def nobody_reads(allow: Sequence[str]) -> str | None:
     """Why none of the clients that can connect in this version may read, None where they may."""
     if ANYBODY in allow or ANONYMOUS in allow:
         return None
-    return f"nobody can read it: clients have no names in this version: allow {ANONYMOUS} or {ANYBODY}"
+    return f"nobody can read it: clients are not authenticated in this version: allow {ANONYMOUS} or {ANYBODY}"

@@ -1,4 +1,4 @@
-"""Who reads the shadows through this node, and how much: counted where answers to Fetch leave."""
+"""Counts the readers of shadows on this node and the bytes they read, when answers to Fetch are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are remembered for a few seconds; whoever asks meanwhile waits for the same one."""
+"""Answers that are kept for a few seconds; callers that ask while one is on its way share it."""
 
 from __future__ import annotations
 

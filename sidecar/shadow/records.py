@@ -1,7 +1,7 @@
-"""The records of shadows in the ownership topic: written, changed by compare, told of.
+"""The records of shadows in the ownership topic: writes, compare-and-change, notifications.
 
-The log has no compare-and-set: two nodes may write one record at a time. So a change is read back: what somebody else
-wrote in between is taken as it is, and the change is made to that again. A shadow that was deleted meanwhile stays
+The log has no compare-and-set: two nodes may write one record at a time. So each change is read back: if
+another node wrote in between, the change is applied again to its record. A shadow that was deleted meanwhile stays
 deleted.
 """
 
@@ -155,7 +155,7 @@ class ShadowRecords:
             if merged == record:
                 return record, offset
             record = merged
-        raise TimeoutError(f"others change the shadow {name} all the time")
+        raise TimeoutError(f"the shadow {name} keeps being changed by others; try again")
 
     async def _append(self, name: str, record: state.Shadow | None) -> Offset:
         offset = await self._changelog.append([Record(shadow_key(name), record)])

@@ -1,8 +1,8 @@
-"""What is told of shadows in numbers: who reads them, how many cursors they have and how far behind those are.
+"""Statistics of shadows: readers, cursors and their lag.
 
-Readers and bytes are what this node has seen. Groups and lag are the cluster's: asked for when somebody wants to know,
-and every half minute for the metrics, there by the node alone that is first in line for the shadow's name, so that
-sums over nodes are sums.
+Readers and bytes are those of this node. Groups and lag are the cluster's: read on request, and every half minute for
+the metrics. For the metrics only the node that is responsible for the shadow reads them, so that sums over nodes are
+right.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Statistics:
         self._shadows = sorted(shadows, key=lambda shadow: (shadow.created_ms, shadow.name))
 
     def reset(self, shadow: str, cursors: int) -> None:
-        """So many cursors were reset as they fell too far behind, each in one partition."""
+        """`cursors` were reset because they fell too far behind, counted per partition."""
         self._resets[shadow] = self._resets.get(shadow, 0) + cursors
 
     async def of(self, shadow: str) -> Numbers:

@@ -1,7 +1,7 @@
-"""What is to be done about a shadow, by its record and by what Kafka says of the two topics. Pure.
+"""Decides what to do about a shadow, from its record and from Kafka's answer about the two topics. Pure.
 
-Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just made. So nothing
-is closed or forgotten upon one answer (`keeper`).
+Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just created. So
+no shadow is closed or forgotten because of a single answer (`keeper`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def judged(name: str, record: state.Shadow, topics: Mapping[str, TopicState], no
     """What an answer to Metadata that speaks of both topics says; None where it says nothing. `now_ms`: Unix ms."""
     if not record.topic_id:
         left = now_ms - record.created_ms > HALF_MADE_MS
-        return Verdict(forget="whoever made it left it half-way", closed=record.closed) if left else None
+        return Verdict(forget="its creation was never finished", closed=record.closed) if left else None
     own, source = topics.get(name), topics.get(record.source)
     if _is_other(own, record.topic_id):
-        return Verdict(forget="its own topic was deleted past the nodes", closed=record.closed)
+        return Verdict(forget="its own topic was deleted in Kafka directly", closed=record.closed)
     if _is_gone(source):
         return Verdict(closed=f"its source {record.source} was deleted: delete the shadow too")
     if _is_other(source, record.source_topic_id):
-        return Verdict(closed=f"its source {record.source} was created anew: delete the shadow and make it again")
+        return Verdict(closed=f"its source {record.source} was created again: delete the shadow and create it again")
     if own is None or source is None or not own.partitions or not source.partitions:
         return None
     wanted = len(source.partitions)

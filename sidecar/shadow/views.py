@@ -1,6 +1,6 @@
-"""Which log a request reads under a topic's name, and how a request for several names of one log is taken apart.
+"""Which log a request reads under a topic's name, and how a request for several names of one log is split.
 
-A shadow is read as long as its source is the topic that it was made of. Asks nothing and remembers nothing.
+A shadow can be read while its source has the topic id with which the shadow was created (KIP-516). No IO, no state.
 """
 
 from __future__ import annotations

@@ -36,21 +36,27 @@ _END: Final = b"# EOF\n"
 
 _GAUGES: Final[dict[Gauge, str]] = {
     "upstream_connections": "Open connections to brokers.",
-    "redis_up": "1 while Redis answers, 0 while it does not: claims are refused then, owners keep writing.",
-    "redis_noeviction": "1 where Redis keeps what it is given; 0: it may evict keys; looked up every half minute.",
-    "lease_expiry_timestamp_seconds": "When this node's lease runs out, and with it the right to serve its topics.",
+    "redis_up": "1 while Redis answers. 0: claims are refused, owners keep writing.",
+    "redis_noeviction": (
+        "1 while Redis has maxmemory-policy noeviction, 0 if it may evict keys; checked every half minute."
+    ),
+    "lease_expiry_timestamp_seconds": "When this node's lease expires, and with it the right to serve its topics.",
     "kafka_up": "1 while Kafka answers, 0 while it does not.",
     "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
-    "dedup_lost_topics": "Topics served here with partitions whose sequence ids cannot be known: they take no batches.",
-    "dedup_names": "Producer names whose sequence ids are remembered here, each in each partition.",
-    "shadows_closed": "Shadow topics of the cluster whose source is gone, or another topic by now: nobody reads them.",
-    "claims_held": "Free strings, and topics and partitions for reading, that have an owner; told by the coordinator.",
-    "claims_waiting": "Places in queues for such; told by the coordinator.",
-    "fanout_polls": "Long polls under way that readers at the ends of logs share.",
-    "fanout_waiting": "Partitions that readers wait for by shared polls, each reader's counted.",
-    "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
-    "config_last_reload_successful": "1 where the settings were without a fault when they were last read, else 0.",
-    "config_last_reload_success_timestamp_seconds": "When the settings were last read without a fault.",
+    "dedup_lost_topics": (
+        "Topics served here with partitions whose sequence ids cannot be known: these accept no batches."
+    ),
+    "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
+    "shadows_closed": (
+        "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."
+    ),
+    "claims_held": "Free strings and reader claims that have an owner; reported by the coordinator of claims.",
+    "claims_waiting": "Places in their queues; reported by the coordinator of claims.",
+    "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
+    "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
+    "live_nodes": "Live nodes of this cluster, including this one.",
+    "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",
+    "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",
 }
 _ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})
 """APIs whose histogram exists before the first request; of the others only counters do, to keep a scrape short."""
@@ -74,7 +80,7 @@ class NodeCollector(Collector):
         yield from _takeover_families(metrics)
         yield from _id_families(metrics)
         yield from _shadow_families(metrics)
-        claims = _counter("claims", "Claims to free strings and for reading, resource by resource.", "outcome")
+        claims = _counter("claims", "Claims to free strings and for reading; each resource counts.", "outcome")
         yield _add_words(claims, metrics.claims)
         yield from _redis_families(metrics)
         lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")
@@ -82,9 +88,9 @@ class NodeCollector(Collector):
         yield lag
         errors = _counter("upstream_connection_errors", "Connections to brokers that failed or broke.", "broker")
         yield _add_words(errors, metrics.upstream_errors)
-        loops = _counter("loop_failures", "Failures of what a node does all the time; it begins again.", "loop")
+        loops = _counter("loop_failures", "Failures of the node's background loops; each is restarted.", "loop")
         yield _add_words(loops, metrics.loop_failures)
-        reloads = _counter("config_reload", "Times that the settings were read again, on SIGHUP.", "outcome")
+        reloads = _counter("config_reload", "Reloads of the settings by SIGHUP.", "outcome")
         yield _add_words(reloads, metrics.config_reloads)
         for name, text in _GAUGES.items():
             if name in metrics.gauges:
@@ -140,7 +146,7 @@ class _One(Collector):
 
 
 def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    active = _gauge("client_connections", "Open connections of clients: accepted in all minus ended for any cause.")
+    active = _gauge("client_connections", "Open connections of clients: accepted minus ended.")
     yield _add_number(active, metrics.client_connections)
     yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
     ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
@@ -155,12 +161,12 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
     bytes_in = _counter("request_bytes", "Size of requests.", "api")
     bytes_out = _counter("response_bytes", "Size of answers.", "api")
     seconds = _histogram(
-        "request_duration_seconds", "Arrival of a request to its answer, Kafka's share included.", "api"
+        "request_duration_seconds", "Time from a request to its answer, including Kafka's part.", "api"
     )
     upstream = _histogram(
-        "upstream_duration_seconds", "The share of it in which a broker was waited for, where one was.", "api"
+        "upstream_duration_seconds", "The part of that time in which the node waited for a broker.", "api"
     )
-    overhead = _histogram("overhead_seconds", "All the rest of it: this node's own share.", "api")
+    overhead = _histogram("overhead_seconds", "The rest of that time: spent in the node itself.", "api")
     for api in apis:
         label = (api.name,)
         requests.add_metric(label, api.count)
@@ -172,7 +178,7 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
             _observe(upstream, label, api.upstream)
             _observe(overhead, label, api.overhead)
     yield from (requests, bytes_in, bytes_out, seconds, upstream, overhead)
-    in_flight = _gauge("requests_in_flight", "Requests that wait for their answer.", "api")
+    in_flight = _gauge("requests_in_flight", "Requests without an answer yet.", "api")
     for name, count in {**dict.fromkeys(sorted(_ALWAYS), 0), **metrics.in_flight()}.items():
         in_flight.add_metric((name,), count)
     yield in_flight
@@ -183,20 +189,26 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
 
 
 def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    records = _counter("produce_records", "Records taken for governed topics, duplicates included.", "topic")
-    size = _counter("produce_bytes", "Bytes of the batches taken for governed topics, duplicates included.", "topic")
+    records = _counter("produce_records", "Records accepted for governed topics, including duplicates.", "topic")
+    size = _counter("produce_bytes", "Bytes of batches accepted for governed topics, including duplicates.", "topic")
     duplicates = _counter(
-        "produce_duplicates", "Records acknowledged and not written, as their sequence ids were in the log.", "topic"
+        "produce_duplicates",
+        "Records acknowledged and not written, because their sequence ids were in the log.",
+        "topic",
     )
     unknown = _counter(
-        "produce_unknown", "Batches told to come again, as nobody knew yet whether the log has their ids.", "topic"
+        "produce_unknown",
+        "Batches answered with a retriable error, because it is not known yet whether their ids are in the log.",
+        "topic",
     )
-    fenced = _counter("produce_fenced", "Batches refused for want of a right to write.", "topic", "reason")
+    fenced = _counter(
+        "produce_fenced", "Batches refused because their sender may not write to the topic.", "topic", "reason"
+    )
     generation = _gauge("producer_generation", "The topic's generation, as this node knows it.", "topic")
     owner = _gauge("producer_owner_info", "The topic's owner, as this node knows it.", "topic", "owner", "mode")
     waiting = _gauge("producer_waiting", "Producers that wait for the topic at this node.", "topic")
     stranded = _gauge(
-        "producer_stranded", "Of those, who wait for what nobody owns, while nobody else writes to it.", "topic"
+        "producer_stranded", "Of those, producers that wait although nobody owns the topic or writes to it.", "topic"
     )
     for topic, stats in metrics.topic_series():
         records.add_metric((topic,), stats.records)
@@ -215,44 +227,54 @@ def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
             name, mode = stats.owner
             owner.add_metric((topic, name.replace("\0", "\ufffd"), mode), 1)
     yield from (records, size, duplicates, unknown, fenced, generation, owner, waiting, stranded)
-    folded = _counter("labels_dropped", "Observations under topic `_other`, as there are too many topics.")
+    folded = _counter("labels_dropped", "Observations under topic `_other`, because there are too many topics.")
     yield _add_number(folded, metrics.topics.folded)
 
 
 def _takeover_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_words(_counter("takeovers", "Completed changes of owner and failovers.", "mode"), metrics.takeovers)
-    seconds = _histogram("takeover_duration_seconds", "Start of a takeover to its commit in the ownership topic.")
+    seconds = _histogram(
+        "takeover_duration_seconds", ("Time from the start of a takeover to its commit in the ownership topic.")
+    )
     _observe(seconds, (), metrics.takeover_seconds)
     yield seconds
 
 
 def _id_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    read = _counter("dedup_recovered_records", "Records read to know the sequence ids of topics taken over.")
+    read = _counter("dedup_recovered_records", "Records read to find the sequence ids of topics taken over.")
     yield _add_number(read, metrics.ids_recovered_records)
-    seconds = _histogram("dedup_recovery_duration_seconds", "A topic's fence to its sequence ids being known.")
+    seconds = _histogram(
+        "dedup_recovery_duration_seconds", ("Time from a topic's fence until its sequence ids are known.")
+    )
     _observe(seconds, (), metrics.ids_recovery_seconds)
     yield seconds
-    yield _add_number(_counter("dedup_snapshots", "Snapshots of partitions' sequence ids written."), metrics.snapshots)
+    yield _add_number(
+        _counter("dedup_snapshots", ("Snapshots of sequence ids written, one per partition.")), metrics.snapshots
+    )
     size = _counter("dedup_snapshot_bytes", "Size of the snapshots of sequence ids written.")
     yield _add_number(size, metrics.snapshot_bytes)
 
 
 def _shadow_families(metrics: NodeMetrics) -> Iterator[Metric]:
     readers = _gauge("shadow_readers", "Connections to this node that read a shadow in the last 30 s.", "shadow")
-    size = _counter("shadow_read_bytes", "Bytes of records that this node gave to readers of a shadow.", "shadow")
-    last = _gauge("shadow_last_read_timestamp_seconds", "When this node was last asked for a shadow.", "shadow")
+    size = _counter("shadow_read_bytes", "Bytes of records that this node sent to readers of a shadow.", "shadow")
+    last = _gauge("shadow_last_read_timestamp_seconds", "Time of the last Fetch of a shadow at this node.", "shadow")
     resets = _counter(
-        "shadow_cursor_resets", "Cursors reset to the end as they fell too far behind, each in one partition.", "shadow"
+        "shadow_cursor_resets",
+        "Cursors reset to the end because they fell too far behind; each partition counts.",
+        "shadow",
     )
     groups = _gauge(
-        "shadow_groups", "Groups with a cursor in a shadow; told by one node, at most a minute old.", "shadow"
+        "shadow_groups", "Groups with a cursor in a shadow; reported by one node, at most a minute old.", "shadow"
     )
     lag = _gauge(
         "shadow_lag_records",
-        "Offsets between all cursors of a shadow and the end of its log; told by one node.",
+        "Sum of the lags of all cursors of a shadow, in offsets; reported by one node.",
         "shadow",
     )
-    longest = _gauge("shadow_max_lag_records", "The same of the group that is furthest behind.", "shadow")
+    longest = _gauge(
+        "shadow_max_lag_records", "The lag of the group furthest behind, in offsets; reported by one node.", "shadow"
+    )
     for found in metrics.shadow_series():
         label = (found.name,)
         readers.add_metric(label, found.readers)
@@ -269,9 +291,9 @@ def _shadow_families(metrics: NodeMetrics) -> Iterator[Metric]:
 
 def _redis_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_words(
-        _counter("redis_errors", "Scripts without an answer, or with an error.", "kind"), metrics.redis_errors
+        _counter("redis_errors", "Redis scripts without an answer, or with an error.", "kind"), metrics.redis_errors
     )
-    seconds = _histogram("redis_command_duration_seconds", "Time of a script until its answer.", "script")
+    seconds = _histogram("redis_command_duration_seconds", "Time until a Redis script's answer.", "script")
     for script, histogram in metrics.redis_seconds.items():
         _observe(seconds, (script,), histogram)
     yield seconds

@@ -237,11 +237,11 @@ class NodeMetrics:
         self.topics.get(topic).duplicates += records
 
     def ids_unknown(self, topic: str) -> None:
-        """A batch was told to come again, as it is not known yet whether the log has its sequence ids."""
+        """A batch got a retriable error: it is not known yet whether its sequence ids are in the log."""
         self.topics.get(topic).unknown += 1
 
     def ids_read(self, records: int) -> None:
-        """So many records more of a log were read, to know the sequence ids of a topic that was taken over."""
+        """`records` more were read from a log, to find the sequence ids of a topic that was taken over."""
         self.ids_recovered_records += records
 
     def ids_recovered(self, seconds: float) -> None:

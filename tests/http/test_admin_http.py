@@ -193,7 +193,7 @@ async def test_a_query_that_makes_no_sense_is_400(served: Served, query: str):
         ("POST", "/v1/topics/orders/fence?generation=1", "'generation'; possible: partition"),
         ("DELETE", "/v1/topics/orders/policy?x", "'x'; possible: partition"),
         ("GET", "/v1/status?verbose=1", "'verbose'; there are none here"),
-        ("GET", "/v1/topics?page_size=1&page_size=2", "page_size is said more than once"),
+        ("GET", "/v1/topics?page_size=1&page_size=2", "page_size is given more than once"),
     ],
 )
 async def test_a_parameter_that_nobody_knows_is_an_error_and_nothing_is_done(
@@ -667,7 +667,7 @@ async def test_a_list_that_takes_too_long_is_left_between_two_names(served: Serv
     path = "/admin/v2/persistent/public/default/orders/shadowTopics"
     answer = await served.ask("PUT", path, json=["a", "b", "c"])
     assert answer.status == 503
-    assert "cannot make b: there is no time left" in answer.body["message"]
+    assert "cannot make b: the time limit is reached" in answer.body["message"]
     assert list(served.node.shadows.views) == ["a"]
 
 

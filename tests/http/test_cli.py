@@ -154,7 +154,7 @@ def test_the_doctor_finds_topics_whose_sequence_ids_are_lost(running: Running, m
         monkeypatch.setattr(f"sidecar.cli.doctor.{check}", nothing_found)
     said = run("--admin-url", running.url, "doctor", "-o", "json")
     (found,) = [each for each in json.loads(said.out)["checks"] if each["name"] == "sequence ids"]
-    detail = "lost in partitions of 1 topic: no batch is taken there"
+    detail = "lost in partitions of 1 topic: these accept no batches"
     assert (said.code, found["level"], found["detail"]) == (10, "fail", detail)
     assert "sidecar topic show" in found["remedy"]
 
@@ -431,7 +431,7 @@ def test_variables_of_the_embedded_parts_do_not_stop_the_doctor(monkeypatch: pyt
     monkeypatch.setattr("sidecar.cli.doctor.look_at_node", lambda _api: NodeView([]))
     monkeypatch.setattr("sidecar.cli.doctor.check_kafka", nothing_found)
     monkeypatch.setattr("sidecar.cli.doctor.check_redis", nothing_found)
-    assert "the settings are fine" in run("doctor").out
+    assert "the settings are valid" in run("doctor").out
 
 
 async def nothing_found(*_: object) -> list[Finding]:

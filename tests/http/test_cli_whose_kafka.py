@@ -52,4 +52,4 @@ def test_a_benchmark_says_it_before_it_goes_there(running: Running) -> None:
 
 
 def test_the_doctor_says_it_with_the_settings(running: Running) -> None:
-    assert f"the settings are fine; {ORIGIN}" in run("--admin-url", running.url, "doctor").out
+    assert f"the settings are valid; {ORIGIN}" in run("--admin-url", running.url, "doctor").out

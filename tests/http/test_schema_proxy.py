@@ -180,7 +180,7 @@ async def test_a_closed_shadow_says_so(served: Served, registry: Registry) -> No
     ):
         answer = await served.ask(method, path, {} if method == "POST" else None)
         assert (answer.status, answer.json["error_code"]) == (404, 40401)
-        assert "lost is closed: gone was deleted or created anew" in answer.json["message"]
+        assert "lost is closed: gone was deleted or created again" in answer.json["message"]
     assert registry.asked == []
 
 

@@ -24,7 +24,7 @@ public final class Recipe {
                 "bootstrap.servers", bootstrap,
                 "client.id", clientId,
                 "connections.max.idle.ms", "-1",
-                "delivery.timeout.ms", "2147483647"), // 24 days: for so long a record may wait for the topic
+                "delivery.timeout.ms", "2147483647"), // 24 days: how long a record may wait for the topic
             new StringSerializer(),
             new StringSerializer());
     }

@@ -150,7 +150,7 @@ export function tell(text, good = true) {
 /** @param {Error} error */
 function explained(error) {
   if (!(error instanceof Refusal)) return `${error.message}: it may have been done all the same.`;
-  if (error.status === 412) return `Somebody was faster, nothing was changed: ${error.message}. Close this and look again.`;
+  if (error.status === 412) return `The owner has changed meanwhile, so nothing was done: ${error.message}. Close this and look again.`;
   if (error.status === 401 && !token.get()) return `The node wants its admin token: ${error.message}. Close this and enter it at the top.`;
   if (error.status === 401) return `The token at the top is not the node's: ${error.message}.`;
   return error.message;

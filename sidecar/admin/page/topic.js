@@ -47,8 +47,8 @@ export class Topic extends Named {
     const owners = Object.entries(topic.owners ?? {}).map(([partition, owner]) => ({ partition, ...owner }));
     const lags = Object.entries(topic.shadowReplication ?? {});
     const largest = Math.max(0, ...lags.map(([, stats]) => stats.total_lag ?? 0));
-    this.blocks.owners.show(owners, topic.owners ? 'Nobody owns a partition now.' : '');
-    this.blocks.waiting.show(topic.waiting, topic.policy ? 'Nobody waits.' : '');
+    this.blocks.owners.show(owners, topic.owners ? 'No partition has an owner now.' : '');
+    this.blocks.waiting.show(topic.waiting, topic.policy ? 'No session waits.' : '');
     this.blocks.producers.show(producers.items, producers.why);
     this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), legal ? 'It has no shadow.' : '');
   }
@@ -77,13 +77,13 @@ export class Topic extends Named {
  */
 async function producersOf(topic) {
   if (!topic.policy?.deduplication) return { items: [], why: topic.policy ? 'No deduplication: no sequence ids are kept.' : '' };
-  if (topic.deduplication_state === 'idle') return { items: [], why: 'Nobody serves the topic now: its ids are read when somebody writes.' };
+  if (topic.deduplication_state === 'idle') return { items: [], why: 'No node serves the topic now: a node reads its ids at the next write.' };
   if (topic.deduplication_state !== 'elsewhere') {
-    return { items: topic.producers, why: topic.deduplication_detail ?? 'Nobody has written with a sequence id yet.' };
+    return { items: topic.producers, why: topic.deduplication_detail ?? 'No record with a sequence id has been written yet.' };
   }
   try {
     const found = await get(`v1/topics/${path(topic.topic)}/dedup`);
-    return { items: found.items, why: 'Nobody has written with a sequence id yet.' };
+    return { items: found.items, why: 'No record with a sequence id has been written yet.' };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     return { items: [], why: error.message };

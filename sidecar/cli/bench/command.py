@@ -59,7 +59,7 @@ _WARM_SHARE: Final = 10
     type=click.Choice([each.name.lower() for each in Codec]),
     default="none",
     show_default=True,
-    help="Batches are compressed beforehand: it costs the client nothing that would be measured.",
+    help="Batches are compressed beforehand: the measurement does not include it.",
 )
 @click.option(
     "--access",
@@ -81,7 +81,7 @@ _WARM_SHARE: Final = 10
     type=click.FloatRange(1, 3600),
     default=60.0,
     show_default=True,
-    help="After so many a round's records end, with what was acknowledged.",
+    help="Time limit of a round; its records acknowledged until then count.",
 )
 @click.option("--no-direct", is_flag=True, help="Measure the node alone.")
 @click.option(
@@ -202,4 +202,4 @@ _UNREACHABLE: Final = {
 
 
 def _refused(error: RefusedError) -> CommandError:
-    return CommandError(f"{error} ({error_name(error.code)}); nothing was measured to the end")
+    return CommandError(f"{error} ({error_name(error.code)}); the measurement did not finish")

@@ -47,7 +47,7 @@ async def check_kafka(
 ) -> list[Finding]:
     """All findings; `governed` are the topics whose fences have to last, `nodes` the hosts that nodes advertise."""
     silent = {server: await _silence(server, settings) for server in settings.bootstrap_servers}
-    remedy = "is Kafka up, and SIDECAR_BOOTSTRAP_SERVERS right?"
+    remedy = "is Kafka running, and SIDECAR_BOOTSTRAP_SERVERS correct?"
     if all(silent.values()):
         return [fail("kafka", reason, remedy) for reason in silent.values()]
     found = [warn("kafka", reason, remedy) for reason in silent.values() if reason]
@@ -111,7 +111,10 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
             open_to_others.append(str(address))
     if open_to_others:
         remedy = "let only the sidecar's nodes reach these addresses: a firewall, a network of its own, or ACLs"
-        detail = f"{', '.join(open_to_others)} can be reached from here: a client that can, too, is stopped by no fence"
+        detail = (
+            f"{', '.join(open_to_others)} can be reached from here: a client that can reach them too cannot be"
+            " stopped by a fence"
+        )
         found.append(warn("bypass", detail, remedy))
     else:
         found.append(ok("bypass", "the brokers advertise loopback addresses: only programs on this machine can bypass"))
@@ -164,7 +167,7 @@ async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Findin
         remedy = "nodes do not start like this; see the topic's entry in the operations manual"
         found.append(fail("internal topics", f"deleted: {', '.join(missing)}", remedy))
     elif not found:
-        found.append(ok("internal topics", f"{', '.join(roles)} are there and configured as they should be"))
+        found.append(ok("internal topics", f"{', '.join(roles)} exist and are configured correctly"))
     return found
 
 
@@ -177,8 +180,8 @@ async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[
     topic, shortest = min(found.items(), key=lambda item: item[1].interval)
     detail = f"a fence of {topic} lasts {4 * shortest.interval:g} s without a record or a takeover ({shortest.setting})"
     if shortest.interval < _SHORTEST_KEEP_ALIVE:
-        return [fail("fences", detail, f"raise {shortest.setting}: fences are forgotten too soon")]
+        return [fail("fences", detail, f"raise {shortest.setting}: Kafka forgets fences too soon")]
     if shortest.assumed:
-        remedy = "allow the node DESCRIBE_CONFIGS on the cluster: Kafka's defaults are assumed meanwhile"
+        remedy = "allow the node DESCRIBE_CONFIGS on the cluster: until then Kafka's defaults are assumed"
         return [warn("fences", detail, remedy)]
     return [ok("fences", detail)]

@@ -70,7 +70,7 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
     lost: int = status.get("deduplication", {}).get("lost", 0)
     if not lost:
         return []
-    detail = f"lost in partitions of {lost} {'topic' if lost == 1 else 'topics'}: no batch is taken there"
+    detail = f"lost in partitions of {lost} {'topic' if lost == 1 else 'topics'}: these accept no batches"
     return [fail("sequence ids", detail, "sidecar topic show says for each topic what is lost and what to do")]
 
 

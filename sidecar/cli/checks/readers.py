@@ -1,7 +1,7 @@
 """Does somebody read a shadow past the nodes? It is empty there: such a member resets the cursors of its group.
 
 A coordinator knows the address that a member came from. Through a node that is the node's own, so a member from
-anywhere else has bypassed them; what runs on a node's machine cannot be told apart.
+anywhere else has bypassed them; readers on a node's own machine cannot be distinguished from it.
 """
 
 from __future__ import annotations
@@ -119,11 +119,12 @@ def judged(members: Sequence[Member], hosts: Collection[str]) -> Finding:
     if strangers:
         shown = [f"{each.client_id} ({each.group}) at {each.host} reads {each.shadow}" for each in strangers[:_SHOWN]]
         more = f" and {len(strangers) - _SHOWN} more" if len(strangers) > _SHOWN else ""
-        remedy = "past the nodes a shadow is empty and cursors are reset: have them bootstrap from the nodes"
+        remedy = "at a broker a shadow is empty, and such readers reset its cursors: let them bootstrap from the nodes"
         return warn("shadow readers", f"not from the host of a node: {'; '.join(shown)}{more}", remedy)
     if members:
         count = f"{len(members)} member{'' if len(members) == 1 else 's'} of groups"
         return ok(
-            "shadow readers", f"{count}, all from hosts of nodes; what runs on a node's machine cannot be told apart"
+            "shadow readers",
+            f"{count}, all from hosts of nodes; readers on a node's own machine cannot be distinguished from it",
         )
     return ok("shadow readers", "no member of a group has partitions of a shadow now")

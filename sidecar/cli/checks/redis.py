@@ -21,13 +21,19 @@ async def check_redis(settings: Settings) -> list[Finding]:
         ) as store:
             info = await store.check_server()
     except MetadataMisconfigured as error:
-        return [fail("redis", str(error), "it has to keep what it is given (noeviction) and to say so in INFO")]
+        return [fail("redis", str(error), "it needs maxmemory-policy noeviction, and the right to INFO")]
     except (MetadataError, ValueError) as error:
-        return [fail("redis", str(error), "is Redis up, and SIDECAR_REDIS_URL right? Owners keep writing without it")]
+        return [
+            fail(
+                "redis",
+                str(error),
+                ("is Redis running, and SIDECAR_REDIS_URL correct? Owners keep writing without Redis"),
+            )
+        ]
     took = (time.perf_counter() - began) * 1000
     found = [ok("redis", f"{store.address}: {info.name} {info.version}, noeviction, answers in {took:.0f} ms")]
     found += [
-        warn("redis", text, "see the operations manual; what is in Redis comes back from Kafka")
+        warn("redis", text, "see docs/operations.md; the contents of Redis come back from Kafka")
         for text in info.warnings
     ]
     return found

@@ -9,11 +9,13 @@ import rich_click as click
 from sidecar.cli.group import LazyGroup, Place
 
 _JOBS: Final[dict[str, Place]] = {
-    "audit": Place("sidecar.cli.pipeline.audit:audit", "Look for what nodes promise never happens, in whole logs."),
-    "rebuild": Place("sidecar.cli.pipeline.rebuild:rebuild", "Sequence ids out of the log, for Kafka and Redis."),
-    "export": Place("sidecar.cli.pipeline.export:export", "A shadow, or any topic, as a stream into a Delta table."),
+    "audit": Place("sidecar.cli.pipeline.audit:audit", "Check whole logs for violations of what nodes promise."),
+    "rebuild": Place(
+        "sidecar.cli.pipeline.rebuild:rebuild", ("Read sequence ids from the log and store them in Kafka and Redis.")
+    ),
+    "export": Place("sidecar.cli.pipeline.export:export", "Stream a shadow, or any topic, into a Delta table."),
     "compact": Place("sidecar.cli.pipeline.compact:compact", "The newest value of each key, or what changed since."),
-    "report": Place("sidecar.cli.pipeline.report:report", "What audits have found over time."),
+    "report": Place("sidecar.cli.pipeline.report:report", "Show the results of audits over time."),
 }
 
 

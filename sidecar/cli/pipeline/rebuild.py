@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     default=PORTION,
     show_default=True,
     metavar="OFFSETS",
-    help="How much is read before what is known is written down: a run that was stopped goes on from there.",
+    help="Offsets to read before the result is stored; a run that was stopped continues from there.",
 )
 @runs_on_spark
 def rebuild(

@@ -47,7 +47,7 @@ def bootstrap_option(command: CommandT) -> CommandT:
     option = click.option(
         "--bootstrap",
         metavar="HOST:PORT,…",
-        help="Whom to read from: Kafka, or a node (shadows are there alone). [default: SIDECAR_BOOTSTRAP_SERVERS]",
+        help="What to read from: Kafka, or a node (only nodes have shadows). [default: SIDECAR_BOOTSTRAP_SERVERS]",
     )
     return option(command)
 

@@ -13,7 +13,7 @@ from sidecar.client.sync.twin import LosableTwin
 
 
 class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
-    """Owns a topic and writes to it; nobody else does until it lets go or loses it.
+    """Owns a topic and writes to it; no other producer can until it releases or loses the topic.
 
     ```python
     from sidecar.client.sync import ExclusiveProducer
@@ -28,34 +28,35 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     main()
     ```
 
-    `bootstrap` is `host:port,…` of nodes, or several of them. `mode`, where somebody else owns the topic or waits for
-    it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive` waits as long as it takes, `exclusive_with_fencing`
-    takes the topic away. `name` is who this is, for people and for sequence ids: 1 to 255 bytes of UTF-8 without `;`,
-    none of the names that client libraries have by default, borne by one live producer at a time. Without one a
-    globally unique name is assigned, which `name` tells; nobody resumes under that.
+    `bootstrap` is `host:port,…` of nodes, or several of them. `mode` decides what happens if another session owns the
+    topic or waits for it (PIP-68): `exclusive` raises `ProducerBusyError`, `wait_for_exclusive` waits without a limit,
+    `exclusive_with_fencing` takes the topic over. `name` is the producer's name, also for sequence ids: 1 to 255 bytes
+    of UTF-8 without `;`, no client library's default, used by one live producer at a time. Without one a globally
+    unique name is assigned, which `name` returns; no other producer can resume under that.
 
-    `with` owns the topic before it enters the block and without writing a record, and gives it up behind it.
-    Where each partition has an owner of its own (the policy's scope `partition`), it owns every partition that there
-    is then, or those in `partitions` alone: it writes to no other, its records without key and partition are spread
-    over these, `last_sequence_id` is the least of theirs, and losing one of them is losing all. A key still decides
-    among all partitions of the topic, so that a key stays where it is whoever owns what; `send` refuses one that
-    belongs to somebody else's partition. For one partition that may move to another instance (a task of a stream
-    processor), let the name move with it: `name="totals-3", partitions=[3]`.
+    `with` owns the topic before it enters the block, without writing a record, and releases it afterwards. With
+    the policy's scope `partition` it owns every partition that exists at that moment, or only those in `partitions`. It
+    then writes to no other partition, spreads records without key and partition over these, and loses all of them when
+    it loses one; `last_sequence_id` is the lowest of these partitions. A key is hashed over all partitions of the
+    topic, so that it stays in its partition; `send` refuses a key of a partition that this producer does not own. If a
+    partition may move to another instance (a task of a stream processor), move the name with it: `name="totals-3",
+    partitions=[3]`.
 
-    **Sequence ids** are on where the topic has deduplication. Without `sequence_id` they count up from
-    `last_sequence_id` + 1, or from `initial_sequence_id`: that is the id of the first record (PIP-6; Pulsar's own
-    clients begin one above it). Once one is given each has to be. On a topic without deduplication
-    `last_sequence_id` stays -1, records bear no id, and whoever gives one gets a `SequenceError` that names the policy
-    to set. An application that was restarted goes on with what follows `last_sequence_id`, or sends everything again:
-    receipts of what was there already say `duplicate`. For that a record has to come to the same partition each time,
-    so one without key and partition goes to partition id modulo their number. On a topic with several partitions
-    `last_sequence_id` is the least of theirs: ids behind it may be in the log, and a *new* record under one of these
-    would be taken for a duplicate. So go on with your own records from there; do not count on numbers alone. Two more
-    things end in such a loss: a record that failed while a later one of its partition, under way at the same time, got
-    into the log (one at a time where every record counts); and a name that was idle for six hours, which the
-    node forgets: -1 is told then, though its records are there.
+    **Sequence ids** are on if the topic has deduplication. Without `sequence_id` they count up from
+    `last_sequence_id` + 1, or from `initial_sequence_id`, which is the id of the first record (PIP-6; Pulsar's own
+    clients start one above it). Once you give one, give all. On a topic without deduplication `last_sequence_id` stays
+    -1, records have no id, and giving one raises a `SequenceError` that names the policy to set.
 
-    `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for others
+    After a restart an application continues after `last_sequence_id`, or sends everything again: receipts of records
+    that are in the log already have `duplicate`. A repeated record has to go to the same partition, so one without key
+    and partition goes to partition id modulo their number. With several partitions `last_sequence_id` is the lowest of
+    them: higher ids may be in some logs, and a *new* record under such an id would be dropped as a duplicate. So resume
+    with your own records from there, not with other records under the next numbers. Records are dropped in two more
+    cases: a record that failed while a later one of its partition, in flight at the same time, got into the log (send
+    one at a time if every record counts); and a name that was idle for six hours, which the node forgets:
+    `last_sequence_id` is -1 then, although its records are in the log.
+
+    `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
     Use it once, from as many threads as you like.

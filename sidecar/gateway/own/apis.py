@@ -186,7 +186,7 @@ class OwnApis:
     def _changed(self, ticket: Ticket) -> control.WatchResponse:
         changed = ticket.heard()
         if not changed and ticket.stand is Stand.OVER:
-            message = "nothing is left of this token's claims: claim with a new one"
+            message = "all claims of this token are lost or released: claim with a new token"
             return control.WatchResponse(error=control.DEPOSED, message=message)
         return control.WatchResponse(changed=changed)
 
@@ -196,7 +196,7 @@ def _targets(request: control.ReleaseRequest) -> list[Target]:
     if len(request.token) not in (0, TOKEN_BYTES):
         raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
     if not request.token and not request.resources:
-        raise BadRequestError("neither a token nor resources: nothing says what to release")
+        raise BadRequestError("give a token or resources: nothing says what to release")
     if len(request.resources) > RESOURCES:
         raise BadRequestError(f"{RESOURCES} resources at most; without any all of the token's are released")
     check_group(request.group)

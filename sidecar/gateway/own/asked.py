@@ -152,7 +152,7 @@ def _check(request: control.OwnRequest) -> None:
     if not 1 <= len(request.claims) <= RESOURCES:
         raise BadRequestError(f"a request has 1 to {RESOURCES} claims, not {len(request.claims)}")
     if request.mode not in control.AccessMode.values():
-        raise BadRequestError(f"mode {request.mode} is none that this version knows")
+        raise BadRequestError(f"mode {request.mode} is not known to this version")
     if request.mode == control.SHARED:
         raise BadRequestError("mode SHARED owns nothing: leave the claim out, or ask for an exclusive mode")
     if len(request.token) not in (0, TOKEN_BYTES):

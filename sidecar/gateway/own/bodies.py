@@ -66,7 +66,7 @@ def check_name(name: str) -> None:
 def fault_of(resource: control.Resource) -> str:
     """What is wrong with a resource; "" where nothing is."""
     if bool(resource.topic) == bool(resource.name):
-        return "a resource has either a topic or a name"
+        return "give a resource either a topic or a name"
     if resource.HasField("partition") and (resource.name or resource.partition < 0):
         return "partition is a number from 0 on, of a topic"
     if len(resource.name.encode()) > STRING_BYTES:

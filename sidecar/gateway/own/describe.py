@@ -1,6 +1,7 @@
-"""DescribeOwners (0): who owns topics, partitions, free strings and what is read alone, and who waits for them.
+"""DescribeOwners (0): the owners of topics, partitions, free strings and reader claims, and their queues.
 
-Only tells: of topics served elsewhere what the changelog says; who waits there only the node that serves them knows.
+Changes nothing. Topics that other nodes serve are described from the changelog, without the queue, which only the
+serving node knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What keeps an Own request from being decided here at all: resources that are not there, or another node's."""
+"""Reasons why this node cannot decide an Own request: resources that do not exist, or belong to another node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def find_faults(rooms: Rooms, asked: Asked) -> dict[Target, Look]:
     """By target, why it cannot be owned; topics that were not governed are governed then."""
     if rooms.governor.draining:
-        return _all(asked, control.NOT_SERVING, "this node shuts down: ask another one")
+        return _all(asked, control.NOT_SERVING, "this node is shutting down: ask another one")
     names = {target.topic for target in asked.targets if target.topic and is_legal(target.topic.encode())}
     try:
         partitions = await existing_partitions(rooms.upstream, names)

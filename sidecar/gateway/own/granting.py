@@ -1,8 +1,8 @@
 """How one Own request is decided: looked at as a whole, then taken as a whole, or given places in every queue.
 
-A set is looked at in one turn of the loop: is any of it refused, nothing is done; has any of it to wait, a place is
-taken in every queue at once, so that nobody waits in a circle; can all be had, topics are taken over and the rest is
-written down. What changed between look and take is given back and judged anew.
+A set is checked in one turn of the loop. If any resource is refused, nothing is done. If any has to wait, the request
+takes a place in every queue at once, so that no circular wait arises. If all can be granted, topics are taken over and
+the rest is stored. If something changed between check and take, all is given back and judged again.
 
 Kafka wiki Single Reader/Writer, PIP-68; docs/reference/own-apis.md.
 """
@@ -70,7 +70,7 @@ class Granting:
                     return self._rooms.teller.answer(ticket.asked, looks)
             if now() > until:
                 self.leave(ticket)
-                return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "it changes hands; try again")
+                return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "its owner is changing; try again")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

@@ -1,6 +1,6 @@
 """LastSequence (0): the highest sequence ids of a producer name that are in the log, where it goes on (PIP-6).
 
-Takes a topic over that nobody serves, as its ids are known to the node that serves it; otherwise it only tells.
+Takes over a topic that no node serves, because only the serving node knows the ids; otherwise it changes nothing.
 """
 
 from __future__ import annotations

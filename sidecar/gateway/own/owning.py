@@ -1,7 +1,7 @@
-"""The Own requests of a node from their first call to their loss: who calls for them, what happens to them meanwhile.
+"""The Own requests of a node, from their first call to their loss.
 
-Who waits has no task: what happens to a resource wakes the first in its queue, which `granting` decides on. A place is
-kept while a call with its token is under way and 5 s longer, and so is a promotion that nobody has heard of.
+A waiting request has no task: a change of a resource wakes the first in its queue, and `granting` decides. A place, or
+a promotion that was not fetched yet, is kept while a call with its token is in progress and 5 s longer.
 """
 
 from __future__ import annotations

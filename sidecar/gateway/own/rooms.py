@@ -1,4 +1,4 @@
-"""What the sidecar's own APIs are made of."""
+"""The parts of which the sidecar's own APIs are composed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the answers to Own and Watch read. Decides nothing, changes nothing."""
+"""Builds the answers to Own and Watch. Decides nothing, changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.resources.coordinator import Coordinator
 
 _RELEASED = "this claim was released: claim with a new token"
-_SUPERSEDED = "its session claimed it under another token since"
+_SUPERSEDED = "its session has claimed it under another token"
 
 
 class Teller:

@@ -1,7 +1,7 @@
 """What a node remembers of Own requests by their tokens: what each owns, waits for and lost. Decides nothing.
 
-The same token again is the same request, so that one whose answer was lost can be sent again without harm; and what
-`Watch` tells is what happened to a token since it was told last.
+A request with the same token is the same request, so one whose answer was lost can be sent again without harm. `Watch`
+returns what happened to a token since its last answer.
 """
 
 from __future__ import annotations

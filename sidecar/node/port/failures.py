@@ -23,7 +23,7 @@ class GenerationError(PortError):
     @classmethod
     def of(cls, name: str, current: int) -> GenerationError:
         """`current`: what it is."""
-        return cls(f"the generation of {name} is {current} by now; nothing was done")
+        return cls(f"the generation of {name} is {current} now; nothing was done")
 
 
 class UnavailableError(PortError):
@@ -32,7 +32,7 @@ class UnavailableError(PortError):
     @classmethod
     def unsettled(cls, error: Exception, look: str) -> UnavailableError:
         """A change that failed on its way to Kafka, and may still have arrived there. `look`: a command that tells."""
-        return cls(f"{error}. It may have been done all the same: look with `{look}`")
+        return cls(f"{error}. It may have been done anyway: check with `{look}`")
 
 
 class NothingDoneError(UnavailableError):

@@ -45,7 +45,7 @@ class Changes:
         wanted_generations = await self._wanted(name, match)
         if (source := self._node.resolver.source(name.encode())) is not None:
             raise port.InvalidError(
-                f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
+                f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
         try:
             await governor.catalog.set(name, change, wanted_generations)
@@ -54,7 +54,7 @@ class Changes:
         except GenerationChanged as error:
             raise _another(name, error.current) from None
         except MetadataUnavailable as error:
-            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+            raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         return (await self._topics.of([name], producers=True))[0]
@@ -72,7 +72,7 @@ class Changes:
         if match.generations is not None:
             return Wanted(match.generations, match.partition)
         if found is None:
-            raise port.GenerationError(f"there is neither a topic nor a policy {name}; nothing was done")
+            raise port.GenerationError(f"neither a topic nor a policy {name} exists; nothing was done")
         return None
 
     async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
@@ -82,7 +82,7 @@ class Changes:
         except GenerationChanged as error:
             raise _another(name, error.current) from None
         except MetadataUnavailable as error:
-            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+            raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         if not deleted:
@@ -152,5 +152,5 @@ class Changes:
 
 def _another(name: str, current: int | None) -> port.PortError:
     if current is None:
-        return port.UnavailableError(f"{name} changes its owner just now: look at its generation, and try again")
+        return port.UnavailableError(f"{name} is changing its owner: look at its generation, and try again")
     return port.GenerationError.of(name, current)

@@ -43,7 +43,7 @@ class NodeView:
     async def checks(self) -> Sequence[port.Check]:
         node, rooms = self._node, self._node.rooms
         failing = rooms.loops.failing() if rooms is not None else {}
-        stands = ", ".join(f"{name} fails again and again: {problem}" for name, problem in failing.items())
+        stands = ", ".join(f"{name} keeps failing: {problem}" for name, problem in failing.items())
         is_serving = node.state is port.NodeState.SERVING
         serving = port.Check("node", is_serving and not failing, node.problem or stands)
         if rooms is None:

@@ -302,7 +302,7 @@ def test_a_mode_on_a_topic_that_is_not_there_or_never_governed_is_refused(connec
     refused = asking.send("__consumer_offsets", b"0", sequence=0)
     assert refused.error == REFUSED
     assert refused.message == (
-        "__consumer_offsets is an internal topic: it is never governed, leave the mode out of client.id"
+        "__consumer_offsets is an internal topic: it cannot be governed; leave the mode out of client.id"
     )
     assert rest.call("GET", "/v1/topics/not-there")[0] == 404
 

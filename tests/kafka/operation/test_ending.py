@@ -178,7 +178,7 @@ def test_a_second_signal_ends_a_node_at_once(parked: Parked, behind: Behind, aga
 
     wait_for(ended, "the end")
     assert parked.node.child.exit_code == CUT_OFF
-    assert [event["reason"] for event in events(parked.node, "cut_off")] == ["it was asked to end again"]
+    assert [event["reason"] for event in events(parked.node, "cut_off")] == ["it got a second signal"]
 
 
 @pytest.mark.parametrize("frozen", ["kafka", "kafka and redis"])

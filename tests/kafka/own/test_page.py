@@ -299,7 +299,7 @@ def test_who_lost_a_claim_is_told_who_has_it(connect: Connect, unique: Unique) -
     assert owner.own(name, token=superseded).error == control.NONE
     assert owner.own(name, token=lost).error == control.NONE
     [told] = watch.watch(superseded).changed
-    assert (told.error, told.message) == (control.DEPOSED, "its session claimed it under another token since")
+    assert (told.error, told.message) == (control.DEPOSED, "its session has claimed it under another token")
     watch.begin_watch(lost, 0)
     watch.begin_watch(lost, 20_000)
     assert not watch.finish(control.WatchResponse).changed  # then the next one stands

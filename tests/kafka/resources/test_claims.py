@@ -171,7 +171,7 @@ async def test_an_append_that_surely_failed_takes_nothing_from_anybody(room: Roo
     appender = room.changelog._appender
     deadline, appender._deadline = appender._deadline, 0.01
     room.gates.fail("layout", KafkaError(5, "no leader"), times=3)
-    with pytest.raises(KafkaError, match="could not be written down"):
+    with pytest.raises(KafkaError, match="could not be stored"):
         await room.caller().own(wish("other"))
     appender._deadline = deadline
     room.gates.heal()

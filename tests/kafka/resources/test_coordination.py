@@ -296,7 +296,7 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
 
 
 async def test_what_happens_at_the_moment_of_the_end_does_not_keep_it_from_ending(room: Room) -> None:
-    """A connection closes while the node shuts down: both reach the same turn of the loop."""
+    """A connection closes while the node is shutting down: both reach the same turn of the loop."""
     running = asyncio.create_task(room.coordinator.run())
     await asyncio.sleep(0.1)  # it waits for its next tick
     room.coordinator.connection_closed(0)

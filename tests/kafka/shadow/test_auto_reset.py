@@ -85,7 +85,7 @@ def test_a_cursor_is_reset_once_more_records_than_the_limit_lie_behind_it(
     wait_for(lambda: group in node.log, "the log line", 5)
     [detail] = told_of(node, shadow)
     assert detail == (
-        f"cursor of group {group} reset to the end, as more than {LIMIT} records lay behind it (partition 0: 10 to 31)"
+        f"cursor of group {group} reset to the end: more than {LIMIT} records lay behind it (partition 0: 10 to 31)"
     )
     assert metric(node, "sidecar_shadow_cursor_resets_total", shadow) == 1
 

@@ -56,7 +56,7 @@ async def test_a_member_from_elsewhere_is_found_by_its_address(services: Service
             True,
         )
         here = judged([found], hosts_of(["localhost"], []))
-        assert (here.level, "cannot be told apart" in here.detail) == (Level.OK, True)
+        assert (here.level, "cannot be distinguished" in here.detail) == (Level.OK, True)
 
 
 def test_the_command_says_who_reads_shadows(services: Services, node: NodeProcess, audit: str) -> None:

@@ -1,4 +1,4 @@
-"""What the page changes: with the token, without it, and where somebody was faster."""
+"""What the page changes: with the token, without it, and when the owner has changed meanwhile."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_who_saw_an_older_generation_changes_nothing(visit: Visit, cluster: Clus
     dialog = press(page, "Fence…")
     cluster.produce(topic, "faster")
     confirm(dialog, "Fence")
-    expect(dialog.get_by_role("alert")).to_contain_text("Somebody was faster, nothing was changed")
+    expect(dialog.get_by_role("alert")).to_contain_text("The owner has changed meanwhile, so nothing was done")
     expect(dialog.get_by_role("button", name="Fence", exact=True)).to_be_hidden()
     assert cluster.topic(topic)["owner"]["name"] == "faster"
     dialog.get_by_role("button", name="Cancel").click()

@@ -113,7 +113,7 @@ def test_memory_that_ends_in_front_of_a_snapshot_is_read_on_from_the_snapshot() 
 
 
 def test_ids_are_lost_where_neither_a_snapshot_nor_the_log_tells_them() -> None:
-    with pytest.raises(IdsLostError, match=r"begins at offset 11.*between 0 and there"):
+    with pytest.raises(IdsLostError, match=r"begins at offset 11.*from offset 0 to there"):
         begin(Marks(), Extent(11, 50, 0), None, PARTITION)
     marks = Marks()
     with pytest.raises(IdsLostError):

@@ -29,7 +29,7 @@ def asked(*resources: control.Resource, client_id: bytes = b"billing", **fields:
     ("fields", "said"),
     [
         ({"mode": control.SHARED}, "mode SHARED owns nothing"),
-        ({"mode": 9}, "mode 9 is none"),
+        ({"mode": 9}, "mode 9 is not known"),
         ({"token": b"short"}, "16 random bytes, not 5"),
         ({"wait_ms": -1}, "wait_ms is -1"),
         ({"producer_id": -2}, "producer_id is -2"),

@@ -36,4 +36,4 @@ async def test_a_node_whose_loops_run_is_ready() -> None:
 async def test_a_node_with_a_loop_that_keeps_failing_is_not_ready(name: str) -> None:
     (wrong,) = [check for check in await NodeView(running({name: "ValueError()"})).checks() if not check.ok]
     assert wrong.required
-    assert wrong.detail == f"{name} fails again and again: ValueError()"
+    assert wrong.detail == f"{name} keeps failing: ValueError()"

@@ -64,8 +64,8 @@ async def test_a_worker_is_told_its_own_addresses(monkeypatch: pytest.MonkeyPatc
     ("program", "said"),
     [
         ("import sys; sys.exit('no memory')", "ended with 1: no memory"),
-        ('print(\'{"told": "{}"}\')', "makes no sense to this version"),
-        ("import sys; sys.stdin.read(); print('no JSON')", "makes no sense to this version"),
+        ('print(\'{"told": "{}"}\')', "this version cannot read the settings"),
+        ("import sys; sys.stdin.read(); print('no JSON')", "this version cannot read the settings"),
         ("import time; time.sleep(60)", "could not be read within 0 s"),
     ],
 )
@@ -82,5 +82,5 @@ async def test_a_reading_that_fails_says_why(
 
 async def test_without_a_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(RereadError, match="no process to read the settings with"):
+    with pytest.raises(RereadError, match="the process that reads the settings cannot start"):
         await reread(OLD)

@@ -35,7 +35,7 @@ def test_a_shadow_of_its_source_is_open_and_grows_with_it():
     assert verdict(topic("audit", OWN, 3), ORDERS) == Verdict()
 
 
-@pytest.mark.parametrize(("source", "reason"), [(gone("orders"), "deleted"), (topic("orders", OTHER, 9), "anew")])
+@pytest.mark.parametrize(("source", "reason"), [(gone("orders"), "deleted"), (topic("orders", OTHER, 9), "again")])
 def test_it_is_closed_without_its_source_and_never_grows_with_another(source: TopicState, reason: str):
     found = verdict(AUDIT, source)
     assert found is not None
@@ -48,7 +48,7 @@ def test_it_is_closed_without_its_source_and_never_grows_with_another(source: To
 def test_it_is_none_any_more_without_its_own_topic(own: TopicState):
     found = verdict(own, ORDERS)
     assert found is not None
-    assert "past the nodes" in found.forget
+    assert "in Kafka directly" in found.forget
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ import (
 
 func makeProducer(bootstrap, clientID string) (sarama.SyncProducer, error) {
 	config := sarama.NewConfig()
-	config.Version = sarama.V2_8_0_0 // from 1.0.0 on a client id may hold ; and =
+	config.Version = sarama.V2_8_0_0 // from 1.0.0 on a client id may contain ; and =
 	config.ClientID = clientID
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Idempotent = true
 	config.Net.MaxOpenRequests = 1
-	config.Producer.Retry.Max = 1_000_000 // every 100 ms: for a day a record may wait for the topic
+	config.Producer.Retry.Max = 1_000_000 // one try each 100 ms: a record may wait for the topic for a day
 	config.Producer.Return.Successes = true
 	return sarama.NewSyncProducer([]string{bootstrap}, config)
 }
