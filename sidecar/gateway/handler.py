@@ -24,9 +24,12 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.session import Session
+from sidecar.security.distinguished_names import CertificateError
+from sidecar.security.principal_mapping import NoRuleError
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.security.listener import ListenerTls
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""
@@ -65,13 +68,23 @@ class Apis(NamedTuple):
 class Gateway:
     """The handler of all client connections of a node. `served` is set once upstream has said what it serves."""
 
-    def __init__(self, upstream: KafkaUpstream, node_id: int, boot_id: str, request_limit: int, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        upstream: KafkaUpstream,
+        node_id: int,
+        boot_id: str,
+        request_limit: int,
+        hooks: Hooks,
+        tls: ListenerTls | None = None,
+    ) -> None:
+        """`tls`: how certificates name the principals of clients; None on a listener without TLS."""
         self.clients: dict[int, Client] = {}
         self.closed_callbacks: list[Callable[[Client], None]] = []
         self._upstream = upstream
         self._node = node_id, boot_id
         self._request_limit = request_limit
         self._hooks = hooks
+        self._tls = tls
         self._apis = Apis({}, {})
         self._served: list[api_versions.VersionRange] = []
         self._ranges: dict[int, tuple[int, int]] = {}
@@ -99,6 +112,11 @@ class Gateway:
         connection.state = client
         self.clients[connection.id] = client
         self._hooks.client_connected()
+        if self._tls is not None and connection.tls is not None:
+            try:
+                client.principal = self._tls.principal(connection.tls)
+            except (NoRuleError, CertificateError) as error:
+                connection.reject("certificate", str(error))
 
     def request_received(self, connection: ClientConnection, request: Request) -> None:
         limits = self._ranges.get(request.key)

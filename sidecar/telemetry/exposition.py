@@ -145,6 +145,8 @@ def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
     ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
     yield _add_words(ended, metrics.disconnects)
+    shaken = _counter("tls_handshakes", "TLS handshakes of clients that ended.", "result")
+    yield _add_words(shaken, metrics.handshakes)
 
 
 def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
