@@ -62,6 +62,14 @@ class NodeHooks:
     def handshake_done(self) -> None:
         self._metrics.handshake_done(success=True)
 
+    def login_done(self, mechanism: str) -> None:
+        self._metrics.login_done(mechanism, success=True)
+
+    def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
+        self._metrics.login_done(mechanism, success=False)
+        if self._seldom("login"):
+            self._log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
+
     def request_failed(self, api: str, peer: str, error: BaseException) -> None:
         self._log.warning("request_failed", api=api, peer=peer, problem=str(error))
 

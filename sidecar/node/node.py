@@ -24,6 +24,8 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.handler import Gateway
+from sidecar.gateway.logins import Logins
+from sidecar.gateway.relay import RelayedLogins
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
@@ -43,6 +45,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.security.broker_access import broker_access
 from sidecar.security.listener import listener_tls
+from sidecar.security.logins import chosen, own_logins
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
@@ -96,6 +99,25 @@ def _listener_tls(settings: Settings) -> ListenerTls | None:
         raise StartError(f"{error}. See the settings SIDECAR_SSL_…") from None
 
 
+def _logins(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> Logins | None:
+    """Raises `StartError`."""
+    if not settings.security_protocol.startswith("SASL_"):
+        return None
+    log = structlog.get_logger()
+
+    def tell(problem: Exception | str | None) -> None:
+        if problem is None:
+            log.info("logins_checked_anew")
+        else:
+            log.error("logins_unchecked", problem=str(problem), goes_on_with="those before")
+
+    try:
+        own = own_logins(settings, tell)
+    except ValueError as error:
+        raise StartError(f"{error}. See the settings SIDECAR_SASL_…") from None
+    return Logins(own or RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim), hooks)
+
+
 class Node:
     """A node with its settings. `start`, then `drain` and `stop`."""
 
@@ -114,6 +136,7 @@ class Node:
             access=_access(settings),
         )
         self._tls = _listener_tls(settings)
+        self._logins = _logins(settings, self.upstream, self.hooks)
         self.upstream.on_connection_error = self.hooks.upstream_error
         self.store = MetadataStore(
             settings.redis_url,
@@ -146,7 +169,7 @@ class Node:
             self._log.warning("deduplication_by_default", problem=DEDUPLICATES_ALL)
         self._lag.start()
         limit, tls = settings.max_request_bytes, self._tls
-        gateway = Gateway(self.upstream, settings.node_id, self.boot, limit, self.hooks, tls)
+        gateway = Gateway(self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins)
         new = gateway.new_connection
         listener = self._listener = PlainListener(new) if tls is None else TlsListener(new, tls.context, self.hooks)
         try:

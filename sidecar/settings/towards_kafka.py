@@ -40,6 +40,9 @@ def _http_url(value: str | None) -> str | None:
     return None if value is None else check_http_url(value)
 
 
+HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
+
+
 class TowardsKafka(BaseSettings):
     """How this node connects to brokers, and who it is there."""
 

@@ -108,6 +108,13 @@ class Settings:
     ssl_ca: str | None = None
     ssl_client_auth: str = "none"
     ssl_principal_mapping_rules: str = "DEFAULT"
+    sasl_mechanisms: str | None = None
+    sasl_authentication: str = "relay"
+    sasl_users_file: str | None = None
+    sasl_jwks_url: str | None = None
+    sasl_audience: str | None = None
+    sasl_issuer: str | None = None
+    sasl_principal_claim: str = "sub"
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None
     kafka_ssl_certificate: str | None = None

@@ -223,6 +223,11 @@ def test_what_a_login_at_brokers_misses_is_named(environment: Environment, given
         ({"SECURITY_PROTOCOL": "SSL", "SSL_CERTIFICATE": "c", "SSL_CA": "a"}, {"SSL_CA"}),
         ({"SSL_PRINCIPAL_MAPPING_RULES": "RULE:("}, {"SSL_PRINCIPAL_MAPPING_RULES"}),
         ({"SECURITY_PROTOCOL": "TLS"}, {"SECURITY_PROTOCOL"}),
+        ({"SECURITY_PROTOCOL": "SASL_PLAINTEXT"}, {"SASL_AUTHENTICATION"}),
+        ({"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_AUTHENTICATION": "file"}, {"SASL_USERS_FILE"}),
+        ({"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_AUTHENTICATION": "jwks"}, {"SASL_JWKS_URL"}),
+        ({"SASL_AUTHENTICATION": "file", "SASL_USERS_FILE": "u"}, {"SASL_AUTHENTICATION", "SASL_USERS_FILE"}),
+        ({"SASL_MECHANISMS": "GSSAPI"}, {"SASL_MECHANISMS"}),
     ],
 )
 def test_what_the_listeners_security_misses_is_named(environment: Environment, given: dict[str, str], wrong: set[str]):
