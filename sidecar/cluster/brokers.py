@@ -98,6 +98,13 @@ class Brokers:
         connection.open()
         return connection
 
+    def open_without_login(self, owner: Owner, address: tuple[str, int]) -> UpstreamConnection:
+        """A new connection with TLS as all others, on which somebody else is to log in."""
+        access = BrokerAccess(self._access.tls)
+        connection = UpstreamConnection(owner, address, self.connect_timeout, access)
+        connection.open()
+        return connection
+
     def may_connect(self, broker_id: int) -> bool:
         """False while a broker that failed is left alone (exponential backoff with jitter, at most 2 s)."""
         backoff = self._backoff.get(broker_id)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
+    from sidecar.gateway.client_login import ClientLogin
     from sidecar.protocol.session import Session
 
 MAIN: Final = 0
@@ -182,6 +183,7 @@ class Client:
         "identity",
         "identity_error",
         "links",
+        "login",
         "principal",
         "producer_ids",
         "refusals",
@@ -196,6 +198,8 @@ class Client:
         self.links = links
         self.session = session
         self.principal = ANONYMOUS
+        self.login: ClientLogin | None = None
+        """None where clients do not log in."""
         self.software = ClientSoftware()
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None

@@ -15,18 +15,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
+from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import ALL_APIS, API_VERSIONS, NOT_SERVED, OWN_APIS, PRODUCE
+from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, NOT_SERVED, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.session import Session
+from sidecar.security.distinguished_names import CertificateError
+from sidecar.security.principal_mapping import NoRuleError
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.logins import Logins
+    from sidecar.security.listener import ListenerTls
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""
@@ -65,13 +70,27 @@ class Apis(NamedTuple):
 class Gateway:
     """The handler of all client connections of a node. `served` is set once upstream has said what it serves."""
 
-    def __init__(self, upstream: KafkaUpstream, node_id: int, boot_id: str, request_limit: int, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        upstream: KafkaUpstream,
+        node_id: int,
+        boot_id: str,
+        request_limit: int,
+        hooks: Hooks,
+        tls: ListenerTls | None = None,
+        logins: Logins | None = None,
+    ) -> None:
+        """`tls`: how certificates name the principals of clients; None on a listener without TLS. `logins`:
+        None where clients do not log in.
+        """
         self.clients: dict[int, Client] = {}
         self.closed_callbacks: list[Callable[[Client], None]] = []
         self._upstream = upstream
         self._node = node_id, boot_id
         self._request_limit = request_limit
         self._hooks = hooks
+        self._tls = tls
+        self._logins = logins
         self._apis = Apis({}, {})
         self._served: list[api_versions.VersionRange] = []
         self._ranges: dict[int, tuple[int, int]] = {}
@@ -83,8 +102,18 @@ class Gateway:
         """Set the modules, and the versions that clients are told and may use."""
         self._apis = apis
         self._served = served
-        self._ranges = {found.key: (ALL_APIS[found.key].first, found.max) for found in served}
+        self._ranges = {
+            found.key: (ALL_APIS[found.key].first, found.max) for found in served if found.key not in LOGIN_APIS
+        }
         self._ranges |= {key: (own.first, own.last) for key, own in OWN_APIS.items() if key in apis.cold}
+        if self._logins is not None:
+            self._ranges |= {found.key: (found.min, found.max) for found in LOGIN_VERSIONS}
+            apis.cold.update(dict.fromkeys(LOGIN_APIS, self._logins.handle))
+
+    @property
+    def login_versions(self) -> list[api_versions.VersionRange]:
+        """What clients are told beside the rest where they log in."""
+        return [] if self._logins is None else list(LOGIN_VERSIONS)
 
     def new_connection(self) -> ClientConnection:
         """The protocol factory of the listening socket."""
@@ -99,6 +128,13 @@ class Gateway:
         connection.state = client
         self.clients[connection.id] = client
         self._hooks.client_connected()
+        if self._tls is not None and connection.tls is not None:
+            try:
+                client.principal = self._tls.principal(connection.tls)
+            except (NoRuleError, CertificateError) as error:
+                connection.reject("certificate", str(error))
+        if self._logins is not None:
+            self._logins.connected(client)
 
     def request_received(self, connection: ClientConnection, request: Request) -> None:
         limits = self._ranges.get(request.key)
@@ -106,9 +142,12 @@ class Gateway:
             self._refuse_version(connection, request)
             return
         client: Client = connection.state
+        login = client.login
+        if login is not None and self._logins is not None:
+            self._logins.check(login, request)
         if client.identity is None or client.identity.raw != request.client_id:
             self._identify(client, request)
-        if connection.largest_frame != self._request_limit:
+        if connection.largest_frame != self._request_limit and (login is None or login.done):
             connection.first_request_valid()
         hot = self._apis.hot.get(request.key)
         try:
@@ -138,7 +177,7 @@ class Gateway:
 
     async def _run(self, client: Client, exchange: Exchange, request: Request) -> None:
         connection = client.connection
-        name = ALL_APIS[request.key].name
+        name = api_name(request.key)
         try:
             await self._apis.cold[request.key](client, exchange, request)
         except MalformedFrameError as error:
@@ -179,6 +218,8 @@ class Gateway:
         if client is None:
             return
         client.links.close()
+        if self._logins is not None:
+            self._logins.closed(client)
         self._hooks.client_disconnected("rejected" if connection.id in self._rejected else "closed")
         self._rejected.discard(connection.id)
         for callback in self.closed_callbacks:
@@ -192,7 +233,7 @@ class Gateway:
         self._hooks.client_rejected(connection.peer, said, reason, detail)
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
-        self._hooks.response_error(ALL_APIS[exchange.key].name, error_name(code))
+        self._hooks.response_error(api_name(exchange.key), error_name(code))
 
     def unanswered_by_api(self) -> dict[str, int]:
         """How many requests of all clients have no answer yet, by the name of the API; only those that there are."""
@@ -223,3 +264,5 @@ class Gateway:
         for client in list(self.clients.values()):
             client.connection.close()
         await self.tasks.cancel()
+        if self._logins is not None:
+            await self._logins.authenticator.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -94,6 +95,8 @@ class ClientConnection(FrameReceiver):
         self.id = connection_id
         self.state: Any = None
         self.peer = "?"
+        self.tls: ssl.SSLObject | None = None
+        """The TLS session, None on a connection without."""
         self.since_ms = int(time.time() * 1000)
         self.requests = self.bytes_in = self.bytes_out = 0
         self.closed = False
@@ -360,6 +363,7 @@ class ClientConnection(FrameReceiver):
         probe_when_idle(sock)
         peer = transport.get_extra_info("peername")
         self.peer = _host_port(peer) if peer else "?"
+        self.tls = transport.get_extra_info("ssl_object")
         self._outbox.transport = transport
         self._handler.client_connected(self)
 

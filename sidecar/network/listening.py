@@ -1,8 +1,14 @@
-"""The end of a listening socket, without losing whoever was accepted a moment before."""
+"""A listening socket without TLS, and its end, without losing whoever was accepted a moment before."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BACKLOG: Final = 4096
 
 _TURNS = 3
 """Of the event loop, from the accepted socket to the transport that is attached to its server."""
@@ -20,3 +26,54 @@ async def close_server(server: asyncio.Server) -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)
     server.close()
+
+
+class Listener(Protocol):
+    """Accepts the connections of clients at one address."""
+
+    @property
+    def port(self) -> int:
+        """The port that was taken, which is another than the one asked for where that was 0."""
+        ...
+
+    async def bind(self, host: str, port: int) -> None:
+        """Take the address; clients wait until `start`. Raises OSError."""
+        ...
+
+    async def start(self) -> None:
+        """Accept clients from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Accept nobody any more; harmless when repeated, and where nothing was bound."""
+        ...
+
+
+class PlainListener:
+    """A `Listener` without TLS; `factory` makes the protocols of connections."""
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._factory = factory
+        self._server: asyncio.Server | None = None
+        self._port = 0
+
+    async def bind(self, host: str, port: int) -> None:
+        """See `Listener`."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._factory, host, port, backlog=BACKLOG, start_serving=False)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def port(self) -> int:
+        """See `Listener`."""
+        return self._port
+
+    async def start(self) -> None:
+        """See `Listener`."""
+        assert self._server is not None
+        await self._server.start_serving()
+
+    async def close(self) -> None:
+        """See `Listener`."""
+        if self._server is not None:
+            await close_server(self._server)

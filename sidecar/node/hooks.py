@@ -54,6 +54,22 @@ class NodeHooks:
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
         self._log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
 
+    def handshake_failed(self, peer: str, reason: str) -> None:
+        self._metrics.handshake_done(success=False)
+        if self._seldom("handshake"):
+            self._log.warning("handshake_failed", peer=peer, reason=reason[:200])
+
+    def handshake_done(self) -> None:
+        self._metrics.handshake_done(success=True)
+
+    def login_done(self, mechanism: str) -> None:
+        self._metrics.login_done(mechanism, success=True)
+
+    def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
+        self._metrics.login_done(mechanism, success=False)
+        if self._seldom("login"):
+            self._log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
+
     def request_failed(self, api: str, peer: str, error: BaseException) -> None:
         self._log.warning("request_failed", api=api, peer=peer, problem=str(error))
 

@@ -24,8 +24,11 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.handler import Gateway
+from sidecar.gateway.logins import Logins
+from sidecar.gateway.relay import RelayedLogins
 from sidecar.network.keepalive import SilenceWatch
-from sidecar.network.listening import close_server
+from sidecar.network.listening import Listener, PlainListener
+from sidecar.network.tls_listening import TlsListener
 from sidecar.node.apis import open_gateway
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
@@ -41,6 +44,8 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.security.broker_access import broker_access
+from sidecar.security.listener import listener_tls
+from sidecar.security.logins import chosen, own_logins
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
@@ -50,12 +55,12 @@ if TYPE_CHECKING:
     from sidecar.node.port import AdminFactory, AdminService
     from sidecar.security.broker_access import BrokerAccess
     from sidecar.security.files import FileError
+    from sidecar.security.listener import ListenerTls
     from sidecar.settings import Settings
     from sidecar.settings.told import Told
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
-_BACKLOG: Final = 4096
 
 
 class StartError(Exception):
@@ -78,6 +83,41 @@ def _access(settings: Settings) -> BrokerAccess:
         raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
 
 
+def _listener_tls(settings: Settings) -> ListenerTls | None:
+    """Raises `StartError`."""
+    log = structlog.get_logger()
+
+    def tell(error: FileError | None) -> None:
+        if error is None:
+            log.info("listener_certificates_read")
+        else:
+            log.error("listener_certificates_bad", problem=str(error), goes_on_with="those before")
+
+    try:
+        return listener_tls(settings, tell)
+    except ValueError as error:
+        raise StartError(f"{error}. See the settings SIDECAR_SSL_…") from None
+
+
+def _logins(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> Logins | None:
+    """Raises `StartError`."""
+    if not settings.security_protocol.startswith("SASL_"):
+        return None
+    log = structlog.get_logger()
+
+    def tell(problem: Exception | str | None) -> None:
+        if problem is None:
+            log.info("logins_checked_anew")
+        else:
+            log.error("logins_unchecked", problem=str(problem), goes_on_with="those before")
+
+    try:
+        own = own_logins(settings, tell)
+    except ValueError as error:
+        raise StartError(f"{error}. See the settings SIDECAR_SASL_…") from None
+    return Logins(own or RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim), hooks)
+
+
 class Node:
     """A node with its settings. `start`, then `drain` and `stop`."""
 
@@ -95,6 +135,8 @@ class Node:
             request_timeout=settings.kafka_request_timeout_ms / 1000,
             access=_access(settings),
         )
+        self._tls = _listener_tls(settings)
+        self._logins = _logins(settings, self.upstream, self.hooks)
         self.upstream.on_connection_error = self.hooks.upstream_error
         self.store = MetadataStore(
             settings.redis_url,
@@ -114,7 +156,7 @@ class Node:
         self.reloader = Reloader(told, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin: AdminService | None = admin(NodeView(self), self.metrics, settings) if admin else None
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
 
@@ -126,22 +168,19 @@ class Node:
         if settings.deduplication:
             self._log.warning("deduplication_by_default", problem=DEDUPLICATES_ALL)
         self._lag.start()
-        gateway = Gateway(self.upstream, settings.node_id, self.boot, settings.max_request_bytes, self.hooks)
+        limit, tls = settings.max_request_bytes, self._tls
+        gateway = Gateway(self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins)
+        new = gateway.new_connection
+        listener = self._listener = PlainListener(new) if tls is None else TlsListener(new, tls.context, self.hooks)
         try:
             if self._admin is not None:
                 await self._admin.start()
-            self._server = await asyncio.get_running_loop().create_server(
-                gateway.new_connection,
-                settings.listen.host,
-                settings.listen.port,
-                backlog=_BACKLOG,
-                start_serving=False,
-            )
+            await listener.bind(settings.listen.host, settings.listen.port)
         except OSError as error:
             raise StartError(
                 f"cannot listen: {error}. Choose another address by SIDECAR_LISTEN and SIDECAR_ADMIN_LISTEN"
             ) from None
-        self._take_port()
+        self._take_port(listener.port)
         await self._reach_kafka()
         changelog = await self._open_changelog()
         await self._check_redis()
@@ -156,7 +195,7 @@ class Node:
             raise StartError(str(error)) from None
         await self._read_on(changelog)
         ownerships = await open_gateway(self, rooms)
-        await self._server.start_serving()
+        await listener.start()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
         self._background += [
@@ -178,11 +217,9 @@ class Node:
         gc.freeze()  # what stands after the start lives as long as the node
         self._log.info("serving", listen=str(settings.listen), advertise=f"{self.nodes.me.host}:{self.nodes.me.port}")
 
-    def _take_port(self) -> None:
+    def _take_port(self, port: int) -> None:
         """Port 0 means any: what was found is what is advertised."""
-        assert self._server is not None
         if self.nodes.me.port == 0:
-            port = self._server.sockets[0].getsockname()[1]
             self.nodes = NodeDirectory(NodeAddress(self.nodes.me.id, self.nodes.me.host, port))
 
     def _kafka_answers(self, *, yes: bool) -> None:
@@ -345,8 +382,8 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             rooms.membership.step_aside()
-        if self._server is not None:
-            await close_server(self._server)
+        if self._listener is not None:
+            await self._listener.close()
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governor.drain()
@@ -368,8 +405,8 @@ class Node:
         """Close everything; harmless after a start that failed."""
         self.problem = "the node is shutting down: it closes its connections"
         self._lag.stop()
-        if self._server is not None:
-            await close_server(self._server)
+        if self._listener is not None:
+            await self._listener.close()
         for task in self._background:
             task.cancel()
         rooms = self.rooms

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 async def _serve(told: Told, admin: AdminFactory) -> int:
-    node = Node(told, admin)
+    try:
+        node = Node(told, admin)
+    except StartError as error:
+        structlog.get_logger().error("cannot_start", problem=str(error))
+        return 1
     ending = Ending(node.left)
     ending.listen()
     loop = asyncio.get_running_loop()

@@ -312,18 +312,24 @@ to clients whose software says that it knows them.
 ALL_APIS: Final = {**APIS, **OWN_APIS}
 
 
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+LOGIN_APIS: Final = {SASL_HANDSHAKE: "SaslHandshake", SASL_AUTHENTICATE: "SaslAuthenticate"}
+"""Served where clients log in, and by the node alone."""
+
+
 def api_name(key: int) -> str:
     """For people; the key of an API that is not in the table."""
-    return ALL_APIS[key].name if key in ALL_APIS else f"api key {key}"
+    return ALL_APIS[key].name if key in ALL_APIS else LOGIN_APIS.get(key, f"api key {key}")
 
 
 OWN_SOFTWARE: Final = "sidecar"
 """How the name of software begins that knows the sidecar's own APIs (KIP-511)."""
 
 NOT_SERVED: Final = {
-    17: "SaslHandshake: clients connect in plaintext",
+    17: "SaslHandshake: served where clients log in (SASL)",
     34: "AlterReplicaLogDirs: names brokers and their directories",
-    36: "SaslAuthenticate: clients connect in plaintext",
+    36: "SaslAuthenticate: served where clients log in (SASL)",
     38: "CreateDelegationToken: needs authentication",
     55: "DescribeQuorum: shows controllers and their addresses",
     57: "UpdateFeatures: the features of the brokers are theirs",

@@ -65,18 +65,26 @@ class PlainServer:
 
     async def receive(self, message: bytes) -> bytes:
         """See `ServerMechanism`."""
-        try:
-            authorized, username, password = message.decode().split("\0")
-        except ValueError:
-            raise refusal(PLAIN, "malformed PLAIN message") from None
-        if self.accepted is not None or not username or not password:
-            raise refusal(PLAIN, "malformed PLAIN message")
+        authorized, username, password = read_plain(message)
+        if self.accepted is not None:
+            raise refusal(PLAIN, "a message behind the end of PLAIN")
         if not await self._check(username, password):
             raise refusal(PLAIN, "no such name and password")
         if authorized not in ("", username):
             raise refusal(PLAIN, "acting for another name is not supported")
         self.accepted = Identity(username)
         return b""
+
+
+def read_plain(message: bytes) -> tuple[str, str, str]:
+    """Authorization id, empty where there is none, name and password. Raises LoginError."""
+    try:
+        authorized, username, password = message.decode().split("\0")
+    except ValueError:
+        raise refusal(PLAIN, "malformed PLAIN message") from None
+    if not username or not password:
+        raise refusal(PLAIN, "malformed PLAIN message")
+    return authorized, username, password
 
 
 def check_password(users: Callable[[], Users]) -> Callable[[str, str], Awaitable[bool]]:
@@ -157,7 +165,7 @@ class OauthBearerServer:
         """
         if self._refused is not None or self.accepted is not None or message == _ABORTED:
             raise refusal(OAUTHBEARER, self._refused or "a message without a token")
-        authorized, token = _read_first(message)
+        authorized, token = read_bearer(message)
         try:
             identity = await self._check(token)
         except RefusedTokenError as error:
@@ -169,8 +177,8 @@ class OauthBearerServer:
         return b""
 
 
-def _read_first(message: bytes) -> tuple[str, str]:
-    """Authorization id, empty where there is none, and token."""
+def read_bearer(message: bytes) -> tuple[str, str]:
+    """Authorization id, empty where there is none, and token. Raises LoginError."""
     try:
         header, *pairs, end, last = message.decode().split("\x01")
     except ValueError:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from sidecar.settings.values import Problem
 
-SECRETS: Final = frozenset({"admin_token", "kafka_ssl_key_password", "kafka_sasl_password", "kafka_sasl_client_secret"})
+SECRETS: Final = frozenset(
+    {"admin_token", "kafka_sasl_client_secret", "kafka_sasl_password", "kafka_ssl_key_password", "ssl_key_password"}
+)
 """Settings that are never shown and have no flag: a command line can be read by everybody on the machine."""
 RELOADABLE: Final = frozenset(
     {"admin_token", "disconnect_grace_ms", "log_format", "log_level", "queue_limit", "retry_buffer_bytes"}

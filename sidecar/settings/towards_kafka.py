@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from sidecar.settings.values import Settings
 
-_TEXT: Final = Needs("text", "^(.|\\s)+$")
-_FILE: Final = Needs("the path of a file", "^.+$")
+TEXT: Final = Needs("text", "^(.|\\s)+$")
+FILE: Final = Needs("the path of a file", "^.+$")
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -40,6 +40,9 @@ def _http_url(value: str | None) -> str | None:
     return None if value is None else check_http_url(value)
 
 
+HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
+
+
 class TowardsKafka(BaseSettings):
     """How this node connects to brokers, and who it is there."""
 
@@ -52,7 +55,7 @@ class TowardsKafka(BaseSettings):
             "PEM file of the certificates that brokers' are checked against; those of the system by default.",
             "/etc/sidecar/ca.pem",
         ),
-        _FILE,
+        FILE,
     ] = None
     kafka_ssl_certificate: Annotated[
         Text,
@@ -60,15 +63,15 @@ class TowardsKafka(BaseSettings):
             "PEM file of the certificate that this node shows to brokers, its chain behind it.",
             "/etc/sidecar/node.pem",
         ),
-        _FILE,
+        FILE,
     ] = None
     kafka_ssl_key: Annotated[
         Text,
         about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/node.key"),
-        _FILE,
+        FILE,
     ] = None
     kafka_ssl_key_password: Annotated[
-        Text, about("Password of that key, where it is encrypted.", "change-me"), _TEXT
+        Text, about("Password of that key, where it is encrypted.", "change-me"), TEXT
     ] = None
     kafka_ssl_check_hostname: Annotated[
         bool, about("Whether a broker's certificate has to name the host that was connected to."), YES_NO
@@ -76,12 +79,12 @@ class TowardsKafka(BaseSettings):
     kafka_sasl_mechanism: Annotated[
         Mechanism | None, about("How this node logs in at brokers.", "SCRAM-SHA-512"), _MECHANISMS
     ] = None
-    kafka_sasl_username: Annotated[Text, about("The name to log in with.", "sidecar"), _TEXT] = None
-    kafka_sasl_password: Annotated[Text, about("Its password.", "change-me"), _TEXT] = None
+    kafka_sasl_username: Annotated[Text, about("The name to log in with.", "sidecar"), TEXT] = None
+    kafka_sasl_password: Annotated[Text, about("Its password.", "change-me"), TEXT] = None
     kafka_sasl_password_file: Annotated[
         Text,
         about("A file with its password, read for each login, in place of the setting.", "/run/secrets/kafka"),
-        _FILE,
+        FILE,
     ] = None
     kafka_sasl_token_url: Annotated[
         str | None,
@@ -89,16 +92,16 @@ class TowardsKafka(BaseSettings):
         about("OAUTHBEARER: the token endpoint (OAuth client credentials, KIP-768).", "https://login.example/token"),
         Needs("http://host:port/path or https://host/path", URL["http"]),
     ] = None
-    kafka_sasl_client_id: Annotated[Text, about("OAUTHBEARER: the client id.", "sidecar"), _TEXT] = None
-    kafka_sasl_client_secret: Annotated[Text, about("OAUTHBEARER: the client's secret.", "change-me"), _TEXT] = None
-    kafka_sasl_scope: Annotated[Text, about("OAUTHBEARER: the scope to ask for.", "kafka"), _TEXT] = None
+    kafka_sasl_client_id: Annotated[Text, about("OAUTHBEARER: the client id.", "sidecar"), TEXT] = None
+    kafka_sasl_client_secret: Annotated[Text, about("OAUTHBEARER: the client's secret.", "change-me"), TEXT] = None
+    kafka_sasl_scope: Annotated[Text, about("OAUTHBEARER: the scope to ask for.", "kafka"), TEXT] = None
     kafka_sasl_token_provider: Annotated[
         Text,
         about(
             "OAUTHBEARER: an installed entry point of `sidecar.token_providers` that gives the tokens instead.",
             "mycloud",
         ),
-        _TEXT,
+        TEXT,
     ] = None
 
 

@@ -101,6 +101,20 @@ class Settings:
     max_request_bytes: int
     log_level: str
     log_format: str
+    security_protocol: str = "PLAINTEXT"
+    ssl_certificate: str | None = None
+    ssl_key: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_ca: str | None = None
+    ssl_client_auth: str = "none"
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    sasl_mechanisms: str | None = None
+    sasl_authentication: str = "relay"
+    sasl_users_file: str | None = None
+    sasl_jwks_url: str | None = None
+    sasl_audience: str | None = None
+    sasl_issuer: str | None = None
+    sasl_principal_claim: str = "sub"
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None
     kafka_ssl_certificate: str | None = None

@@ -151,6 +151,12 @@ def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
     ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
     yield _add_words(ended, metrics.disconnects)
+    shaken = _counter("tls_handshakes", "TLS handshakes of clients that ended.", "result")
+    yield _add_words(shaken, metrics.handshakes)
+    logins = _counter("authentications", "Logins of clients by SASL that ended.", "mechanism", "result")
+    for labels, count in metrics.logins.items():
+        logins.add_metric(labels, count)
+    yield logins
 
 
 def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:

@@ -67,6 +67,9 @@ LOOPS: Final[tuple[str, ...]] = (
     "snapshots",
 )  # fmt: skip
 """What a node does all the time."""
+OUTCOMES: Final[tuple[str, ...]] = ("success", "failure")
+"""Of TLS handshakes and of logins."""
+MECHANISMS: Final[tuple[str, ...]] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "rejected")
 EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("Produce", "LEADER_NOT_AVAILABLE"),
@@ -112,6 +115,8 @@ class NodeMetrics:
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOADS, 0)
         self.clients_accepted = 0
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
+        self.handshakes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+        self.logins: dict[tuple[str, str], int] = {(name, end): 0 for name in MECHANISMS for end in OUTCOMES}
         self.upstream_open = 0
         self.upstream_errors: dict[str, int] = {"bootstrap": 0}
         self.loop_failures: dict[str, int] = dict.fromkeys(LOOPS, 0)
@@ -141,6 +146,16 @@ class NodeMetrics:
     def client_disconnected(self, cause: str) -> None:
         """It ended; `cause` is one of a few words."""
         _count(self.disconnects, cause, OTHER)
+
+    def handshake_done(self, *, success: bool) -> None:
+        """A TLS handshake with a client ended."""
+        self.handshakes["success" if success else "failure"] += 1
+
+    def login_done(self, mechanism: str, *, success: bool) -> None:
+        """A client was let in by SASL, or refused."""
+        name = mechanism if mechanism in MECHANISMS else OTHER
+        key = name, "success" if success else "failure"
+        self.logins[key] = self.logins.get(key, 0) + 1
 
     @property
     def client_connections(self) -> int:

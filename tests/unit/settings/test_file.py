@@ -89,6 +89,10 @@ def test_an_editor_finds_the_schema_beside_the_example():
 def test_the_example_is_taken_with_everything_in_it_in_force_that_goes_together(tmp_path: Path):
     path = tmp_path / "sidecar.toml"
     secured = ALL_OF_IT.replace('kafka_security_protocol = "PLAINTEXT"', 'kafka_security_protocol = "SASL_SSL"')
+    secured = secured.replace('\nsecurity_protocol = "PLAINTEXT"', '\nsecurity_protocol = "SSL"')
+    for name in ("mechanisms", "users_file", "jwks_url", "audience", "issuer"):
+        secured = secured.replace(f"\nsasl_{name}", f"\n# sasl_{name}")
+    secured = secured.replace('ssl_client_auth = "none"', 'ssl_client_auth = "required"')
     load(path, secured.replace("kafka_sasl_password_file", "# kafka_sasl_password_file"))
     assert is_valid(path)
     assert is_valid(DEPLOY / "sidecar.toml")

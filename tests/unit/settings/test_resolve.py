@@ -213,6 +213,35 @@ def test_what_a_login_at_brokers_misses_is_named(environment: Environment, given
     assert problems().keys() == {f"SIDECAR_{name}" for name in missing}
 
 
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"SECURITY_PROTOCOL": "SSL"}, {"SSL_CERTIFICATE"}),
+        ({"SSL_CERTIFICATE": "c", "SSL_KEY": "k"}, {"SSL_CERTIFICATE", "SSL_KEY"}),
+        ({"SSL_CLIENT_AUTH": "required"}, {"SSL_CLIENT_AUTH"}),
+        ({"SECURITY_PROTOCOL": "SSL", "SSL_CERTIFICATE": "c", "SSL_CLIENT_AUTH": "required"}, {"SSL_CA"}),
+        ({"SECURITY_PROTOCOL": "SSL", "SSL_CERTIFICATE": "c", "SSL_CA": "a"}, {"SSL_CA"}),
+        ({"SSL_PRINCIPAL_MAPPING_RULES": "RULE:("}, {"SSL_PRINCIPAL_MAPPING_RULES"}),
+        ({"SECURITY_PROTOCOL": "TLS"}, {"SECURITY_PROTOCOL"}),
+        ({"SECURITY_PROTOCOL": "SASL_PLAINTEXT"}, {"SASL_AUTHENTICATION"}),
+        ({"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_AUTHENTICATION": "file"}, {"SASL_USERS_FILE"}),
+        ({"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_AUTHENTICATION": "jwks"}, {"SASL_JWKS_URL"}),
+        ({"SASL_AUTHENTICATION": "file", "SASL_USERS_FILE": "u"}, {"SASL_AUTHENTICATION", "SASL_USERS_FILE"}),
+        ({"SASL_MECHANISMS": "GSSAPI"}, {"SASL_MECHANISMS"}),
+    ],
+)
+def test_what_the_listeners_security_misses_is_named(environment: Environment, given: dict[str, str], wrong: set[str]):
+    environment(**given)
+    assert problems().keys() == {f"SIDECAR_{name}" for name in wrong}
+
+
+def test_a_listener_with_tls_is_taken_and_its_password_is_not_shown(environment: Environment):
+    environment(SECURITY_PROTOCOL="SSL", SSL_CERTIFICATE="c", SSL_KEY_PASSWORD="s3cret", SSL_CLIENT_AUTH="none")
+    found = resolve()
+    assert (found.settings.ssl_certificate, found.settings.ssl_key_password) == ("c", "s3cret")
+    assert "s3cret" not in repr(found.settings) + repr(found.shown)
+
+
 def test_a_login_at_brokers_is_taken_and_no_secret_of_it_is_shown(environment: Environment):
     environment(**LOGIN, KAFKA_SASL_USERNAME="node", KAFKA_SASL_PASSWORD="s3cret")
     found = resolve()

@@ -1,0 +1,30 @@
+"""The login of one client connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sidecar.security.logins import Offer
+
+
+class ClientLogin:
+    """The login of one connection. `expires_at`: Unix time in seconds at which its session ends, None for never."""
+
+    __slots__ = ("began", "done", "expires_at", "mechanism", "offer", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
+        self.done = False
+        self.mechanism = ""
+        self.offer: Offer | None = None
+        self.expires_at: float | None = None
+        self.began = 0.0
+
+    def end_exchange(self) -> None:
+        """No message of the exchange under way is expected any more."""
+        if self.offer is not None:
+            self.offer.close()
+            self.offer = None

@@ -1,0 +1,163 @@
+"""Clients log in before anything else (SASL), and again before their session ends (KIP-368).
+
+Before its login a client may send ApiVersions, SaslHandshake and SaslAuthenticate alone, in small frames, and not for
+long. A refused login is answered after a moment, as brokers do, and the connection closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.gateway.client_login import ClientLogin
+from sidecar.network.request import Exchange, RejectError, Request
+from sidecar.protocol.api import API_VERSIONS, LOGIN_APIS, SASL_HANDSHAKE, api_name
+from sidecar.protocol.api_versions import VersionRange
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.messages import security
+from sidecar.security.errors import LoginError
+
+if TYPE_CHECKING:
+    from sidecar.gateway.client import Client
+    from sidecar.security.logins import Authenticator, Offer
+
+FRAME_BYTES: Final = 64 * 1024
+"""The largest frame before a login."""
+LOGIN_S: Final = 10.0
+"""How long a client may take for its login."""
+FAILURE_S: Final = 0.1
+"""After which a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
+LEAST_S: Final = 1.0
+"""Between two logins of a connection; sooner, SaslHandshake is refused with 34, as by brokers."""
+VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
+"""SaslHandshake v0 is left out: behind it messages have no headers, and no client of Kafka 1.0 or later needs it."""
+
+
+class Hooks(Protocol):
+    """What becomes of logins; implementations never raise."""
+
+    def login_done(self, mechanism: str) -> None: ...
+    def login_refused(self, peer: str, mechanism: str, reason: str) -> None: ...
+
+
+class Logins:
+    """The logins of a node's clients."""
+
+    def __init__(self, authenticator: Authenticator, hooks: Hooks) -> None:
+        self.authenticator = authenticator
+        self._hooks = hooks
+
+    def connected(self, client: Client) -> None:
+        """A client has to log in from now on."""
+        connection = client.connection
+        connection.largest_frame = min(connection.largest_frame, FRAME_BYTES)
+        timer = asyncio.get_running_loop().call_later(LOGIN_S, self._timed_out, client)
+        client.login = ClientLogin(timer)
+
+    def closed(self, client: Client) -> None:
+        """Its connection has ended."""
+        if client.login is not None:
+            client.login.timer.cancel()
+            client.login.end_exchange()
+
+    def _timed_out(self, client: Client) -> None:
+        client.connection.reject("login_timeout", f"no login within {LOGIN_S:g} seconds")
+
+    def check(self, login: ClientLogin, request: Request) -> None:
+        """Whether a request may come now. Raises RejectError."""
+        if request.key in LOGIN_APIS:
+            return
+        if login.offer is not None or (not login.done and request.key != API_VERSIONS):
+            raise RejectError("not_logged_in", f"{api_name(request.key)} before the end of the login")
+        if login.expires_at is not None and time.time() >= login.expires_at:
+            raise RejectError("session_ended", f"{api_name(request.key)} behind the end of the session")
+
+    async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """SaslHandshake and SaslAuthenticate. Implements `ColdApi`."""
+        login = client.login
+        assert login is not None
+        frame = request.frame
+        if request.key == SASL_HANDSHAKE:
+            values = security.SASL_HANDSHAKE.decode_request(frame.buffer, request.body, frame.end, request.version)
+            await self._begin(client, login, exchange, values["mechanism"])
+        else:
+            values = security.SASL_AUTHENTICATE.decode_request(frame.buffer, request.body, frame.end, request.version)
+            await self._go_on(client, login, exchange, bytes(values["auth_bytes"]))
+
+    async def _begin(self, client: Client, login: ClientLogin, exchange: Exchange, mechanism: str) -> None:
+        now = time.monotonic()
+        if login.offer is not None or (login.done and now - login.began < LEAST_S):
+            _answer_handshake(exchange, ErrorCode.ILLEGAL_SASL_STATE, ())
+            return
+        login.began = now
+        offer = await self.authenticator.begin(mechanism)
+        if client.connection.closed:
+            offer.close()
+            return
+        if offer.exchange is None or (login.done and mechanism != login.mechanism):
+            offer.close()
+            await self._refuse(client, mechanism, "the mechanism is not offered, or another than before")
+            _answer_handshake(exchange, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offer.mechanisms)
+            client.connection.close()
+            return
+        login.offer, login.mechanism = offer, mechanism
+        _answer_handshake(exchange, ErrorCode.NONE, offer.mechanisms)
+
+    async def _go_on(self, client: Client, login: ClientLogin, exchange: Exchange, message: bytes) -> None:
+        offer = login.offer
+        if offer is None or offer.exchange is None:
+            text = "SaslAuthenticate request received without a SaslHandshake before it"
+            _answer_login(exchange, ErrorCode.ILLEGAL_SASL_STATE, text)
+            if not login.done:
+                client.connection.close()
+            return
+        try:
+            answer = await offer.exchange.receive(message)
+            lifetime_ms = 0 if offer.exchange.accepted is None else self._let_in(client, login, offer)
+        except LoginError as error:
+            login.end_exchange()
+            await self._refuse(client, login.mechanism, error.reason)
+            _answer_login(exchange, error.code, error.message)
+            client.connection.close()
+            return
+        _answer_login(exchange, ErrorCode.NONE, None, answer, lifetime_ms)
+
+    def _let_in(self, client: Client, login: ClientLogin, offer: Offer) -> int:
+        """Returns how long the session lasts, in ms, 0 for ever. Raises LoginError."""
+        assert offer.exchange is not None
+        identity = offer.exchange.accepted
+        assert identity is not None
+        if login.done and identity.principal != client.principal:
+            before, after = client.principal, identity.principal
+            raise LoginError(f"Cannot change principals during re-authentication from {before} to {after}")
+        lifetime_ms = 0
+        if identity.expires_at is not None:
+            lifetime_ms = int((identity.expires_at - time.time()) * 1000)
+            if lifetime_ms <= 0:
+                raise LoginError("Authentication failed: the session is over", reason="what was shown has expired")
+        login.end_exchange()
+        login.timer.cancel()
+        login.done, login.expires_at = True, identity.expires_at
+        client.principal = identity.principal
+        client.connection.first_request_valid()  # larger frames are allowed now
+        self._hooks.login_done(login.mechanism)
+        return lifetime_ms
+
+    async def _refuse(self, client: Client, mechanism: str, reason: str) -> None:
+        self._hooks.login_refused(client.connection.peer, mechanism, reason)
+        await asyncio.sleep(FAILURE_S)
+
+
+def _answer_handshake(exchange: Exchange, code: int, mechanisms: tuple[str, ...]) -> None:
+    if code:
+        exchange.note_error(code)
+    values = {"error_code": code, "mechanisms": list(mechanisms)}
+    exchange.answer([security.SASL_HANDSHAKE.encode_answer(exchange.version, exchange.correlation_id, values)])
+
+
+def _answer_login(exchange: Exchange, code: int, message: str | None, data: bytes = b"", lifetime_ms: int = 0) -> None:
+    if code:
+        exchange.note_error(code)
+    values = {"error_code": code, "error_message": message, "auth_bytes": data, "session_lifetime_ms": lifetime_ms}
+    exchange.answer([security.SASL_AUTHENTICATE.encode_answer(exchange.version, exchange.correlation_id, values)])

@@ -1,0 +1,135 @@
+"""Logins of clients that a broker checks: each on a connection of its own, whose messages pass as they are.
+
+Nothing of them is kept but the name in the first one; the broker's yes makes it the client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from sidecar.gateway.client import AnswerWaiter
+from sidecar.protocol.caller import DisconnectedError, decode_frame, encode_frame
+from sidecar.protocol.calls import SaslAuthenticate, SaslHandshake
+from sidecar.security.errors import LoginError
+from sidecar.security.logins import Offer, claimed_name
+from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
+from sidecar.security.servers import Identity, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.network.upstream import UpstreamConnection
+    from sidecar.protocol.caller import AnswerT, Request
+
+_TRIES: Final = 3
+_CLIENT_ID: Final = "sidecar"
+
+
+class RelayedLogins:
+    """An `Authenticator` that asks brokers. `allowed`: the mechanisms that clients may use; `claim` names a token's
+    principal.
+    """
+
+    def __init__(self, upstream: KafkaUpstream, allowed: Collection[str], claim: str) -> None:
+        self._upstream = upstream
+        self._allowed = allowed
+        self._claim = claim
+
+    async def begin(self, mechanism: str) -> Offer:
+        """See `Authenticator`."""
+        asked: list[int] = []
+        while True:
+            broker = self._upstream.live_broker(asked)
+            asked.append(broker)
+            link = _Link(self._upstream, broker)
+            try:
+                offered = await link.ask(SaslHandshake(mechanism))
+            except DisconnectedError:
+                if len(asked) == _TRIES:
+                    raise
+                continue
+            except BaseException:
+                link.close()
+                raise
+            mechanisms = tuple(name for name in offered.mechanisms if name in self._allowed)
+            if offered.error or mechanism not in mechanisms:
+                link.close()
+                return Offer(mechanisms, None)
+            return Offer(mechanisms, _Relayed(link, mechanism, self._claim), link.close)
+
+    async def close(self) -> None:
+        """See `Authenticator`: exchanges end with the connections of their clients."""
+
+
+class _Link:
+    """A connection to a broker for one login. Implements `sidecar.network.upstream.Owner`."""
+
+    def __init__(self, upstream: KafkaUpstream, broker: int) -> None:
+        self._upstream = upstream
+        self._broker = broker
+        self._ids = count(1)
+        self._connection = upstream.open_without_login(self, upstream.address(broker))
+
+    async def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """Raises DisconnectedError, BadAnswerError."""
+        waiter = AnswerWaiter(next(self._ids))
+        self._connection.send_parts([encode_frame(request, waiter.correlation_id, _CLIENT_ID)], waiter)
+        try:
+            async with asyncio.timeout(self._upstream.request_timeout):
+                frame = await waiter.future
+        except TimeoutError:
+            self.close()
+            raise DisconnectedError("the broker does not answer a login", sent=True) from None
+        return decode_frame(request, waiter.correlation_id, frame.buffer, frame.start + 4, frame.end)
+
+    def close(self) -> None:
+        """The login is over."""
+        self._connection.close("the login is over")
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        self._upstream.connect_succeeded(self._broker)
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """One message at a time fills no connection."""
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        if connection.failure is not None and not connection.stood:
+            self._upstream.connect_failed(self._broker, connection.failure)
+
+
+class _Relayed:
+    """One exchange. Implements `sidecar.security.servers.ServerMechanism`."""
+
+    def __init__(self, link: _Link, mechanism: str, claim: str) -> None:
+        self._link = link
+        self._mechanism = mechanism
+        self._claim = claim
+        self._name: str | None = None
+        self.accepted: Identity | None = None
+
+    async def receive(self, message: bytes) -> bytes:
+        """See `ServerMechanism`."""
+        if self.accepted is not None:
+            raise refusal(self._mechanism, "a message behind the end")
+        first = self._name is None
+        if self._name is None:
+            self._name = claimed_name(self._mechanism, message, self._claim)
+        answer = await self._link.ask(SaslAuthenticate(message))
+        if answer.error:
+            raise LoginError(answer.message or "Authentication failed", answer.error, reason="the broker refuses it")
+        if self._is_complete(answer.data, first=first):
+            lifetime = answer.lifetime_ms / 1000
+            self.accepted = Identity(self._name, time.time() + lifetime if lifetime > 0 else None)
+        return answer.data
+
+    def _is_complete(self, data: bytes, *, first: bool) -> bool:
+        """Whether this answer without an error is the broker's yes."""
+        if self._mechanism == PLAIN:
+            return True
+        if self._mechanism == OAUTHBEARER:
+            return first and not data  # anything else is an error for the client to acknowledge (RFC 7628, 3.2.3)
+        return not first and data.startswith(b"v=")

@@ -1,0 +1,217 @@
+"""A listening socket with TLS whose handshakes do not hold the event loop.
+
+A handshake costs the loop about 1 ms, and after a network failure thousands of clients come back at once. So a few are
+begun in each turn of the loop, and only of clients that have sent something; the others wait in the kernel or here.
+Each connection gets the TLS context of the moment: files that change need no restart. SNI is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from sidecar.network.listening import BACKLOG
+
+HANDSHAKE_S: Final = 10.0
+"""How long a client may take, from being accepted to the end of its handshake."""
+PER_TURN: Final = 4
+"""Handshakes that begin in one turn of the event loop: some 4 ms."""
+UNFINISHED: Final = 1024
+"""Connections without a finished handshake; for one more, the oldest is closed."""
+_READY: Final = 256
+"""Clients that have spoken and wait for their turn; with more no other is accepted."""
+_ACCEPTED_PER_TURN: Final = 64
+_SHUTDOWN_S: Final = 5.0
+_NO_FILES_S: Final = 1.0
+"""How long nobody is accepted after the process ran out of file descriptors."""
+
+
+class Hooks(Protocol):
+    """What becomes of handshakes; implementations never raise."""
+
+    def handshake_done(self) -> None: ...
+    def handshake_failed(self, peer: str, reason: str) -> None: ...
+
+
+class TlsListener:
+    """A `listening.Listener` with TLS; `factory` makes their protocols, `context` returns the TLS context of now."""
+
+    def __init__(
+        self, factory: Callable[[], asyncio.BaseProtocol], context: Callable[[], ssl.SSLContext], hooks: Hooks
+    ) -> None:
+        self._factory = factory
+        self._context = context
+        self._hooks = hooks
+        self._sockets: list[socket.socket] = []
+        self._accepting = False
+        self._closed = False
+        self._unfinished: dict[socket.socket, Callable[[], object]] = {}
+        """Connections without a finished handshake, the oldest first, each with how to close it."""
+        self._ready: deque[tuple[socket.socket, float]] = deque()
+        self._beginning = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def bind(self, host: str, port: int) -> None:
+        """See `Listener`."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                bound = socket.socket(family, kind, protocol)
+                self._sockets.append(bound)
+                bound.setblocking(False)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                bound.bind(address)
+                bound.listen(BACKLOG)
+        except OSError:
+            await self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """See `Listener`."""
+        return self._sockets[0].getsockname()[1]
+
+    async def start(self) -> None:
+        """See `Listener`."""
+        self._accept_on()
+
+    async def close(self) -> None:
+        """See `Listener`. Connections whose handshake is not finished are closed, others stay."""
+        self._accept_no_more()
+        self._closed = True
+        for bound in self._sockets:
+            bound.close()
+        self._ready.clear()
+        for end in list(self._unfinished.values()):
+            end()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Accepting ----------------------------------------------------------------------------------------------------
+
+    def _accept_on(self) -> None:
+        if not self._closed and not self._accepting:
+            self._accepting = True
+            for bound in self._sockets:
+                asyncio.get_running_loop().add_reader(bound, self._accept, bound)
+
+    def _accept_no_more(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            for bound in self._sockets:
+                asyncio.get_running_loop().remove_reader(bound)
+
+    def _accept(self, bound: socket.socket) -> None:
+        for _ in range(_ACCEPTED_PER_TURN):
+            if len(self._ready) >= _READY:
+                self._accept_no_more()
+                return
+            try:
+                accepted, _ = bound.accept()
+            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                self._accept_no_more()
+                asyncio.get_running_loop().call_later(_NO_FILES_S, self._accept_on)
+                return
+            self._wait_for_hello(accepted)
+
+    def _wait_for_hello(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        loop = asyncio.get_running_loop()
+        if len(self._unfinished) >= UNFINISHED:
+            next(iter(self._unfinished.values()))()
+        timer = loop.call_later(HANDSHAKE_S, self._drop, accepted)
+        self._unfinished[accepted] = partial(self._drop, accepted, timer)
+        loop.add_reader(accepted, self._spoke, accepted, timer)
+
+    def _drop(self, accepted: socket.socket, timer: asyncio.TimerHandle | None = None) -> None:
+        """Close a connection whose handshake has not begun."""
+        if timer is not None:
+            timer.cancel()
+        asyncio.get_running_loop().remove_reader(accepted)
+        self._unfinished.pop(accepted, None)
+        accepted.close()
+
+    def _spoke(self, accepted: socket.socket, timer: asyncio.TimerHandle) -> None:
+        try:
+            said = accepted.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:  # gone without a word, as a probe that only connects
+            self._drop(accepted, timer)
+            return
+        timer.cancel()
+        asyncio.get_running_loop().remove_reader(accepted)
+        self._ready.append((accepted, timer.when()))
+        self._begin_soon()
+
+    # Handshakes ---------------------------------------------------------------------------------------------------
+
+    def _begin_soon(self) -> None:
+        if self._ready and not self._beginning:
+            self._beginning = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Begin the handshakes of this turn."""
+        self._beginning = False
+        for _ in range(min(PER_TURN, len(self._ready))):
+            accepted, deadline = self._ready.popleft()
+            if accepted.fileno() < 0:  # closed meanwhile, as the oldest of too many
+                continue
+            task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, deadline))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self._unfinished[accepted] = task.cancel
+        if len(self._ready) < _READY // 2:
+            self._accept_on()
+        self._begin_soon()
+
+    async def _shake_hands(self, accepted: socket.socket, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        peer = "?"
+        try:
+            peer = _host_port(accepted.getpeername())
+            await loop.connect_accepted_socket(
+                self._factory,
+                accepted,
+                ssl=self._context(),
+                ssl_handshake_timeout=max(deadline - loop.time(), 0.1),
+                ssl_shutdown_timeout=_SHUTDOWN_S,
+            )
+        except asyncio.CancelledError:
+            accepted.close()
+        except (OSError, TimeoutError) as error:
+            accepted.close()
+            self._hooks.handshake_failed(peer, _reason(error))
+        else:
+            self._hooks.handshake_done()
+        finally:
+            self._unfinished.pop(accepted, None)
+
+
+def _reason(error: Exception) -> str:
+    """In words of OpenSSL, such as CERTIFICATE_VERIFY_FAILED, where there are some."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason
+    return str(error) or "timed out"
+
+
+def _host_port(peer: tuple[object, ...]) -> str:
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,0 +1,87 @@
+"""How clients' connections begin: with TLS or without; made of a node's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from sidecar.security.files import MadeOfFiles
+from sidecar.security.principal_mapping import PrincipalMapping
+from sidecar.security.tls import ClientAuth, TlsFiles, principal_of, server_context
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from sidecar.security.files import FileError
+
+
+class ListenerSettings(Protocol):
+    """The settings of CONTRACT, Security of the listener, checked against each other (`sidecar.settings`)."""
+
+    @property
+    def security_protocol(self) -> str: ...
+    @property
+    def ssl_certificate(self) -> str | None: ...
+    @property
+    def ssl_key(self) -> str | None: ...
+    @property
+    def ssl_key_password(self) -> str | None: ...
+    @property
+    def ssl_ca(self) -> str | None: ...
+    @property
+    def ssl_client_auth(self) -> str: ...
+    @property
+    def ssl_principal_mapping_rules(self) -> str: ...
+    @property
+    def sasl_mechanisms(self) -> str | None: ...
+    @property
+    def sasl_authentication(self) -> str: ...
+    @property
+    def sasl_users_file(self) -> str | None: ...
+    @property
+    def sasl_jwks_url(self) -> str | None: ...
+    @property
+    def sasl_audience(self) -> str | None: ...
+    @property
+    def sasl_issuer(self) -> str | None: ...
+    @property
+    def sasl_principal_claim(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerTls:
+    """TLS of a listener. `context` returns the context for a connection that begins."""
+
+    context: Callable[[], ssl.SSLContext]
+    mapping: PrincipalMapping
+
+    def principal(self, peer: ssl.SSLObject) -> str:
+        """The principal of a client's certificate, `User:ANONYMOUS` without one.
+
+        Raises NoRuleError, CertificateError.
+        """
+        return principal_of(peer, self.mapping)
+
+
+def listener_tls(settings: ListenerSettings, tell: Callable[[FileError | None], None]) -> ListenerTls | None:
+    """From settings, None where the protocol has no TLS; `tell` is called when the files change (`MadeOfFiles`).
+
+    Raises ValueError for a file that cannot be used (the message names it), and for rules that are none.
+    """
+    if not settings.security_protocol.endswith("SSL"):
+        return None
+    files = TlsFiles(
+        certificate=_path(settings.ssl_certificate),
+        key=_path(settings.ssl_key),
+        ca=_path(settings.ssl_ca),
+        key_password=settings.ssl_key_password,
+    )
+    make = partial(server_context, files, ClientAuth[settings.ssl_client_auth.upper()])
+    return ListenerTls(MadeOfFiles(files.paths, make, tell), PrincipalMapping(settings.ssl_principal_mapping_rules))
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)

@@ -1,0 +1,174 @@
+"""Logins of clients: what a listener asks of whoever checks them, and nodes that check by themselves.
+
+`gateway.relay` has brokers check them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from sidecar.security import scram
+from sidecar.security.errors import SaslError
+from sidecar.security.files import MadeOfFiles
+from sidecar.security.jwks import NAME_BYTES, Expected, Jwks
+from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
+from sidecar.security.scram import Hash
+from sidecar.security.servers import (
+    OauthBearerServer,
+    PlainServer,
+    ScramServer,
+    check_password,
+    read_bearer,
+    read_plain,
+    refusal,
+)
+from sidecar.security.users import Users, load_users
+from sidecar.security.web import WebClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sidecar.security.listener import ListenerSettings
+    from sidecar.security.servers import ServerMechanism
+
+MECHANISMS: Final = (PLAIN, *(kind.mechanism for kind in Hash), OAUTHBEARER)
+
+
+def _nothing() -> None:
+    """Nothing to close."""
+
+
+class Offer(NamedTuple):
+    """Answer to a client that names a mechanism: all that there are, and an exchange where it is one of them.
+
+    `close` ends an exchange that is over, or never will be.
+    """
+
+    mechanisms: tuple[str, ...]
+    exchange: ServerMechanism | None
+    close: Callable[[], None] = _nothing
+
+
+class Authenticator(Protocol):
+    """Whoever checks the logins of clients."""
+
+    async def begin(self, mechanism: str) -> Offer:
+        """A login by this mechanism. Raises UpstreamError where nobody can be asked."""
+        ...
+
+    async def close(self) -> None:
+        """End what is under way."""
+        ...
+
+
+class OwnLogins:
+    """An `Authenticator` without brokers: `makers` makes an exchange for each mechanism."""
+
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], ServerMechanism]],
+        keys: Jwks | None = None,
+        web: WebClient | None = None,
+    ) -> None:
+        self._makers = makers
+        self._keys = keys
+        self._web = web
+
+    async def begin(self, mechanism: str) -> Offer:
+        """See `Authenticator`."""
+        make = self._makers.get(mechanism)
+        return Offer(tuple(self._makers), None if make is None else make())
+
+    async def close(self) -> None:
+        """See `Authenticator`."""
+        if self._keys is not None:
+            await self._keys.close()
+        if self._web is not None:
+            await self._web.close()
+
+
+class Tell(Protocol):
+    """Called when what logins are checked with changes, or cannot be had: why, or None where it is in use."""
+
+    def __call__(self, problem: Exception | str | None) -> None: ...
+
+
+def own_logins(settings: ListenerSettings, tell: Tell) -> OwnLogins | None:
+    """From settings; None where brokers check logins, or there are none. Raises ValueError for an unusable file."""
+    if not settings.security_protocol.startswith("SASL_") or settings.sasl_authentication == "relay":
+        return None
+    makers: dict[str, Callable[[], ServerMechanism]]
+    keys = web = None
+    if settings.sasl_authentication == "file":
+        path = Path(settings.sasl_users_file or "")
+        users = MadeOfFiles((path,), partial(load_users, path), tell)
+        makers = {PLAIN: partial(PlainServer, check_password(users))}
+        makers |= {kind.mechanism: partial(ScramServer, kind, partial(_credential, users)) for kind in Hash}
+    else:
+        expected = Expected(settings.sasl_audience, settings.sasl_issuer, settings.sasl_principal_claim)
+        web = WebClient()
+        keys = Jwks(settings.sasl_jwks_url or "", expected, web, tell)
+        makers = {OAUTHBEARER: partial(OauthBearerServer, keys.check)}
+    allowed = chosen(settings)
+    return OwnLogins({name: make for name, make in makers.items() if name in allowed}, keys, web)
+
+
+def _credential(users: Callable[[], Users], username: str, kind: Hash) -> Any:
+    return users().credential(username, kind)
+
+
+def chosen(settings: ListenerSettings) -> tuple[str, ...]:
+    """The mechanisms that settings let clients use."""
+    if settings.sasl_mechanisms is None:
+        return MECHANISMS
+    return tuple(name.strip() for name in settings.sasl_mechanisms.split(","))
+
+
+# Names in relayed logins ----------------------------------------------------------------------------------------------
+
+
+def claimed_name(mechanism: str, message: bytes, claim: str = "sub") -> str:
+    """Whose name a broker lets in that takes this first message. Raises LoginError.
+
+    What brokers may read in two ways is refused: the name that is found here is what rules are for.
+    """
+    if mechanism == PLAIN:
+        name = read_plain(message)[1]
+    elif mechanism == OAUTHBEARER:
+        name = _subject(read_bearer(message)[1], claim)
+    else:
+        try:
+            first = scram.parse_client_first(message)
+        except SaslError as error:
+            raise refusal(mechanism, str(error)) from None
+        if "tokenauth" in first.extensions:
+            raise refusal(mechanism, "delegation tokens are not relayed: their owner is not known")
+        name = first.username
+    if not name.isprintable() or name != name.strip() or not 0 < len(name.encode()) <= NAME_BYTES:
+        raise refusal(mechanism, "the name is not printable, or too long")
+    return name
+
+
+def _subject(token: str, claim: str) -> str:
+    try:
+        payload = token.split(".")[1]
+        found = json.loads(
+            base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=_without_doubles
+        )
+        name = found[claim]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        raise refusal(OAUTHBEARER, f"the token has no claim {claim}") from None
+    if not isinstance(name, str):
+        raise refusal(OAUTHBEARER, f"the token's claim {claim} is no text")
+    return name
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found

@@ -1,0 +1,202 @@
+"""Real clients at a node whose listener asks for TLS, certificates and logins."""
+
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from sidecar.security.tls import TlsFiles, client_context
+from sidecar.security.users import user_line
+from tests.certificates import Authority
+from tests.conftest import StartNode
+from tests.kafka.security.secured import PASSWORD, Secured, secured_kafka
+from tests.nodes import NodeProcess
+from tests.wait import wait_for_async
+
+Unique = Callable[[str], str]
+
+
+def tls_node(secured: Secured, node_process: StartNode, authority: Authority, **settings: Any) -> NodeProcess:
+    certificate, key = authority.issue("node", file="node")
+    given: dict[str, Any] = {
+        "SECURITY_PROTOCOL": "SSL",
+        "SSL_CERTIFICATE": str(certificate),
+        "SSL_KEY": str(key),
+        "SSL_CLIENT_AUTH": "required",
+    }
+    given |= settings
+    if given["SSL_CLIENT_AUTH"] == "required":
+        given["SSL_CA"] = str(authority.ca)
+    kafka = f"127.0.0.1:{secured.ports['PLAINTEXT']}"
+    return node_process(kafka=kafka, **given)
+
+
+def librdkafka(node: NodeProcess, authority: Authority, pair: tuple[Path, Path] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "bootstrap.servers": node.bootstrap,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(authority.ca),
+        "message.timeout.ms": 5000,
+    }
+    if pair is not None:
+        found |= {"ssl.certificate.location": str(pair[0]), "ssl.key.location": str(pair[1])}
+    return found
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_librdkafka_with_a_certificate_and_without(
+    secured: Secured, node_process: StartNode, authority: Authority, unique: Unique
+) -> None:
+    topic = unique("tls")
+    secured.topics(topic)
+    node = tls_node(secured, node_process, authority)
+    settings = librdkafka(node, authority, authority.issue("alice", file="alice"))
+    producer = Producer(settings)
+    for number in range(100):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(20) == 0
+    settings.pop("message.timeout.ms")
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found = consumer.consume(100, 30)
+    consumer.close()
+    assert [message.value() for message in found] == [str(number).encode() for number in range(100)]
+    with pytest.raises(KafkaException):
+        Producer(librdkafka(node, authority, None)).list_topics(timeout=3)
+    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in node.log
+
+
+async def test_aiokafka_goes_on_while_certificates_change(
+    secured: Secured, node_process: StartNode, authority: Authority, unique: Unique
+) -> None:
+    topic = unique("tls")
+    secured.topics(topic)
+    node = tls_node(secured, node_process, authority)
+    context: ssl.SSLContext = client_context(TlsFiles(*authority.issue("alice", file="alice"), authority.ca))
+    access: dict[str, Any] = {
+        "bootstrap_servers": node.bootstrap,
+        "security_protocol": "SSL",
+        "ssl_context": context,
+    }
+    async with AIOKafkaProducer(**access) as producer:
+        await producer.send_and_wait(topic, b"before")
+        authority.issue("node", file="node")
+        await producer.send_and_wait(topic, b"between")
+
+        async def read_again() -> bool:
+            async with AIOKafkaProducer(**access):
+                return "listener_certificates_read" in node.log
+
+        await wait_for_async(read_again, "the new certificate in use", 10)
+        async with AIOKafkaProducer(**access) as another:
+            await another.send_and_wait(topic, b"after")
+    async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **access) as consumer:
+        found = [(await consumer.getone()).value for _ in range(3)]
+    assert found == [b"before", b"between", b"after"]
+
+
+# Logins ---------------------------------------------------------------------------------------------------------------
+
+RELAY: dict[str, Any] = {
+    "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "KAFKA_SASL_MECHANISM": "PLAIN",
+    "KAFKA_SASL_USERNAME": "bob",
+    "KAFKA_SASL_PASSWORD": PASSWORD,
+}
+
+
+@pytest.fixture(scope="module")
+def logging_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker at which the node logs in as a super user."""
+    directory = tmp_path_factory.mktemp("logging-in")
+    with secured_kafka(directory, super_users="User:ANONYMOUS;User:bob") as running:
+        yield running
+
+
+def relaying(secured: Secured, node_process: StartNode, **settings: Any) -> NodeProcess:
+    return node_process(kafka=f"127.0.0.1:{secured.ports['SASL_PLAINTEXT']}", **(RELAY | settings))
+
+
+def sasl(node: NodeProcess, mechanism: str, name: str, password: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": node.bootstrap,
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+        **settings,
+    }
+
+
+def passes(settings: dict[str, Any], topic: str) -> None:
+    producer = Producer({**settings, "message.timeout.ms": 20000})
+    for number in range(20):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(30) == 0
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found = consumer.consume(20, 30)
+    consumer.close()
+    assert [message.value() for message in found] == [str(number).encode() for number in range(20)]
+
+
+def refusal_of(settings: dict[str, Any]) -> str:
+    """What librdkafka says of its login."""
+    said: list[str] = []
+    producer = Producer({**settings, "error_cb": lambda error: said.append(str(error))})  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=3)
+    producer.poll(0.1)
+    return " ".join(said)
+
+
+def test_logins_are_relayed_to_brokers(logging_in: Secured, node_process: StartNode, unique: Unique) -> None:
+    plain, scram, user = unique("plain"), unique("scram"), unique("user")
+    logging_in.topics(plain, scram)
+    logging_in.scram_user(user, "SCRAM-SHA-512")
+    node = relaying(logging_in, node_process)
+    passes(sasl(node, "PLAIN", "alice", PASSWORD), plain)
+    passes(sasl(node, "SCRAM-SHA-512", user, PASSWORD), scram)
+    assert "Authentication failed" in refusal_of(sasl(node, "PLAIN", "alice", "wrong"))
+    assert "Authentication failed" in refusal_of(sasl(node, "SCRAM-SHA-512", unique("nobody"), PASSWORD))
+    metrics = urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=10).read().decode()
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        for result in ("success", "failure"):
+            assert f'sidecar_authentications_total{{mechanism="{mechanism}",result="{result}"}}' in metrics
+    assert "login_refused" in node.log
+    assert PASSWORD not in node.log
+
+
+def test_logins_are_checked_against_a_file(
+    secured: Secured, node_process: StartNode, authority: Authority, unique: Unique, tmp_path: Path
+) -> None:
+    topic = unique("file")
+    secured.topics(topic)
+    users = tmp_path / "users.toml"
+    users.write_text(f"[users]\n{user_line('alice', PASSWORD)}\n")
+    given: dict[str, Any] = {
+        "SECURITY_PROTOCOL": "SASL_SSL",
+        "SSL_CLIENT_AUTH": "none",
+        "SASL_AUTHENTICATION": "file",
+        "SASL_USERS_FILE": str(users),
+        "SASL_MECHANISMS": "PLAIN,SCRAM-SHA-256",
+    }
+    node = tls_node(secured, node_process, authority, **given)
+    tls = {"security.protocol": "sasl_ssl", "ssl.ca.location": str(authority.ca)}
+    passes(sasl(node, "PLAIN", "alice", PASSWORD, **tls), topic)
+    assert "Authentication failed" in refusal_of(sasl(node, "SCRAM-SHA-256", "alice", "wrong", **tls))
+    assert "PLAIN,SCRAM-SHA-256" in refusal_of(sasl(node, "SCRAM-SHA-512", "alice", PASSWORD, **tls))

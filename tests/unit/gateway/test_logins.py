@@ -1,0 +1,282 @@
+"""Logins at a node's gateway: what may come when, sessions that end, and those that are renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sidecar.gateway import logins
+from sidecar.gateway.handler import Apis, Gateway
+from sidecar.gateway.logins import Logins
+from sidecar.network.request import Exchange
+from sidecar.protocol.api_versions import VersionRange
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.messages import security
+from sidecar.security.logins import Offer
+from sidecar.security.servers import Identity, refusal
+from tests.unit.network.peers import LOOPBACK, Peer, answer, request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from sidecar.gateway.client import Client
+    from sidecar.network.request import Request
+
+
+class Password:
+    """A mechanism of two messages: `hello`, then a name, let in unless it is `nobody`."""
+
+    def __init__(self, lifetime_s: float | None) -> None:
+        self._lifetime_s = lifetime_s
+        self.accepted: Identity | None = None
+
+    async def receive(self, message: bytes) -> bytes:
+        if message == b"hello":
+            return b"who"
+        if message == b"away":
+            raise DisconnectedError("no broker", sent=False)
+        if message == b"nobody":
+            raise refusal("PLAIN", "nobody knows nobody")
+        until = None if self._lifetime_s is None else time.time() + self._lifetime_s
+        self.accepted = Identity(message.decode(), until)
+        return b""
+
+
+class Known:
+    """An `Authenticator`, and the hooks of logins and of the gateway."""
+
+    def __init__(self) -> None:
+        self.lifetime_s: float | None = None
+        self.ended = 0
+        self.said: list[tuple[str, ...]] = []
+        self.rejected: list[str] = []
+
+    async def begin(self, mechanism: str) -> Offer:
+        offers = ("PLAIN", "SCRAM-SHA-256")
+        return Offer(offers, Password(self.lifetime_s) if mechanism in offers else None, self._end)
+
+    def _end(self) -> None:
+        self.ended += 1
+
+    async def close(self) -> None:
+        pass
+
+    def login_done(self, mechanism: str) -> None:
+        self.said.append((mechanism,))
+
+    def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
+        self.said.append((mechanism, reason))
+
+    def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
+        self.rejected.append(reason)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class Talk:
+    """A client's side."""
+
+    def __init__(self, peer: Peer, gateway: Gateway) -> None:
+        self.peer = peer
+        self.gateway = gateway
+        self._number = 0
+
+    @property
+    def principal(self) -> str:
+        [client] = self.gateway.clients.values()
+        return client.principal
+
+    async def _ask(self, message: Any, version: int, values: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        self.peer.writer.write(message.encode_request(version, self._number, b"c", values))
+        async with asyncio.timeout(5):
+            size = await self.peer.reader.readexactly(4)
+            frame = size + await self.peer.reader.readexactly(int.from_bytes(size, "big"))
+        return message.decode_answer(frame, 0, len(frame), version)
+
+    async def handshake(self, mechanism: str = "PLAIN") -> dict[str, Any]:
+        return await self._ask(security.SASL_HANDSHAKE, 1, {"mechanism": mechanism})
+
+    async def say(self, message: bytes, version: int = 2) -> dict[str, Any]:
+        return await self._ask(security.SASL_AUTHENTICATE, version, {"auth_bytes": message})
+
+    async def log_in(self, name: bytes = b"alice") -> dict[str, Any]:
+        assert (await self.handshake())["error_code"] == 0
+        assert (await self.say(b"hello"))["auth_bytes"] == b"who"
+        return await self.say(name)
+
+    async def is_served(self) -> bool:
+        """Whether an ordinary request is answered, and the connection not closed."""
+        self.peer.writer.write(request(77, key=3, version=1))
+        try:
+            return await self.peer.answers(1) == [77]
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return False
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Known:
+    monkeypatch.setattr(logins, "FAILURE_S", 0.0)
+    monkeypatch.setattr(logins, "LEAST_S", 0.0)
+    return Known()
+
+
+async def _served(client: Client, exchange: Exchange, request: Request) -> None:
+    exchange.answer(answer(request.correlation_id))
+
+
+@asynccontextmanager
+async def gateway_of(known: Known) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Talk]]]:
+    upstream: Any = None
+    hooks: Any = known
+    gateway = Gateway(upstream, 1, "boot", 1024 * 1024, hooks, logins=Logins(known, hooks))
+    gateway.serve(Apis({}, {3: _served, 18: _served}), [VersionRange(3, 0, 1), VersionRange(18, 0, 3)])
+    server = await asyncio.get_running_loop().create_server(gateway.new_connection, LOOPBACK, 0)
+    port = server.sockets[0].getsockname()[1]
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Talk]:
+        peer = Peer(*await asyncio.open_connection(LOOPBACK, port))
+        try:
+            yield Talk(peer, gateway)
+        finally:
+            peer.close()
+
+    try:
+        yield connect
+    finally:
+        await gateway.close()
+        server.close()
+        await asyncio.sleep(0.01)
+
+
+async def test_a_client_is_served_once_it_has_logged_in(known: Known) -> None:
+    async with gateway_of(known) as connect, connect() as talk:
+        talk.peer.writer.write(request(5, key=18))
+        assert await talk.peer.answers(1) == [5]
+        assert talk.principal == "User:ANONYMOUS"
+        found = await talk.log_in()
+        assert (found["error_code"], found["error_message"], found["session_lifetime_ms"]) == (0, None, 0)
+        assert talk.principal == "User:alice"
+        assert await talk.is_served()
+    assert known.said == [("PLAIN",)]
+    assert known.ended == 1
+
+
+@pytest.mark.parametrize("after", ["nothing", "handshake", "half"])
+async def test_other_requests_before_the_end_of_a_login_close_the_connection(known: Known, after: str) -> None:
+    async with gateway_of(known) as connect, connect() as talk:
+        if after != "nothing":
+            await talk.handshake()
+        if after == "half":
+            await talk.say(b"hello")
+        assert not await talk.is_served()
+    assert known.rejected == ["not_logged_in"]
+    assert known.ended == (after != "nothing")
+
+
+async def test_a_refused_login_is_answered_and_closed(known: Known) -> None:
+    async with gateway_of(known) as connect, connect() as talk:
+        refused = await talk.log_in(b"nobody")
+        assert refused["error_code"] == 58
+        assert "nobody" not in refused["error_message"]
+        assert await talk.peer.ended()
+    assert known.said == [("PLAIN", "nobody knows nobody")]
+
+
+async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are(known: Known) -> None:
+    async with gateway_of(known) as connect, connect() as talk:
+        found = await talk.handshake("GSSAPI")
+        assert (found["error_code"], found["mechanisms"]) == (33, ["PLAIN", "SCRAM-SHA-256"])
+        assert await talk.peer.ended()
+
+
+async def test_messages_without_a_handshake_are_refused(known: Known) -> None:
+    async with gateway_of(known) as connect:
+        async with connect() as talk:
+            assert (await talk.say(b"hello"))["error_code"] == 34
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.log_in()
+            assert (await talk.say(b"hello"))["error_code"] == 34
+            assert await talk.is_served()
+
+
+async def test_where_nobody_can_be_asked_the_connection_ends_without_an_answer(known: Known) -> None:
+    """Clients take an answer for good, and come again after a connection that is closed."""
+    async with gateway_of(known) as connect, connect() as talk:
+        await talk.handshake()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await talk.say(b"away")
+    assert known.said == []
+
+
+async def test_frames_before_a_login_are_small(known: Known) -> None:
+    async with gateway_of(known) as connect, connect() as talk:
+        talk.peer.writer.write((logins.FRAME_BYTES + 1).to_bytes(4, "big") + b"\x00\x24\x00\x02" + bytes(20))
+        assert await talk.peer.ended()
+    async with gateway_of(known) as connect, connect() as talk:
+        await talk.log_in()
+        talk.peer.writer.write(request(9, key=3, version=1, body=bytes(logins.FRAME_BYTES + 1)))
+        assert await talk.peer.answers(1) == [9]
+    assert known.rejected == ["too_large"]
+
+
+async def test_who_takes_too_long_is_closed(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "LOGIN_S", 0.1)
+    async with gateway_of(known) as connect:
+        async with connect() as talk:
+            await talk.handshake()
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.log_in()
+            await asyncio.sleep(0.2)
+            assert await talk.is_served()
+    assert known.rejected == ["login_timeout"]
+
+
+async def test_a_session_ends_unless_it_is_renewed(known: Known) -> None:
+    known.lifetime_s = 0.5
+    async with gateway_of(known) as connect, connect() as talk:
+        assert 0 < (await talk.log_in())["session_lifetime_ms"] <= 500
+        assert await talk.is_served()
+        await asyncio.sleep(0.55)
+        known.lifetime_s = 60
+        assert (await talk.log_in())["session_lifetime_ms"] > 500  # also a moment too late, as at brokers
+        assert await talk.is_served()
+    known.lifetime_s = 0.1
+    async with gateway_of(known) as connect, connect() as talk:
+        await talk.log_in()
+        await asyncio.sleep(0.15)
+        assert not await talk.is_served()
+    assert known.rejected == ["session_ended"]
+
+
+async def test_a_renewal_keeps_principal_and_mechanism(known: Known) -> None:
+    async with gateway_of(known) as connect:
+        async with connect() as talk:
+            await talk.log_in()
+            refused = await talk.log_in(b"bob")
+            assert refused["error_code"] == 58
+            assert "User:alice to User:bob" in refused["error_message"]
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.log_in()
+            assert (await talk.handshake("SCRAM-SHA-256"))["error_code"] == 33
+            assert await talk.peer.ended()
+
+
+async def test_a_renewal_comes_a_second_after_the_last_login_at_the_earliest(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logins, "LEAST_S", 60.0)
+    async with gateway_of(known) as connect, connect() as talk:
+        await talk.log_in()
+        assert (await talk.handshake())["error_code"] == 34
+        assert await talk.is_served()

@@ -1,0 +1,251 @@
+"""Clients that come by TLS: handshakes, certificates that change, crowds, strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sidecar.network import tls_listening
+from sidecar.network.tls_listening import PER_TURN, TlsListener
+from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
+from tests.certificates import Authority
+from tests.unit.network.peers import LOOPBACK, Peer, Recorder, answer, on_uvloop, request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+
+class Told:
+    """What was told of handshakes."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.failed: list[str] = []
+        self.some = asyncio.Event()
+        self.hundred = asyncio.Event()
+
+    def handshake_done(self) -> None:
+        self.done += 1
+        if self.done == 100:
+            self.hundred.set()
+
+    def handshake_failed(self, peer: str, reason: str) -> None:
+        assert peer.startswith(f"{LOOPBACK}:")
+        self.failed.append(reason)
+        self.some.set()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def server(authority: Authority, auth: ClientAuth = ClientAuth.NONE, file: str = "node") -> ssl.SSLContext:
+    return server_context(TlsFiles(*authority.issue("node", file=file), authority.ca), auth)
+
+
+@asynccontextmanager
+async def listening(
+    recorder: Recorder, context: Callable[[], ssl.SSLContext], told: Told
+) -> AsyncIterator[TlsListener]:
+    listener = TlsListener(recorder.factory, context, told)
+    await listener.bind(LOOPBACK, 0)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.close()
+        for connection in recorder.connections:
+            connection.abort()
+        await asyncio.sleep(0.01)
+
+
+async def connect(listener: TlsListener, context: ssl.SSLContext | None = None) -> Peer:
+    return Peer(*await asyncio.open_connection(LOOPBACK, listener.port, ssl=context))
+
+
+def client(authority: Authority, name: str | None = None) -> ssl.SSLContext:
+    pair = authority.issue(name, file=name) if name is not None else (None, None)
+    return client_context(TlsFiles(*pair, authority.ca))
+
+
+@on_uvloop
+async def test_requests_and_answers_pass_and_the_certificate_is_known(authority: Authority) -> None:
+    recorder, told = Recorder(), Told()
+    recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id, b"x" * 300_000))
+    context = server(authority, ClientAuth.REQUIRED)
+    async with listening(recorder, lambda: context, told) as listener:
+        peer = await connect(listener, client(authority, "alice"))
+        peer.writer.write(b"".join(request(number) for number in range(20)))
+        assert await peer.answers(20) == list(range(20))
+        found = recorder.connections[0].tls
+        assert found is not None
+        assert found.getpeercert(binary_form=True)
+        assert recorder.connections[0].peer.startswith(f"{LOOPBACK}:")
+        peer.close()
+    assert (told.done, told.failed) == (1, [])
+
+
+@on_uvloop
+async def test_new_connections_get_the_context_of_now_and_old_ones_stay(authority: Authority) -> None:
+    recorder, told = Recorder(), Told()
+    recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
+    contexts = [server(authority)]
+    async with listening(recorder, lambda: contexts[-1], told) as listener:
+        old = await connect(listener, client(authority))
+        contexts.append(server(authority, file="next"))
+        new = await connect(listener, client(authority))
+        serials = [peer.writer.get_extra_info("ssl_object").getpeercert()["serialNumber"] for peer in (old, new)]
+        assert serials[0] != serials[1]
+        for peer in (old, new):
+            peer.writer.write(request(1))
+            assert await peer.answers(1) == [1]
+            peer.close()
+
+
+@on_uvloop
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("without", "PEER_DID_NOT_RETURN_A_CERTIFICATE"), ("foreign", "certificate: "), ("plain", "HTTP_REQUEST")],
+)
+async def test_who_may_not_connect_is_told_and_closed(
+    authority: Authority, tmp_path: Path, kind: str, reason: str
+) -> None:
+    recorder, told = Recorder(), Told()
+    context = server(authority, ClientAuth.REQUIRED)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    foreign = TlsFiles(*Authority(elsewhere).issue("alice"), authority.ca)
+    contexts = {"without": client(authority), "foreign": client_context(foreign)}
+    async with listening(recorder, lambda: context, told) as listener:
+        with suppress(OSError):
+            peer = await connect(listener, contexts.get(kind))
+            peer.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await peer.ended()
+            peer.close()
+        async with asyncio.timeout(5):
+            await told.some.wait()
+    assert len(told.failed) == 1
+    assert told.failed[0].startswith(reason)
+    assert not recorder.connections
+
+
+@on_uvloop
+async def test_a_probe_that_only_connects_is_no_failure(authority: Authority) -> None:
+    recorder, told = Recorder(), Told()
+    recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
+    context = server(authority)
+    async with listening(recorder, lambda: context, told) as listener:
+        for _ in range(3):
+            (await connect(listener)).writer.close()
+        peer = await connect(listener, client(authority))
+        peer.writer.write(request(1))
+        assert await peer.answers(1) == [1]
+        peer.close()
+        assert (told.done, told.failed) == (1, [])
+
+
+@on_uvloop
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"])
+async def test_who_takes_too_long_is_closed(authority: Authority, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr(tls_listening, "HANDSHAKE_S", 0.2)
+    context, told = server(authority), Told()
+    async with listening(Recorder(), lambda: context, told) as listener:
+        peer = await connect(listener)
+        peer.writer.write(said)
+        assert await peer.ended()
+        peer.close()
+    assert len(told.failed) == bool(said)
+
+
+@on_uvloop
+async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_listening, "UNFINISHED", 3)
+    context, told, recorder = server(authority), Told(), Recorder()
+    recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
+    async with listening(recorder, lambda: context, told) as listener:
+        silent = [await connect(listener) for _ in range(3)]
+        silent[1].writer.write(b"\x16\x03\x01")  # one of them has begun
+        peer = await connect(listener, client(authority))
+        assert await silent[0].ended()
+        second = await connect(listener, client(authority))
+        for each in (peer, second):
+            each.writer.write(request(1))
+            assert await each.answers(1) == [1]
+            each.close()
+        for each in silent:
+            each.close()
+
+
+@on_uvloop
+async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_listening, "_READY", 8)
+    context, told, recorder = server(authority), Told(), Recorder()
+    loop = asyncio.get_running_loop()
+    turns = in_turn = most = 0
+
+    def asked() -> ssl.SSLContext:
+        nonlocal in_turn, most
+        in_turn += 1
+        most = max(most, in_turn)
+        return context
+
+    def count() -> None:
+        nonlocal turns, in_turn
+        turns += 1
+        in_turn = 0
+        if told.done < 100:
+            loop.call_soon(count)
+
+    async with listening(recorder, asked, told) as listener:
+        count()
+        others = client(authority)
+        peers = await asyncio.gather(*(connect(listener, others) for _ in range(100)))
+        async with asyncio.timeout(5):
+            await told.hundred.wait()
+        for peer in peers:
+            peer.close()
+    assert turns >= 100 / PER_TURN
+    assert 0 < most <= PER_TURN
+    assert told.failed == []
+
+
+@on_uvloop
+async def test_an_end_closes_who_has_not_begun_and_leaves_the_others(authority: Authority) -> None:
+    context, told, recorder = server(authority), Told(), Recorder()
+    recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
+    async with listening(recorder, lambda: context, told) as listener:
+        peer = await connect(listener, client(authority))
+        silent, begun = await connect(listener), await connect(listener)
+        begun.writer.write(b"\x16\x03\x01")
+        await asyncio.sleep(0.05)
+        address = LOOPBACK, listener.port
+        await listener.close()
+        await listener.close()
+        for each in (silent, begun):
+            assert await each.ended()
+            each.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        peer.writer.write(request(1))
+        assert await peer.answers(1) == [1]
+        peer.close()
+
+
+async def test_an_address_in_use_is_an_error(authority: Authority) -> None:
+    make = partial(server, authority)
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        listener = TlsListener(asyncio.Protocol, make, Told())
+        with pytest.raises(OSError, match="in use"):
+            await listener.bind(LOOPBACK, taken.getsockname()[1])
