@@ -75,14 +75,18 @@ class Owner(Protocol):
 
 
 class ReconnectBackoff:
-    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds)."""
+    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds).
 
-    __slots__ = ("_failures", "_random", "not_before")
+    `reason` is that of the last failure.
+    """
+
+    __slots__ = ("_failures", "_random", "not_before", "reason")
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._failures = 0
         self._random = rng or random.Random()
         self.not_before = 0.0
+        self.reason = ""
 
     def failed(self, now: float) -> None:
         ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2**self._failures)
