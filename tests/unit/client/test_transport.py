@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self, cast
 import pytest
 
 from sidecar.client import transport as module
+from sidecar.client.access import PLAIN_TCP
 from sidecar.client.batches import largest_size
 from sidecar.client.claim import Claim
 from sidecar.client.receipt import Pending
@@ -54,6 +55,7 @@ class PaperNodes:
         claim = SimpleNamespace(
             topic="orders",
             client_id="billing;",
+            access=PLAIN_TCP,
             producer=Stamp(ProducerId(1), ProducerEpoch(0)),
             next_sequences={},
             addresses=[(name, PORT) for name in names],
@@ -215,7 +217,7 @@ async def test_only_what_takes_long_to_compress_is_compressed_in_a_thread(
         threads.append(threading.current_thread())
         raise EOFError
 
-    monkeypatch.setattr(module, "build", stop)
+    monkeypatch.setattr(module, "build_batch", stop)
     claim = SimpleNamespace(producer=Stamp(ProducerId(1), ProducerEpoch(0)), next_sequences={})
     future = asyncio.get_running_loop().create_future()
     records = [Pending(None, bytes(size), (), None, 0, size + 100, future)]
