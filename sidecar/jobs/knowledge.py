@@ -24,7 +24,7 @@ from sidecar.pipeline.routes import addresses
 from sidecar.protocol import caller
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
-from sidecar.security.broker_access import access_of
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, access_of
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -116,7 +116,11 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
-    topic_id = _topic_id(known.bootstrap, topic, settings)
+    try:
+        access = access_of(settings)
+    except ValueError as error:
+        raise UsageError(f"SIDECAR_KAFKA_…: {error}") from None
+    topic_id = _topic_id(known.bootstrap, topic, access)
     entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
     events = [event for event in known.events if event.topic == topic]
     openings = [*_opened_by(entries), *_told_by(events)]
@@ -138,12 +142,8 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     )
 
 
-def _topic_id(bootstrap: str, topic: str, settings: Settings) -> bytes:
+def _topic_id(bootstrap: str, topic: str, access: BrokerAccess = PLAIN_TCP) -> bytes:
     """A client's Metadata through a node has no topic ids; Kafka is asked itself."""
-    try:
-        access = access_of(settings)
-    except ValueError as error:
-        raise UsageError(f"SIDECAR_KAFKA_…: {error}") from None
 
     async def ask() -> bytes:
         upstream = KafkaUpstream(
