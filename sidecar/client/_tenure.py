@@ -13,6 +13,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from sidecar.client.access import PLAIN_TCP
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, away, of_own
 from sidecar.protocol.calls.layout import DescribeCluster
@@ -23,6 +24,7 @@ from sidecar.v1 import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sidecar.client.access import NodeAccess
     from sidecar.client.connection import Connection
 
     Address = tuple[str, int]
@@ -41,12 +43,18 @@ class Tenure:
     """
 
     def __init__(
-        self, bootstrap: tuple[Address, ...], asked: control.OwnRequest, timeout: float, silence: float
+        self,
+        bootstrap: tuple[Address, ...],
+        asked: control.OwnRequest,
+        timeout: float,
+        silence: float,
+        access: NodeAccess = PLAIN_TCP,
     ) -> None:
         self.generation: int = 0
         """Under which it was granted."""
         self.heard: float = 0.0
         """By the loop's clock, when the last question was sent that was answered with nothing against the claim."""
+        self._access = access
         self._bootstrap = bootstrap
         self._asked = asked
         self._timeout = timeout
@@ -163,7 +171,7 @@ class Tenure:
         now = asyncio.get_running_loop().time
         assert self._owner is not None, "it was granted"
         if self._watcher is None or not self._watcher.is_open:
-            self._watcher = await connect(self._owner.address, self._asked.producer_name, until - now())
+            self._watcher = await connect(self._owner.address, self._asked.producer_name, until - now(), self._access)
         sent = now()
         answer = await self._watcher.call(Watch(control.WatchRequest(token=self._token, wait_ms=wait_ms)), until - sent)
         if answer.error == control.UNAVAILABLE or now() > until:
@@ -211,7 +219,7 @@ class Tenure:
         return self._owner
 
     async def _open(self, address: Address) -> Connection:
-        connection = await connect(address, self._asked.producer_name, min(_SHORT_S, self._timeout))
+        connection = await connect(address, self._asked.producer_name, min(_SHORT_S, self._timeout), self._access)
         try:
             self._nodes = (await connection.call(DescribeCluster(()), min(_SHORT_S, self._timeout))).brokers
         except BaseException:

@@ -16,6 +16,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sidecar.client._requests import describe_owners
+from sidecar.client.access import PLAIN_TCP
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import (
     ProducerBusyError,
@@ -35,6 +36,7 @@ from sidecar.v1 import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from sidecar.client.access import NodeAccess
     from sidecar.client.connection import Connection
     from sidecar.protocol.ids import Stamp
 
@@ -77,6 +79,7 @@ class Claim:
         mode: str,
         timeout: float,
         wanted: tuple[int, ...] | None = None,
+        access: NodeAccess = PLAIN_TCP,
     ) -> None:
         self.topic = topic
         self.wanted = wanted
@@ -85,6 +88,7 @@ class Claim:
         """What the session sends next, by partition; kept by whoever sends."""
         self.count: int = 0
         """How many partitions the topic has."""
+        self.access = access
         self._bootstrap = bootstrap
         self._name = name
         self._mode = mode
@@ -201,7 +205,7 @@ class Claim:
             if owner is not None and owner.is_open:
                 if self._listener is None or not self._listener.is_open or self._listener.address != owner.address:
                     await self._stop_listening()
-                    self._listener = await connect(owner.address, self.client_id, seconds)
+                    self._listener = await connect(owner.address, self.client_id, seconds, self.access)
                 answer = await self._listener.call(
                     Watch(control.WatchRequest(token=self._token, wait_ms=int(seconds * 1000))), seconds + _SHORT_S
                 )
@@ -229,7 +233,7 @@ class Claim:
         if self._asking is not None:
             address, token = self._asking
             with contextlib.suppress(SidecarUnavailableError):
-                connection = await connect(address, self.client_id, _FAREWELL_S)
+                connection = await connect(address, self.client_id, _FAREWELL_S, self.access)
                 try:
                     await connection.call(Release(control.ReleaseRequest(token=token)), _FAREWELL_S)
                 finally:
@@ -337,7 +341,7 @@ class Claim:
 
     async def _open(self, address: tuple[str, int]) -> Connection:
         for _ in range(_HOPS):
-            connection = await connect(address, self.client_id, min(_SHORT_S, self._timeout))
+            connection = await connect(address, self.client_id, min(_SHORT_S, self._timeout), self.access)
             try:
                 leader = await self._leader(connection)
                 if leader == connection.address:

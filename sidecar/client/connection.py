@@ -1,21 +1,31 @@
 """One connection to a node for the SDK's own requests: one at a time, each with a timeout. Of APIs it knows
 which ones Kafka itself has not.
 
-Answers come in the order of requests, so a call that is given up takes the connection with it.
+Answers come in the order of requests, so a call that is given up takes the connection with it. Where a login ends after
+a time (KIP-368), the next call behind that logs in again first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
+from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.client.errors import SidecarUnavailableError, away
+from sidecar.client.access import PLAIN_TCP
+from sidecar.client.errors import SidecarError, SidecarUnavailableError, away
 from sidecar.protocol.api import OWN_APIS
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
+from sidecar.protocol.errors import ErrorCode
+from sidecar.security import exchange
+from sidecar.security.errors import LoginError, TokenError
+from sidecar.security.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+
+    from sidecar.client.access import NodeAccess
 
     Address = tuple[str, int]
 
@@ -25,16 +35,25 @@ _LONGEST_ANSWER: Final = 64 * 1024 * 1024
 
 
 class Connection:
-    """A connection that `connect` opened. Each call raises `SidecarUnavailableError` where no answer comes."""
+    """A connection that `connect` opened. Each call raises `SidecarUnavailableError` where no answer comes, and
+    `SidecarError` where a login is refused.
+    """
 
     def __init__(
-        self, address: tuple[str, int], client_id: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        address: tuple[str, int],
+        client_id: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        access: NodeAccess,
     ) -> None:
         self.address = address
         self._client_id = client_id
         self._reader = reader
         self._writer = writer
-        self._correlation = 0
+        self._access = access
+        self._renew_at: float | None = None
+        self._correlation_ids = count(1)
         self._turn = asyncio.Lock()
 
     @property
@@ -46,6 +65,8 @@ class Connection:
         """Send a request and wait `timeout` seconds at most for its answer, others' turns included."""
         try:
             async with asyncio.timeout(timeout), self._turn:
+                if self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at:
+                    await self._log_in()
                 return await self._exchange(request)
         except TimeoutError:
             raise self._gone(f"no answer within {timeout:g} s") from None
@@ -59,18 +80,48 @@ class Connection:
         except BadAnswerError as error:
             raise self._gone(str(error)) from error
 
+    async def log_in(self) -> None:
+        """Once, in front of all calls. Raises `SidecarError`, BadAnswerError, OSError."""
+        if self._access.credentials is not None:
+            async with self._turn:
+                await self._log_in()
+
+    async def _log_in(self) -> None:
+        assert self._access.credentials is not None
+        host, port = self.address
+        began = asyncio.get_running_loop().time()
+        connection = exchange.Connection(self._round_trip, self._correlation_ids, self._client_id)
+        try:
+            session = await exchange.login(connection, self._access.credentials)
+        except LoginError as error:
+            self._writer.close()  # a renewal that was refused
+            raise SidecarError(error.code, f"{host}:{port}: {error.message}") from None
+        except TokenError as error:
+            self._writer.close()
+            raise away(f"{host}:{port}: there is nothing to log in with: {error}") from None
+        self._renew_at = None if session.renew_after_s is None else began + session.renew_after_s
+
     async def _exchange(self, request: Request[AnswerT]) -> AnswerT:
+        correlation_id = next(self._correlation_ids)
+        answer = await self._round_trip(encode_frame(request, correlation_id, self._client_id))
+        try:
+            return decode_frame(request, correlation_id, answer, 4, len(answer))
+        except BaseException:
+            self._writer.close()
+            raise
+
+    async def _round_trip(self, request: bytes) -> bytes:
+        """Send a frame and return the one that answers it, length prefixes included."""
         if not self.is_open:
             raise ConnectionResetError
-        self._correlation += 1
         try:
-            self._writer.write(encode_frame(request, self._correlation, self._client_id))
+            self._writer.write(request)
             await self._writer.drain()
-            size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
+            prefix = await self._reader.readexactly(4)
+            size = int.from_bytes(prefix, "big", signed=True)
             if not 4 <= size <= _LONGEST_ANSWER:
                 raise BadAnswerError(f"an answer of {size} bytes")
-            answer = await self._reader.readexactly(size)
-            return decode_frame(request, self._correlation, answer, 0, size)
+            return prefix + await self._reader.readexactly(size)
         except BaseException:
             self._writer.close()  # what is left of this exchange would be taken for the next one's answer
             raise
@@ -99,18 +150,28 @@ class Connection:
             await self._writer.wait_closed()
 
 
-async def connect(address: tuple[str, int], client_id: str, timeout: float) -> Connection:
-    """Open a connection within `timeout` seconds. Raises `SidecarUnavailableError`."""
+async def connect(
+    address: tuple[str, int], client_id: str, timeout: float, access: NodeAccess = PLAIN_TCP
+) -> Connection:
+    """Open a connection, and log in, within `timeout` seconds. Raises `SidecarUnavailableError`; `SidecarError` where
+    the login is refused or the node's certificate is: another try would not help.
+    """
     host, port = address
-    writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError) as error:
-        if writer is not None:
-            writer.close()
-        raise away(f"{host}:{port} cannot be reached: {error or 'no answer'}") from error
-    return Connection(address, client_id, reader, writer)
+            reader, writer = await asyncio.open_connection(host, port, ssl=access.tls)
+            connection = Connection(address, client_id, reader, writer, access)
+            try:
+                await connection.log_in()
+            except BaseException:
+                writer.close()
+                raise
+            return connection
+    except ssl.SSLCertVerificationError as error:
+        raise SidecarError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {in_words(error)}") from error
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, BadAnswerError) as error:
+        reason = in_words(error) if access.tls is not None else str(error)
+        raise away(f"{host}:{port} cannot be reached: {reason or 'no answer'}") from error
 
 
 async def first(addresses: Iterable[Address], ask: Callable[[Address], Awaitable[AnswerT]]) -> AnswerT:

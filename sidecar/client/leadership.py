@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
 from sidecar.client._tenure import Tenure
+from sidecar.client.access import NodeAccess
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import MODES, Mode, assigned_name, check_mode, checked_name
 from sidecar.protocol.addresses import addresses
@@ -16,7 +17,10 @@ from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from ssl import SSLContext
     from types import TracebackType
+
+    from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
 
 _LEAST_SILENCE_S: Final = 1.0
 _HIGHEST: Final = 2**63 - 1
@@ -69,6 +73,9 @@ class Leadership:
     `timeout` (seconds) bounds how long `async with` tries while no node answers; waiting for others does not count.
     While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
     a new one it stands last. Use it in one event loop, once.
+
+    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
+    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
     """
 
     def __init__(
@@ -84,6 +91,12 @@ class Leadership:
         generation: int | None = None,
         timeout: float = 30.0,
         silence: float = 10.0,
+        security_protocol: SecurityProtocol = "PLAINTEXT",
+        ssl_context: SSLContext | None = None,
+        sasl_mechanism: SaslMechanism = "PLAIN",
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
+        sasl_oauth_token_provider: TokenProvider | None = None,
     ) -> None:
         check_mode(mode)
         if timeout <= 0:
@@ -102,7 +115,15 @@ class Leadership:
             producer_name=self._name,
             producer_id=-1,
         )
-        self._tenure = Tenure(addresses(bootstrap), asked, timeout, silence)
+        access = NodeAccess(
+            security_protocol,
+            ssl_context,
+            sasl_mechanism,
+            sasl_plain_username,
+            sasl_plain_password,
+            sasl_oauth_token_provider,
+        )
+        self._tenure = Tenure(addresses(bootstrap), asked, timeout, silence, access)
         self._started = False
         self._leads = False
         self._error: SidecarError | None = None

@@ -10,6 +10,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from sidecar.client.access import NodeAccess
 from sidecar.client.batches import CODECS, largest_size, octets, partition_of
 from sidecar.client.claim import Claim, again
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
@@ -24,7 +25,10 @@ from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from ssl import SSLContext
     from types import TracebackType
+
+    from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
 
 ID_HEADER: Final = "sidecar-sequence-id"
 NAME_HEADER: Final = "sidecar-producer-name"
@@ -81,6 +85,9 @@ class ExclusiveProducer:
     `timeout` (seconds) bounds a `send`, and how long `async with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
+    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
+    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+
     Use it in one event loop, once.
     """
 
@@ -95,6 +102,12 @@ class ExclusiveProducer:
         partitions: Collection[int] | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+        security_protocol: SecurityProtocol = "PLAINTEXT",
+        ssl_context: SSLContext | None = None,
+        sasl_mechanism: SaslMechanism = "PLAIN",
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
+        sasl_oauth_token_provider: TokenProvider | None = None,
     ) -> None:
         check_mode(mode)
         if not topic:
@@ -107,7 +120,15 @@ class ExclusiveProducer:
         self._timeout = timeout
         self._codec = _checked_codec(compression)
         wanted = None if partitions is None else _checked_partitions(partitions)
-        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted)
+        access = NodeAccess(
+            security_protocol,
+            ssl_context,
+            sasl_mechanism,
+            sasl_plain_username,
+            sasl_plain_password,
+            sasl_oauth_token_provider,
+        )
+        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted, access)
         self._numbering = Numbering(topic, None, ())
         self._pipeline: Pipeline | None = None
         self._started = False

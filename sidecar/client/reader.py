@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sidecar.client._requests import describe_owners
+from sidecar.client.access import NodeAccess
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
@@ -22,9 +23,12 @@ from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from ssl import SSLContext
     from types import TracebackType
 
     from aiokafka import ConsumerRecord
+
+    from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
 
 _CLIENT_ID: Final = "sidecar-reader"
 _IDLE_S: Final = 5.0
@@ -64,6 +68,9 @@ class ShadowReader:
     Whether the name is a shadow Kafka's protocol does not tell: an ordinary topic is read just the same. What does not
     exist, and a shadow that is closed, also while it is read, raise `SidecarError` with code 3; a cluster of Kafka
     without a node in front of it raises `SidecarUnavailableError`. Use it in one event loop, once.
+
+    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
+    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
     """
 
     def __init__(
@@ -75,6 +82,12 @@ class ShadowReader:
         offset_reset: Literal["earliest", "latest"] = "earliest",
         isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout: float = 30.0,
+        security_protocol: SecurityProtocol = "PLAINTEXT",
+        ssl_context: SSLContext | None = None,
+        sasl_mechanism: SaslMechanism = "PLAIN",
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
+        sasl_oauth_token_provider: TokenProvider | None = None,
     ) -> None:
         if not shadow:
             raise ValueError("shadow is empty")
@@ -86,6 +99,15 @@ class ShadowReader:
             raise ValueError(f"isolation_level {isolation_level!r} is none of read_uncommitted, read_committed")
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout:g} s")
+        access = NodeAccess(
+            security_protocol,
+            ssl_context,
+            sasl_mechanism,
+            sasl_plain_username,
+            sasl_plain_password,
+            sasl_oauth_token_provider,
+        )
+        self._access = access
         self._addresses = addresses(bootstrap)
         self._shadow = shadow
         self._group = group
@@ -97,6 +119,7 @@ class ShadowReader:
             "auto_offset_reset": offset_reset,
             "isolation_level": isolation_level,
             "enable_auto_commit": False,
+            **access.settings,
         }
         self._kafka: AIOKafkaConsumer | None = None
         self._ahead: dict[TopicPartition, ConsumerRecord[bytes | None, bytes | None]] = {}
@@ -162,7 +185,7 @@ class ShadowReader:
             raise of_kafka(found.error, self._shadow)
 
     async def _described(self, address: tuple[str, int], timeout: float) -> TopicLayout:
-        connection = await connect(address, _CLIENT_ID, timeout)
+        connection = await connect(address, _CLIENT_ID, timeout, self._access)
         try:
             await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
             return (await connection.call(DescribeCluster((self._shadow,)), timeout)).topic(self._shadow)

@@ -148,7 +148,7 @@ class Transport:
         return {index: layout.brokers.get(leader) for index, leader in found.leaders.items()}
 
     async def _ask(self, address: Address, request: Request[AnswerT]) -> AnswerT:
-        connection = await connect(address, self._claim.client_id, _SHORT_S)
+        connection = await connect(address, self._claim.client_id, _SHORT_S, self._claim.access)
         try:
             return await connection.call(request, _SHORT_S)
         finally:
@@ -216,7 +216,7 @@ class _Node:
             await self._connection.close()
             self._connection = None
         if self._connection is None:
-            self._connection = await connect(self._address, self._claim.client_id, _SHORT_S)
+            self._connection = await connect(self._address, self._claim.client_id, _SHORT_S, self._claim.access)
             await self._connection.call(DescribeCluster(()), _SHORT_S)  # a node refuses a long frame as the first one
         request = Produce(self._claim.topic, batches, int(_BROKER_S * 1000))
         return await self._connection.call(request, _REQUEST_S)

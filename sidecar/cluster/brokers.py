@@ -116,6 +116,7 @@ class Brokers:
         now = asyncio.get_running_loop().time()
         if now >= backoff.not_before:
             backoff.failed(now)
+        backoff.reason = reason
         self.on_connection_error(broker_id, reason)
 
     def forget_connection(self, key: tuple[int, Lane], connection: UpstreamConnection) -> None:
@@ -184,7 +185,8 @@ class Brokers:
         if found is not None and not found.closed and found.address == address:
             return found
         if not self.may_connect(broker_id):
-            raise DisconnectedError(f"{_name(broker_id)} failed a moment ago", sent=False)
+            reason = self._backoff[broker_id].reason
+            raise DisconnectedError(f"{_name(broker_id)} failed a moment ago: {reason}", sent=False)
         if found is not None:
             found.close("the broker moved")
         connection = self._connections[key] = self.open(_LaneOwner(self, key), address)

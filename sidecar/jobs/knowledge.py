@@ -19,11 +19,12 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.jobs.epochs import Former, Opening, PolicyChange, ungoverned, writers
 from sidecar.jobs.last_ids import batches_of, marks_of
 from sidecar.pipeline.audit.facts import Facts, Takeover
-from sidecar.pipeline.errors import UnknownTopicError, UnreachableError
+from sidecar.pipeline.errors import UnknownTopicError, UnreachableError, UsageError
 from sidecar.pipeline.routes import addresses
 from sidecar.protocol import caller
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, access_of
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -115,7 +116,11 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
-    topic_id = _topic_id(known.bootstrap, topic)
+    try:
+        access = access_of(settings)
+    except ValueError as error:
+        raise UsageError(f"SIDECAR_KAFKA_…: {error}") from None
+    topic_id = _topic_id(known.bootstrap, topic, access)
     entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
     events = [event for event in known.events if event.topic == topic]
     openings = [*_opened_by(entries), *_told_by(events)]
@@ -137,11 +142,13 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     )
 
 
-def _topic_id(bootstrap: str, topic: str) -> bytes:
+def _topic_id(bootstrap: str, topic: str, access: BrokerAccess = PLAIN_TCP) -> bytes:
     """A client's Metadata through a node has no topic ids; Kafka is asked itself."""
 
     async def ask() -> bytes:
-        upstream = KafkaUpstream(list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+        upstream = KafkaUpstream(
+            list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S, access=access
+        )
         try:
             return (await upstream.layout(topic)).topic_id.bytes
         finally:

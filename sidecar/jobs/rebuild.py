@@ -23,6 +23,7 @@ from sidecar.jobs.states import States, Written
 from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
+from sidecar.security.broker_access import access_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,10 +75,15 @@ def rebuild(
     but its `problem`.
     """
     began = time.monotonic()
+    try:
+        access = access_of(settings)
+    except ValueError as error:
+        raise UsageError(f"SIDECAR_KAFKA_…: {error}") from None
     upstream = KafkaUpstream(
         [(server.host, server.port) for server in settings.bootstrap_servers],
         connect_timeout=settings.kafka_connect_timeout_ms / 1000,
         request_timeout=settings.kafka_request_timeout_ms / 1000,
+        access=access,
     )
     try:
         store = MetadataStore(settings.redis_url, settings.cluster, command_timeout_ms=settings.redis_timeout_ms)

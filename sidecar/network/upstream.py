@@ -26,6 +26,7 @@ from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 from sidecar.security.errors import LoginError, TokenError
 from sidecar.security.exchange import Connection, Session, login
+from sidecar.security.words import in_words
 
 ANSWER_LIMIT: Final = 2**31 - 1
 _BACKOFF_FIRST: Final = 0.05
@@ -75,14 +76,18 @@ class Owner(Protocol):
 
 
 class ReconnectBackoff:
-    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds)."""
+    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds).
 
-    __slots__ = ("_failures", "_random", "not_before")
+    `reason` is that of the last failure.
+    """
+
+    __slots__ = ("_failures", "_random", "not_before", "reason")
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._failures = 0
         self._random = rng or random.Random()
         self.not_before = 0.0
+        self.reason = ""
 
     def failed(self, now: float) -> None:
         ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2**self._failures)
@@ -156,11 +161,14 @@ class UpstreamConnection(FrameReceiver):
                     await self._log_in()
         except (OSError, TimeoutError, UnicodeError, LoginError, TokenError, BadAnswerError) as error:
             host, port = self.address  # UnicodeError: a host that cannot be a name
-            reason = "timed out" if isinstance(error, TimeoutError) else str(error)
+            reason = "timed out" if isinstance(error, TimeoutError) else self._reason(error)
             # A late loop may see the time run out when the connection stands already, and has sent what waited.
             self._fail(f"cannot {doing} {host}:{port}: {reason}", sent=self.stood)
         finally:
             self._connecting = None
+
+    def _reason(self, error: Exception) -> str:
+        return str(error) if self._access.tls is None else in_words(error)
 
     async def _log_in(self) -> None:
         """Raises what `login` raises, and OSError where the connection ends."""
@@ -412,7 +420,7 @@ class UpstreamConnection(FrameReceiver):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_login()
         host, port = self.address
-        self._fail(f"{host}:{port} closed the connection" + (f": {exc}" if exc else ""), sent=True)
+        self._fail(f"{host}:{port} closed the connection" + (f": {self._reason(exc)}" if exc else ""), sent=True)
 
     def eof_received(self) -> bool:
         return False

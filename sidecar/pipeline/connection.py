@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from sidecar.pipeline.errors import PipelineError, UnreachableError
@@ -16,8 +17,6 @@ from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encod
 from sidecar.protocol.primitives import I32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sidecar.pipeline.security import Security
 
 AnswerT = TypeVar("AnswerT")
@@ -50,18 +49,22 @@ class Connection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = security.wrap(self._socket, address[0])
-            security.log_in(self._with_timeout(timeout))
+            security.log_in(lambda request: self._round_trip(request, timeout), count(), CLIENT_ID)
         except BaseException as error:
             self.close()
-            if isinstance(error, OSError):
+            if isinstance(error, (OSError, BadAnswerError)):
                 raise UnreachableError(f"{self} lets nobody in: {error}") from None
             raise
 
     def __str__(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
 
-    def _with_timeout(self, timeout: float) -> Callable[[Request[AnswerT]], AnswerT]:
-        return lambda request: self.call(request, timeout)
+    def _round_trip(self, request: bytes, timeout: float) -> bytes:
+        """Of whole frames."""
+        deadline = time.monotonic() + timeout
+        self._socket.sendall(request)
+        size = self._size(deadline)
+        return I32.pack(size) + self._read(size, deadline)
 
     def call(self, request: Request[AnswerT], timeout: float) -> AnswerT:
         """Send a request and wait `timeout` seconds at most for its answer."""

@@ -1,127 +1,129 @@
-"""How a connection is made safe: TLS, and SASL PLAIN (RFC 4616, KIP-12, KIP-152), by the settings that librdkafka has.
+"""How a connection of a job begins: TLS and login, by the settings that librdkafka has, as nodes do it towards brokers.
 
-`security.protocol` (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; PLAINTEXT where it is not given), `sasl.mechanism`
-(PLAIN alone), `sasl.username`, `sasl.password`, `ssl.ca.location` (a file of PEM certificates; else the system's).
-Passwords never stand in a message.
+`security.protocol` (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; PLAINTEXT where it is not given), `ssl.ca.location` (a
+file of PEM certificates; else the system's), and the others of `OPTIONS`. Secrets never stand in a message.
 """
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.pipeline.errors import PipelineError
-from sidecar.protocol.caller import FixedRequest, Request
-from sidecar.protocol.primitives import Reader, Writer
+from sidecar.pipeline.errors import PipelineError, UnreachableError
+from sidecar.security import blocking
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, access_of
+from sidecar.security.credentials import MECHANISMS
+from sidecar.security.errors import LoginError, TokenError
+from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
+from sidecar.security.words import in_words
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-OPTIONS: Final = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "ssl.ca.location")
+_PROTOCOL: Final = "security.protocol"
+_MECHANISM: Final = "sasl.mechanism"
+_CHECK: Final = "ssl.endpoint.identification.algorithm"
+_TEXTS: Final = {
+    "sasl.username": "kafka_sasl_username",
+    "sasl.password": "kafka_sasl_password",
+    "sasl.oauthbearer.token.endpoint.url": "kafka_sasl_token_url",
+    "sasl.oauthbearer.client.id": "kafka_sasl_client_id",
+    "sasl.oauthbearer.client.secret": "kafka_sasl_client_secret",
+    "sasl.oauthbearer.scope": "kafka_sasl_scope",
+    "ssl.ca.location": "kafka_ssl_ca",
+    "ssl.certificate.location": "kafka_ssl_certificate",
+    "ssl.key.location": "kafka_ssl_key",
+    "ssl.key.password": "kafka_ssl_key_password",
+}
+OPTIONS: Final = (_PROTOCOL, _MECHANISM, _CHECK, *_TEXTS)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_PLAIN: Final = "PLAIN"
-
-
-class Outcome(NamedTuple):
-    """Error code and what the broker says about it."""
-
-    error: int
-    message: str
+_NEEDED: Final = {
+    OAUTHBEARER: (
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+    )
+}
+_NAME_AND_PASSWORD: Final = ("sasl.username", "sasl.password")
 
 
 @dataclass(frozen=True, slots=True)
-class SaslHandshake(FixedRequest):
-    """Name the mechanism of what follows. Answered by the ones that the broker has."""
+class _Given:
+    """`BrokerSettings` of these options."""
 
-    api_key: ClassVar[int] = 17
-    api_version: ClassVar[int] = 1
-
-    mechanism: str
-
-    def encode(self, writer: Writer) -> None:
-        writer.string(self.mechanism)
-
-    @classmethod
-    def decode(cls, reader: Reader) -> Outcome:
-        error = reader.i16()
-        offered = [reader.string() for _ in range(reader.array(element_bytes=2))]
-        return Outcome(error, f"it offers {', '.join(offered) or 'none'}")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SaslAuthenticate(FixedRequest):
-    """The one message of PLAIN."""
-
-    api_key: ClassVar[int] = 36
-    api_version: ClassVar[int] = 0
-
-    username: str
-    password: str
-
-    def encode(self, writer: Writer) -> None:
-        writer.nullable_bytes(f"\0{self.username}\0{self.password}".encode())
-
-    @classmethod
-    def decode(cls, reader: Reader) -> Outcome:
-        error, message = reader.i16(), reader.nullable_string()
-        reader.nullable_bytes()
-        return Outcome(error, message or "refused")
+    kafka_security_protocol: str
+    kafka_sasl_mechanism: str
+    kafka_ssl_check_hostname: bool
+    kafka_ssl_ca: str | None = None
+    kafka_ssl_certificate: str | None = None
+    kafka_ssl_key: str | None = None
+    kafka_ssl_key_password: str | None = field(default=None, repr=False)
+    kafka_sasl_username: str | None = None
+    kafka_sasl_password: str | None = field(default=None, repr=False)
+    kafka_sasl_password_file: str | None = None
+    kafka_sasl_token_url: str | None = None
+    kafka_sasl_client_id: str | None = None
+    kafka_sasl_client_secret: str | None = field(default=None, repr=False)
+    kafka_sasl_scope: str | None = None
+    kafka_sasl_token_provider: str | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Security:
-    """Checked settings of a connection; can be sent to executors."""
+    """Checked settings of connections; without any, plain TCP."""
 
-    tls: bool = False
-    ca_file: str | None = None
-    username: str | None = None
-    password: str = ""
+    def __init__(self, access: BrokerAccess = PLAIN_TCP) -> None:
+        self._access = access
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Security:
-        """Raises `PipelineError` for a setting that is unknown, missing, or asks for what is not supported."""
+        """Raises `PipelineError` for a setting that is unknown, missing, or asks for what is not supported, and for a
+        file that cannot be used.
+        """
         unknown = sorted(set(settings) - set(OPTIONS))
         if unknown:
             raise PipelineError(f"unknown setting {unknown[0]}: there are {', '.join(OPTIONS)}")
-        protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+        protocol = settings.get(_PROTOCOL, "PLAINTEXT").upper()
         if protocol not in _PROTOCOLS:
             raise PipelineError(f"security.protocol {protocol!r}: it is one of {', '.join(_PROTOCOLS)}")
         tls, sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
         for name in settings:
             if (name.startswith("sasl.") and not sasl) or (name.startswith("ssl.") and not tls):
                 raise PipelineError(f"{name} has no meaning with security.protocol {protocol}")
-        if not sasl:
-            return cls(tls, settings.get("ssl.ca.location"))
-        if settings.get("sasl.mechanism", _PLAIN).upper() != _PLAIN:
-            raise PipelineError(f"sasl.mechanism {settings['sasl.mechanism']!r}: only PLAIN is supported")
-        for name in ("sasl.username", "sasl.password"):
+        mechanism = settings.get(_MECHANISM, PLAIN).upper()
+        if mechanism not in MECHANISMS:
+            raise PipelineError(f"sasl.mechanism {mechanism!r}: it is one of {', '.join(MECHANISMS)}")
+        for name in _NEEDED.get(mechanism, _NAME_AND_PASSWORD) if sasl else ():
             if not settings.get(name):
-                raise PipelineError(f"security.protocol {protocol} needs {name}")
-        return cls(tls, settings.get("ssl.ca.location"), settings["sasl.username"], settings["sasl.password"])
+                raise PipelineError(f"security.protocol {protocol} with {mechanism} needs {name}")
+        check = settings.get(_CHECK, "https")
+        if check not in ("https", "none"):
+            raise PipelineError(f"{_CHECK} {check!r}: it is https or none")
+        texts: dict[str, Any] = {_TEXTS[name]: value for name, value in settings.items() if name in _TEXTS}
+        try:
+            return cls(access_of(_Given(protocol, mechanism, check == "https", **texts)))
+        except ValueError as error:
+            raise PipelineError(str(error)) from None
 
     def wrap(self, connected: socket.socket, host: str) -> socket.socket:
-        """The socket to speak through. Raises `OSError` for a handshake that fails, `PipelineError` for the file, and
-        for a certificate that it does not vouch for.
+        """The socket to speak through. Raises `UnreachableError` for a handshake that fails, `PipelineError` for a
+        certificate that is not the host's, or not trusted.
         """
-        if not self.tls:
+        if self._access.tls is None:
             return connected
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except OSError as error:
-            raise PipelineError(f"ssl.ca.location {self.ca_file}: {error}") from None
-        try:
-            return context.wrap_socket(connected, server_hostname=host)
+            return self._access.tls().wrap_socket(connected, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
-            known = self.ca_file or "the system's certificates"
-            raise PipelineError(f"ssl.ca.location: {known} do not vouch for {host}: {error.verify_message}") from None
+            raise PipelineError(f"{host}: {in_words(error)} (ssl.ca.location)") from None
+        except OSError as error:
+            raise UnreachableError(f"{host} lets nobody in: {in_words(error)}") from None
 
-    def log_in(self, call: Callable[[Request[Any]], Any]) -> None:
-        """Authenticate where a name is given. Raises `PipelineError` where that is refused."""
-        if self.username is None:
+    def log_in(self, round_trip: Callable[[bytes], bytes], correlation_ids: Iterator[int], client_id: str) -> None:
+        """Log in where that is asked for. Raises `PipelineError` where it is refused."""
+        if self._access.credentials is None:
             return
-        for request in (SaslHandshake(_PLAIN), SaslAuthenticate(self.username, self.password)):
-            outcome: Outcome = call(request)
-            if outcome.error:
-                raise PipelineError(f"sasl.username {self.username} is not let in by {_PLAIN}: {outcome.message}")
+        try:
+            blocking.log_in(round_trip, correlation_ids, client_id, self._access.credentials)
+        except (LoginError, TokenError) as error:
+            raise PipelineError(f"the login is refused: {error}") from None

@@ -63,6 +63,8 @@ async def login(
     """
     mechanism = await credentials.mechanism()
     offered = await _ask(connection, SaslHandshake(mechanism.name))
+    if offered.error == ErrorCode.ILLEGAL_SASL_STATE:
+        raise LoginError("there is no login at this port", offered.error)
     if offered.error:
         known = ", ".join(offered.mechanisms) or "none"
         raise LoginError(f"the broker refuses {mechanism.name}; it offers {known}", offered.error)

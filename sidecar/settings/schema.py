@@ -64,7 +64,10 @@ class Basics(BaseSettings):
     redis_url: Annotated[
         str,
         AfterValidator(check_redis_url),
-        about("Redis that arbitrates between nodes. It needs maxmemory-policy noeviction."),
+        about(
+            "Redis that arbitrates between nodes. It needs maxmemory-policy noeviction. With TLS:"
+            " rediss://user:password@host:port/0?ssl_ca_certs=/etc/sidecar/redis-ca.pem."
+        ),
         Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket", URL["redis"]),
     ] = "redis://127.0.0.1:6379/0"
     listen: Annotated[Endpoint, about("Address for Kafka clients."), HOST_PORT] = Address("127.0.0.1", 19092)

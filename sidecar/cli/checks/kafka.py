@@ -15,12 +15,14 @@ from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
+from sidecar.security.broker_access import access_of
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from sidecar.fencing import KeepAlive
+    from sidecar.security.broker_access import BrokerAccess
     from sidecar.settings import Settings
 
 _TIMEOUT: Final = 10.0
@@ -46,12 +48,19 @@ async def check_kafka(
     settings: Settings, governed: Sequence[str], shadows: Collection[str] = (), nodes: Sequence[str] = ()
 ) -> list[Finding]:
     """All findings; `governed` are the topics whose fences have to last, `nodes` the hosts that nodes advertise."""
-    silent = {server: await _silence(server, settings) for server in settings.bootstrap_servers}
-    remedy = "is Kafka running, and SIDECAR_BOOTSTRAP_SERVERS correct?"
+    try:
+        access = access_of(settings)
+    except ValueError as error:
+        return [fail("kafka", str(error), "see the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…")]
+    silent = {server: await _silence(server, settings, access) for server in settings.bootstrap_servers}
+    remedy = (
+        "is Kafka running, SIDECAR_BOOTSTRAP_SERVERS correct, and its listener one for"
+        f" SIDECAR_KAFKA_SECURITY_PROTOCOL={access.protocol} and the settings beside it?"
+    )
     if all(silent.values()):
         return [fail("kafka", reason, remedy) for reason in silent.values()]
     found = [warn("kafka", reason, remedy) for reason in silent.values() if reason]
-    upstream = _upstream([server for server, reason in silent.items() if not reason], settings)
+    upstream = _upstream([server for server, reason in silent.items() if not reason], settings, access)
     try:
         count = len(await upstream.brokers())
         found.append(ok("kafka", f"{count} {'broker' if count == 1 else 'brokers'} in the cluster"))
@@ -74,21 +83,27 @@ async def _readers(upstream: KafkaUpstream, shadows: Collection[str], nodes: Seq
     return [judged(members, await asyncio.to_thread(hosts_of, nodes, brokers))]
 
 
-def _upstream(servers: Sequence[Address], settings: Settings) -> KafkaUpstream:
+def _upstream(servers: Sequence[Address], settings: Settings, access: BrokerAccess) -> KafkaUpstream:
     return KafkaUpstream(
         list(servers),
         connect_timeout=settings.kafka_connect_timeout_ms / 1000,
         request_timeout=min(_TIMEOUT, settings.kafka_request_timeout_ms / 1000),
+        access=access,
     )
 
 
-async def _silence(server: Address, settings: Settings) -> str:
-    """Why a bootstrap server does not answer; "" where it does."""
-    upstream = _upstream([server], settings)
+async def _silence(server: Address, settings: Settings, access: BrokerAccess) -> str:
+    """Why a bootstrap server does not answer; "" where it does. Before a login brokers answer ApiVersions alone."""
+    upstream = _upstream([server], settings, access)
     try:
-        await upstream.call(None, calls.ApiVersions())
+        served = await upstream.call(None, calls.ApiVersions())
+        if _covers(served.get(calls.DescribeTopics.api_key), calls.DescribeTopics.api_version):
+            await upstream.call(None, calls.DescribeTopics(()))
     except UpstreamError as error:
-        return str(error)
+        reason = str(error)
+        if reason.endswith(" closed the connection") and access.protocol != "SASL_SSL":
+            return f"{reason} before it answered, as a port does that wants a login or TLS"
+        return reason
     else:
         return ""
     finally:

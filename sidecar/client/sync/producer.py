@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from ssl import SSLContext
 from types import TracebackType
 from typing import Literal, Self
 
+from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
 from sidecar.client.names import Mode
 from sidecar.client.producer import ExclusiveProducer as _ExclusiveProducer
 from sidecar.client.receipt import Receipt
@@ -59,6 +61,9 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
+    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
+    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+
     Use it once, from as many threads as you like.
     """
 
@@ -73,6 +78,12 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         partitions: Collection[int] | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+        security_protocol: SecurityProtocol = "PLAINTEXT",
+        ssl_context: SSLContext | None = None,
+        sasl_mechanism: SaslMechanism = "PLAIN",
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
+        sasl_oauth_token_provider: TokenProvider | None = None,
     ) -> None:
         super().__init__(
             _ExclusiveProducer(
@@ -84,6 +95,12 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
                 partitions=partitions,
                 timeout=timeout,
                 compression=compression,
+                security_protocol=security_protocol,
+                ssl_context=ssl_context,
+                sasl_mechanism=sasl_mechanism,
+                sasl_plain_username=sasl_plain_username,
+                sasl_plain_password=sasl_plain_password,
+                sasl_oauth_token_provider=sasl_oauth_token_provider,
             )
         )
 

@@ -40,7 +40,12 @@ if TYPE_CHECKING:
     from sidecar.security.exchange import Session
 
 REAUTHENTICATION_MS = 60_000
+"""On SASL_PLAINTEXT."""
+SHORT_REAUTHENTICATION_MS = 2_000
+"""On SASL_SSL."""
 PASSWORD = "alice's secret"
+NODE = "sidecar"
+"""As whom nodes log in, and the common name of their certificate."""
 SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 _LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SECURITY = "org.apache.kafka.common.security"
@@ -48,7 +53,7 @@ _SECURITY = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Secured:
-    """Clients on PLAINTEXT are super users; PLAIN knows alice and bob with `PASSWORD`."""
+    """Clients on PLAINTEXT are super users, and so is `NODE`; PLAIN knows it, alice and bob with `PASSWORD`."""
 
     kafka: Kafka
     ports: dict[str, int]
@@ -127,7 +132,7 @@ def secured_kafka(directory: Path, **overrides: str) -> Iterator[Secured]:
     controller, *rest = free_ports(1 + len(_LISTENERS))
     ports: dict[str, int] = dict(zip(_LISTENERS, rest, strict=True))
     listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
-    users = " ".join(f'user_{name}="{PASSWORD}"' for name in ("alice", "bob"))
+    users = " ".join(f'user_{name}="{PASSWORD}"' for name in (NODE, "alice", "bob"))
     modules = {
         "plain": f"{_SECURITY}.plain.PlainLoginModule required {users};",
         "scram-sha-256": f"{_SECURITY}.scram.ScramLoginModule required;",
@@ -140,7 +145,7 @@ def secured_kafka(directory: Path, **overrides: str) -> Iterator[Secured]:
         "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in _LISTENERS) + ",CONTROLLER:PLAINTEXT",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+        "super.users": f"User:ANONYMOUS;User:{NODE};User:CN={NODE}",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(pair),
         "ssl.truststore.type": "PEM",
@@ -149,6 +154,7 @@ def secured_kafka(directory: Path, **overrides: str) -> Iterator[Secured]:
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256",
         "listener.name.sasl_plaintext.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
+        "listener.name.sasl_ssl.connections.max.reauth.ms": str(SHORT_REAUTHENTICATION_MS),
         "connection.failed.authentication.delay.ms": "0",
         **{
             f"listener.name.{listener}.{name}.sasl.jaas.config": module

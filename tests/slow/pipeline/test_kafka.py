@@ -325,7 +325,10 @@ def test_the_last_answer_of_a_range_is_asked_for_with_little_to_spare() -> None:
         ({"security.protocol": "TLS"}, "security.protocol 'TLS'"),
         ({"sasl.username": "u"}, "sasl.username has no meaning with security.protocol PLAINTEXT"),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.username": "u"}, "needs sasl.password"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}, "only PLAIN is supported"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism 'GSSAPI'"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}, "SCRAM-SHA-256 needs sasl.username"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "needs sasl.oauthbearer.token"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "it is https or none"),
     ],
 )
 def test_security_that_cannot_be_had_names_its_setting(settings: dict[str, str], said: str) -> None:
@@ -364,12 +367,12 @@ def test_a_log_is_read_over_tls_by_somebody_who_has_logged_in(own_kafka: OwnKafk
     }
     with Kafka(f"{HOST}:{safe}", timeout=20, security=security) as kafka:
         assert offsets(kafka.read(topic, 0, 0, 1)) == [(0, 1)]
-    with pytest.raises(PipelineError, match="reader is not let in by PLAIN") as refused:
+    with pytest.raises(PipelineError, match=r"the login is refused: .*Authentication failed") as refused:
         Kafka(f"{HOST}:{safe}", timeout=20, security={**security, "sasl.password": "wrong-secret"})
     assert "wrong-secret" not in str(refused.value)
-    with pytest.raises(PipelineError, match=f"ca.pem do not vouch for {HOST}: self-signed"):
+    with pytest.raises(PipelineError, match=f"{HOST}: its certificate is not trusted: self-signed"):
         Kafka(f"{HOST}:{safe}", timeout=0.5, security={**security, "ssl.ca.location": str(other_ca(tmp_path))})
-    with pytest.raises(PipelineError, match=r"ssl\.ca\.location .*nowhere"):
+    with pytest.raises(PipelineError, match="nowhere cannot be read"):
         Kafka(f"{HOST}:{safe}", timeout=0.5, security={**security, "ssl.ca.location": str(tmp_path / "nowhere")})
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self, cast
 import pytest
 
 from sidecar.client import transport as module
+from sidecar.client.access import PLAIN_TCP
 from sidecar.client.batches import largest_size
 from sidecar.client.claim import Claim
 from sidecar.client.receipt import Pending
@@ -54,6 +55,7 @@ class PaperNodes:
         claim = SimpleNamespace(
             topic="orders",
             client_id="billing;",
+            access=PLAIN_TCP,
             producer=Stamp(ProducerId(1), ProducerEpoch(0)),
             next_sequences={},
             addresses=[(name, PORT) for name in names],

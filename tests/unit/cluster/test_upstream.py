@@ -1,6 +1,7 @@
-"""The node's own calls to a broker that is silent."""
+"""The node's own calls to a broker that is silent, or cannot be reached."""
 
 import asyncio
+import re
 from typing import Any
 from uuid import UUID
 
@@ -8,7 +9,7 @@ import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.api import api_name
-from sidecar.protocol.caller import CallTimeoutError, UnknownTopicError
+from sidecar.protocol.caller import CallTimeoutError, DisconnectedError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
@@ -24,6 +25,19 @@ async def test_a_broker_that_is_silent_is_told_with_the_name_of_what_was_asked()
     upstream = KafkaUpstream([("127.0.0.1", port)], connect_timeout=5, request_timeout=0.05)
     async with server:
         with pytest.raises(CallTimeoutError, match=rf"127\.0\.0\.1:{port} did not answer ApiVersions within 0\.05 s"):
+            await upstream.call(None, ApiVersions())
+        await upstream.close()
+
+
+async def test_while_a_broker_is_left_alone_it_is_told_why() -> None:
+    """/readyz shows the last failure: without the reason nobody would see that a password is wrong."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    upstream = KafkaUpstream([("127.0.0.1", port)], connect_timeout=5, request_timeout=5)
+    async with server:
+        with pytest.raises(DisconnectedError) as first:
+            await upstream.call(None, ApiVersions())
+        with pytest.raises(DisconnectedError, match=f"failed a moment ago: {re.escape(str(first.value))}"):
             await upstream.call(None, ApiVersions())
         await upstream.close()
 

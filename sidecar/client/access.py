@@ -1,0 +1,94 @@
+"""How connections to nodes begin: with TLS or without, with a login or without, in the words that aiokafka has for it.
+
+aiokafka does the same for a reader's own connections; `settings` are for it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from sidecar.security.credentials import PasswordCredentials
+from sidecar.security.errors import TokenError
+from sidecar.security.mechanisms import OAUTHBEARER, OauthBearerClient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.security.credentials import Credentials
+    from sidecar.security.mechanisms import Mechanism
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class TokenProvider(Protocol):
+    """Gives tokens for OAUTHBEARER: aiokafka's `AbstractTokenProvider`."""
+
+    async def token(self) -> str:
+        """A token that is good for a while; asked for at each login."""
+        ...
+
+    def extensions(self) -> Mapping[str, str]:
+        """What is sent with it (KIP-342)."""
+        ...
+
+
+class NodeAccess:
+    """The parameters, checked. `tls` None: plain TCP; `credentials` None: no login. Raises ValueError for what does not
+    fit together.
+    """
+
+    def __init__(
+        self,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
+        sasl_oauth_token_provider: TokenProvider | None = None,
+    ) -> None:
+        if security_protocol not in _PROTOCOLS:
+            raise ValueError(f"security_protocol {security_protocol!r} is none of {', '.join(_PROTOCOLS)}")
+        has_tls, has_login = security_protocol.endswith("SSL"), security_protocol.startswith("SASL_")
+        if ssl_context is not None and not has_tls:
+            raise ValueError(f"ssl_context is of no use: security_protocol is {security_protocol}")
+        named = (sasl_plain_username, sasl_plain_password, sasl_oauth_token_provider)
+        if not has_login and any(each is not None for each in named):
+            raise ValueError(f"there is no login with security_protocol {security_protocol}: SASL_SSL has one")
+        self.tls: ssl.SSLContext | None = (ssl_context or ssl.create_default_context()) if has_tls else None
+        self.credentials: Credentials | None = None
+        if has_login and sasl_mechanism == OAUTHBEARER:
+            if sasl_oauth_token_provider is None:
+                raise ValueError(f"sasl_oauth_token_provider is missing: {OAUTHBEARER} takes its tokens")
+            self.credentials = _ProvidedTokens(sasl_oauth_token_provider)
+        elif has_login:
+            if sasl_plain_username is None or sasl_plain_password is None:
+                raise ValueError(f"{sasl_mechanism} takes sasl_plain_username and sasl_plain_password")
+            self.credentials = PasswordCredentials(sasl_mechanism, sasl_plain_username, sasl_plain_password)
+        self.settings: dict[str, Any] = {"security_protocol": security_protocol, "ssl_context": self.tls}
+        if has_login:
+            self.settings |= {
+                "sasl_mechanism": sasl_mechanism,
+                "sasl_plain_username": sasl_plain_username,
+                "sasl_plain_password": sasl_plain_password,
+                "sasl_oauth_token_provider": sasl_oauth_token_provider,
+            }
+
+
+class _ProvidedTokens:
+    """`Credentials` of an application's provider, which keeps its tokens itself."""
+
+    def __init__(self, provider: TokenProvider) -> None:
+        self._provider = provider
+
+    async def mechanism(self) -> Mechanism:
+        token = await self._provider.token()
+        try:
+            return OauthBearerClient(token, self._provider.extensions())
+        except ValueError as error:
+            raise TokenError(f"the provider's token cannot be sent: {error}") from None
+
+
+PLAIN_TCP: Final = NodeAccess()

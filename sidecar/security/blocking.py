@@ -1,0 +1,31 @@
+"""A login on a connection that blocks, as jobs have it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from sidecar.security.exchange import Connection, login
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sidecar.security.credentials import Credentials
+    from sidecar.security.exchange import Session
+
+
+def log_in(
+    round_trip: Callable[[bytes], bytes], correlation_ids: Iterator[int], client_id: str, credentials: Credentials
+) -> Session:
+    """`round_trip` sends a whole request frame and returns the whole frame of its answer. Raises what `login` raises.
+
+    In a thread of its own: this one may run an event loop already, as that of a notebook does.
+    """
+
+    async def send(request: bytes) -> bytes:
+        return round_trip(request)
+
+    with ThreadPoolExecutor(1) as thread:
+        connection = Connection(send, correlation_ids, client_id)
+        return thread.submit(lambda: asyncio.run(login(connection, credentials))).result()
