@@ -165,7 +165,7 @@ class UpstreamConnection(FrameReceiver):
             # A late loop may see the time run out when the connection stands already, and has sent what waited.
             self._fail(f"cannot {doing} {host}:{port}: {reason}", sent=self.stood)
         finally:
-            self._connecting = None
+            self._login_over(f"cannot {doing} {self.address[0]}:{self.address[1]}")
 
     def _reason(self, error: Exception) -> str:
         return str(error) if self._access.tls is None else in_words(error)
@@ -208,7 +208,15 @@ class UpstreamConnection(FrameReceiver):
             host, port = self.address
             self._fail(f"cannot renew the login at {host}:{port}: {error}", sent=True)
         finally:
-            self._connecting = None
+            self._login_over(f"cannot renew the login at {self.address[0]}:{self.address[1]}")
+
+    def _login_over(self, otherwise: str) -> None:
+        """Nobody connects or logs in any more. Where that ended for a reason that nobody foresaw, the connection ends
+        too: whoever waits for it would wait for ever.
+        """
+        self._connecting = None
+        if not self._ready:
+            self._fail(otherwise, sent=self.stood)
 
     def open(self) -> None:
         """Start to connect; failures reach those who wait for answers."""
@@ -302,6 +310,9 @@ class UpstreamConnection(FrameReceiver):
             reply.answer_lost(UpstreamLostError(f"{host}:{port}: nobody waits any more", sent=True))
         if self._ready and self._transport is not None:
             self._say_goodbye(self._transport)
+        elif self.stood and self._transport is not None:  # the answers of a renewal are read, and waited for so long
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
 
     def _say_goodbye(self, transport: asyncio.Transport) -> None:
         self.stop_receiving()
@@ -420,7 +431,7 @@ class UpstreamConnection(FrameReceiver):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_login()
         host, port = self.address
-        self._fail(f"{host}:{port} closed the connection" + (f": {self._reason(exc)}" if exc else ""), sent=True)
+        self._fail(f"{host}:{port} closed the connection" + (f": {self._reason(exc)}" if exc else ""), sent=self.stood)
 
     def eof_received(self) -> bool:
         return False
@@ -431,4 +442,4 @@ class UpstreamConnection(FrameReceiver):
 
     def resume_writing(self) -> None:
         self._full = False
-        self._owner.upstream_full(self, False)
+        self._owner.upstream_full(self, self._waiting_full)

@@ -121,6 +121,8 @@ class Tokens:
             raise TokenError(f"the token provider gave no token within {TIMEOUT_S:g} s") from None
         except Exception as error:  # noqa: BLE001 - a provider of somebody else's; its message may hold a secret
             raise TokenError(f"the token provider failed with {type(error).__name__}") from None
+        if not isinstance(token, Token):  # pyright: ignore[reportUnnecessaryIsInstance] - somebody else's code
+            raise TokenError(f"the token provider gave a {type(token).__name__} in place of a token")
         if token.lifetime_s is not None:
             self._token = token
             self._refresh_at = began + token.lifetime_s * REFRESH_AT

@@ -6,6 +6,7 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 from pydantic_settings import BaseSettings
@@ -36,8 +37,13 @@ def _not_empty(value: str | None) -> str | None:
 Text = Annotated[str | None, AfterValidator(_not_empty)]
 
 
-def _http_url(value: str | None) -> str | None:
-    return None if value is None else check_http_url(value)
+def _token_url(value: str | None) -> str | None:
+    """As it is: a slash at its end may matter. What the endpoint answers is logged with it, so it holds no password."""
+    if value is not None:
+        check_http_url(value)
+        if "@" in urlsplit(value).netloc:
+            raise ValueError("names a user, who is SIDECAR_KAFKA_SASL_CLIENT_ID with SIDECAR_KAFKA_SASL_CLIENT_SECRET")
+    return value
 
 
 HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
@@ -88,7 +94,7 @@ class TowardsKafka(BaseSettings):
     ] = None
     kafka_sasl_token_url: Annotated[
         str | None,
-        AfterValidator(_http_url),
+        AfterValidator(_token_url),
         about("OAUTHBEARER: the token endpoint (OAuth client credentials, KIP-768).", "https://login.example/token"),
         Needs("http://host:port/path or https://host/path", URL["http"]),
     ] = None

@@ -6,6 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
+
+from sidecar.network import upstream
 from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.messages.security import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from sidecar.protocol.primitives import I32
@@ -16,6 +19,8 @@ from tests.unit.network.test_upstream import ask, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from sidecar.security.mechanisms import Mechanism
 
 ACCESS = BrokerAccess(credentials=PasswordCredentials("PLAIN", "alice", "secret"))
 
@@ -136,3 +141,104 @@ async def test_records_without_acknowledgement_are_sent_behind_the_login_of_a_cl
         connection.finish()
         keeper.may_answer.set()
         await until(lambda: keeper.told == ["handshake", "login", 1], "the records")
+
+
+class Broken:
+    """Credentials that fail as nobody foresees."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    async def mechanism(self) -> Mechanism:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), asyncio.CancelledError()])
+def test_whatever_ends_a_login_ends_the_connection(error: BaseException) -> None:
+    @on_uvloop
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        owner = Owner()
+        async with broker(Doorkeeper()) as address:
+            connection = UpstreamConnection(owner, address, 5.0, BrokerAccess(credentials=Broken(error)))
+            connection.open()
+            asked = ask(connection, 1)
+            await until(lambda: asked.over, "the end")
+            assert asked.lost is not None
+            assert not asked.lost.sent
+            assert owner.closed == 1
+
+    run()
+
+
+@on_uvloop
+async def test_what_waited_for_a_login_at_a_broker_that_hangs_up_was_not_sent() -> None:
+    async def hang_up(peer: Peer) -> None:
+        await peer.reader.readexactly(4)
+        peer.close()
+
+    async with broker(hang_up) as address:
+        connection = UpstreamConnection(Owner(), address, 5.0, ACCESS)
+        connection.open()
+        asked = ask(connection, 1)
+        await until(lambda: asked.over, "the end")
+        assert asked.lost is not None
+        assert not asked.lost.sent
+
+
+@on_uvloop
+async def test_a_socket_with_room_lets_nobody_write_on_who_waits_for_a_renewal() -> None:
+    keeper, owner = Doorkeeper(lifetime_ms=1_200), Owner()
+    keeper.may_answer.set()
+    async with broker(keeper) as address:
+        connection = UpstreamConnection(owner, address, 5.0, ACCESS)
+        connection.open()
+        await until(lambda: connection.connected, "the login")
+        keeper.may_answer.clear()
+        await until(lambda: not connection.connected, "the renewal")
+        connection.pause_writing()
+        asked = ask(connection, 1, size=512 * 1024)
+        connection.resume_writing()
+        assert owner.full[-1]
+        keeper.may_answer.set()
+        await until(answered(asked), "the answer")
+        assert not owner.full[-1]
+
+
+@on_uvloop
+async def test_records_of_a_client_that_is_gone_are_sent_behind_a_renewal_that_it_did_not_read() -> None:
+    keeper = Doorkeeper(lifetime_ms=1_200)
+    keeper.may_answer.set()
+    async with broker(keeper) as address:
+        connection = UpstreamConnection(Owner(), address, 5.0, ACCESS)
+        connection.open()
+        await until(lambda: connection.connected, "the login")
+        connection.pause()
+        await until(lambda: not connection.connected, "the renewal")
+        connection.send_parts([frame_of(I32.pack(1))], None)
+        connection.finish()
+        await until(lambda: 1 in keeper.told, "the records")
+
+
+def test_a_renewal_without_an_answer_ends_a_connection_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "_GOODBYE_S", 0.05)
+
+    @on_uvloop
+    async def run() -> None:
+        keeper, peers = Doorkeeper(lifetime_ms=1_200), list[Peer]()
+        keeper.may_answer.set()
+
+        async def talk(peer: Peer) -> None:
+            peers.append(peer)
+            await keeper(peer)
+
+        async with broker(talk) as address:
+            connection = UpstreamConnection(Owner(), address, 5.0, ACCESS)
+            connection.open()
+            await until(lambda: connection.connected, "the login")
+            keeper.may_answer.clear()
+            await until(lambda: keeper.told.count("handshake") == 2, "the renewal")
+            connection.finish()
+            await until(lambda: peers[0].reader.at_eof() or peers[0].reader.exception(), "the end")
+
+    run()

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -107,6 +108,13 @@ async def test_the_error_of_a_provider_may_hold_a_secret_and_is_not_shown() -> N
     tokens = Tokens(Provider(failure=RuntimeError("secret")), Clock())
     with pytest.raises(TokenError, match=r"^the token provider failed with RuntimeError$"):
         await tokens.get()
+
+
+async def test_what_is_no_token_is_an_error_that_callers_know() -> None:
+    provider = Provider()
+    provider.token = AsyncMock(return_value="t1")
+    with pytest.raises(TokenError, match=r"^the token provider gave a str in place of a token$"):
+        await Tokens(provider).get()
 
 
 async def test_closing_ends_what_is_under_way() -> None:

@@ -249,6 +249,26 @@ def test_a_login_at_brokers_is_taken_and_no_secret_of_it_is_shown(environment: E
     assert "s3cret" not in repr(found.settings) + repr(found.shown)
 
 
+TOKENS = {
+    "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "KAFKA_SASL_MECHANISM": "OAUTHBEARER",
+    "KAFKA_SASL_CLIENT_ID": "a",
+    "KAFKA_SASL_CLIENT_SECRET": "b",
+}
+
+
+def test_the_url_of_a_token_endpoint_is_taken_as_it_is(environment: Environment):
+    environment(**TOKENS, KAFKA_SASL_TOKEN_URL="https://login.example/token/")
+    assert resolve().settings.kafka_sasl_token_url == "https://login.example/token/"
+
+
+def test_the_url_of_a_token_endpoint_is_logged_and_must_hold_no_password(environment: Environment):
+    environment(**TOKENS, KAFKA_SASL_TOKEN_URL="https://me:s3cret@login.example/token")
+    found = problems()
+    assert found.keys() == {"SIDECAR_KAFKA_SASL_TOKEN_URL"}
+    assert "s3cret" not in str(found)
+
+
 def test_a_variable_for_security_that_is_empty_asks_for_none(environment: Environment):
     environment(KAFKA_SASL_PASSWORD="")
     assert not resolve().warnings
