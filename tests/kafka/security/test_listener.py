@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,16 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from sidecar.protocol.messages.cluster import METADATA
+from sidecar.security.credentials import TokenCredentials
+from sidecar.security.exchange import Session
 from sidecar.security.tls import TlsFiles, client_context
+from sidecar.security.tokens import Tokens
 from sidecar.security.users import user_line
 from tests.certificates import Authority
 from tests.conftest import StartNode
-from tests.kafka.security.secured import PASSWORD, Secured, secured_kafka
+from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.test_logins import Unsigned
 from tests.nodes import NodeProcess
 from tests.wait import wait_for_async
 
@@ -200,3 +207,66 @@ def test_logins_are_checked_against_a_file(
     passes(sasl(node, "PLAIN", "alice", PASSWORD, **tls), topic)
     assert "Authentication failed" in refusal_of(sasl(node, "SCRAM-SHA-256", "alice", "wrong", **tls))
     assert "PLAIN,SCRAM-SHA-256" in refusal_of(sasl(node, "SCRAM-SHA-512", "alice", PASSWORD, **tls))
+
+
+async def test_tokens_are_relayed_and_sessions_are_renewed(
+    logging_in: Secured, node_process: StartNode, unique: Unique
+) -> None:
+    topic = unique("tokens")
+    logging_in.topics(topic)
+    node = relaying(logging_in, node_process)
+    host, port = node.bootstrap.split(":")
+
+    async def login(lifetime_s: float, wire: Wire) -> Session:
+        return await wire.login(TokenCredentials(Tokens(Unsigned(lifetime_s))))
+
+    wires: list[asyncio.StreamWriter] = []
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        wires.append(writer)
+        wire = Wire(reader, writer)
+        session = await login(3.0, wire)
+        assert session.lifetime_s is not None
+        assert 0 < session.lifetime_s <= 3.0
+        assert (await wire.ask_table(METADATA, 5, {"topics": None, "allow_auto_topic_creation": False}))["brokers"]
+        if len(wires) == 1:  # the first renews its session in time
+            await asyncio.sleep(1.1)
+            renewed = await login(60.0, wire)
+            assert renewed.lifetime_s is not None
+            assert renewed.lifetime_s > 3.0
+            await asyncio.sleep(2.5)
+            assert (await wire.ask_table(METADATA, 5, {"topics": None, "allow_auto_topic_creation": False}))["brokers"]
+        else:
+            await asyncio.sleep(3.1)
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await wire.ask_table(METADATA, 5, {"topics": None, "allow_auto_topic_creation": False})
+    for writer in wires:
+        writer.close()
+    assert '"reason": "session_ended"' in node.log
+
+
+async def test_aiokafka_logs_in_by_scram(logging_in: Secured, node_process: StartNode, unique: Unique) -> None:
+    topic, user = unique("aio"), unique("user")
+    logging_in.topics(topic)
+    logging_in.scram_user(user, "SCRAM-SHA-256")
+    node = relaying(logging_in, node_process)
+    access: dict[str, Any] = {
+        "bootstrap_servers": node.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": user,
+        "sasl_plain_password": PASSWORD,
+    }
+    async with AIOKafkaProducer(**access) as producer:
+        await producer.send_and_wait(topic, b"one")
+    async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **access) as consumer:
+        assert (await consumer.getone()).value == b"one"
+
+
+def test_an_expired_certificate_lets_nobody_in(secured: Secured, node_process: StartNode, authority: Authority) -> None:
+    node = tls_node(secured, node_process, authority)
+    authority.lifetime = timedelta(seconds=-60)
+    expired = authority.issue("alice", file="expired")
+    with pytest.raises(KafkaException):
+        Producer(librdkafka(node, authority, expired)).list_topics(timeout=3)
+    assert "certificate: certificate has expired" in node.log
