@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
+    from sidecar.gateway.rights import Rights
     from sidecar.protocol.session import Session
 
 MAIN: Final = 0
@@ -186,6 +187,7 @@ class Client:
         "producer_ids",
         "refusals",
         "refused_at",
+        "rights",
         "session",
         "software",
         "turned_away",
@@ -196,6 +198,8 @@ class Client:
         self.links = links
         self.session = session
         self.principal = ANONYMOUS
+        self.rights: Rights | None = None
+        """What it may do by Kafka's ACLs; None where they are not enforced."""
         self.software = ClientSoftware()
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
+from sidecar.gateway.enforcement import AmendedExchange
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
@@ -27,6 +28,7 @@ from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.enforcement import Enforcement
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""
@@ -78,6 +80,8 @@ class Gateway:
         self._next_connection = 0
         self.tasks = Tasks(hooks.task_failed)
         self._rejected: set[int] = set()
+        self.enforcement: Enforcement | None = None
+        """Set where Kafka's ACLs are enforced, before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients are told and may use."""
@@ -97,6 +101,8 @@ class Gateway:
         links = ClientLinks(connection, self._upstream, self._hooks)
         client = Client(connection, links, Session.by_connection(*self._node, connection.id))
         connection.state = client
+        if self.enforcement is not None:
+            client.rights = self.enforcement.rights(client)
         self.clients[connection.id] = client
         self._hooks.client_connected()
 
@@ -117,7 +123,7 @@ class Gateway:
                 return
         except MalformedFrameError as error:
             raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None
-        exchange = Exchange(connection, request)
+        exchange = Exchange(connection, request) if client.rights is None else AmendedExchange(connection, request)
         connection.expect(exchange)
         connection.hold()
         request.own()
@@ -140,7 +146,11 @@ class Gateway:
         connection = client.connection
         name = ALL_APIS[request.key].name
         try:
-            await self._apis.cold[request.key](client, exchange, request)
+            handle = self._apis.cold[request.key]
+            if self.enforcement is not None and isinstance(exchange, AmendedExchange):
+                await self.enforcement.run(handle, client, exchange, request)
+            else:
+                await handle(client, exchange, request)
         except MalformedFrameError as error:
             connection.reject(error.reason, f"{name} v{request.version}: {error}")
         except RejectError as error:

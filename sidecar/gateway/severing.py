@@ -5,7 +5,8 @@ A claim that went to another holder costs the old one its connections at once (K
 long poll that is parked would still bring its client records that it may not read any more: whoever waits in one is
 closed too, and hears on its next connection which partitions are refused. The same goes for a shadow that was deleted,
 made of another source, or taken from a reader: a poll that is parked would bring him the former log's records under its
-name. Decides nothing: `sidecar.resources.readers` does, and the resolver.
+name. And for what Kafka's ACLs allowed a moment ago. Decides nothing: `sidecar.resources.readers` does, the resolver,
+and `rights.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.passed_fetch import FetchExchange
+from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,7 @@ class Severing:
         self._passed: set[HandOver] = set()
         self._narrowed: set[bytes] = set()
         self._rerouted: dict[bytes, Source | None] = {}
+        self._are_rights_others = False
         self._is_under_way = False
 
     def follow(self) -> None:
@@ -60,6 +63,11 @@ class Severing:
             self._rerouted = dict(before) | self._rerouted  # what is parked since the first change counts
             self._begin()
 
+    def rights_changed(self) -> None:
+        """Kafka has other ACLs."""
+        self._are_rights_others = True
+        self._begin()
+
     def _begin(self) -> None:
         if not self._is_under_way:
             self._is_under_way = True
@@ -67,7 +75,8 @@ class Severing:
 
     async def _sweep(self) -> None:
         try:
-            while self._passed or self._narrowed or self._rerouted:
+            while self._passed or self._narrowed or self._rerouted or self._are_rights_others:
+                rights, self._are_rights_others = self._are_rights_others, False
                 passed, self._passed = self._passed, set()
                 narrowed, self._narrowed = self._narrowed, set()
                 rerouted, self._rerouted = self._rerouted, {}
@@ -76,6 +85,7 @@ class Severing:
                         any(each.severs(client) for each in passed)
                         or self._waits_in_vain(client, narrowed)
                         or self._waits_at_another_log(client, rerouted)
+                        or (rights and _waits_without_right(client))
                     ):
                         client.connection.abort()
                     if not number % _PER_TURN:
@@ -104,3 +114,12 @@ class Severing:
             and self._claims.refuses([each for each in exchange.partitions() if each[0] in topics], client)
             for exchange in client.connection.pending
         )
+
+
+def _waits_without_right(client: Client) -> bool:
+    """Whether a client would be answered with records that Kafka's ACLs do not let it read."""
+    rights = client.rights
+    if rights is None:
+        return False
+    parked = (each for each in client.connection.pending if isinstance(each, FetchExchange))
+    return any(rights.refuses(Operation.READ, topic) for exchange in parked for topic, _ in exchange.partitions())

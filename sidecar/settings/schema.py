@@ -29,6 +29,7 @@ from sidecar.settings.checks import (
     split_addresses,
     whole,
 )
+from sidecar.settings.rules import Rules
 from sidecar.settings.told import SECRETS, full_name, text_of
 from sidecar.settings.towards_kafka import TowardsKafka
 from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address, check_token
@@ -40,7 +41,7 @@ _GRACE: Final = 3_600_000
 
 
 class Basics(BaseSettings):
-    """All but those of connections to brokers (`TowardsKafka`)."""
+    """All but those of connections to brokers (`TowardsKafka`) and of what clients may do (`Rules`)."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -245,7 +246,7 @@ class Basics(BaseSettings):
         return (init_settings,)
 
 
-class Schema(TowardsKafka, Basics):
+class Schema(TowardsKafka, Rules, Basics):
     """Settings of a sidecar node and of the tools that talk to it."""
 
 

@@ -49,6 +49,7 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "fanout_polls": "Long polls under way that readers at the ends of logs share.",
     "fanout_waiting": "Partitions that readers wait for by shared polls, each reader's counted.",
     "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
+    "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 where they are not enforced.",
     "config_last_reload_successful": "1 where the settings were without a fault when they were last read, else 0.",
     "config_last_reload_success_timestamp_seconds": "When the settings were last read without a fault.",
 }
