@@ -45,8 +45,12 @@ MODULES: Final = {
         {"list_offsets": 7, "delete_records": 2, "offset_for_leader_epoch": 4},
     ),
     "security": (
-        "Logins and rules.",
-        {"sasl_handshake": 1, "sasl_authenticate": 2, "describe_acls": 3},
+        "Logins, rules and quotas.",
+        {
+            "sasl_handshake": 1, "sasl_authenticate": 2, "describe_acls": 3, "create_acls": 3, "delete_acls": 3,
+            "describe_client_quotas": 1, "alter_client_quotas": 1, "describe_user_scram_credentials": 0,
+            "alter_user_scram_credentials": 0,
+        },
     ),
     "transactions": (
         "Transactions, and what partitions and coordinators tell of producers (KIP-664).",
@@ -61,12 +65,13 @@ MODULES: Final = {
 _WIDTH: Final = 120
 _NEVER: Final = 32_767
 _KINDS: Final = {
-    "bool": "BOOLEAN", "bytes": "BYTES", "datetime_i64": "INT64", "error_code": "INT16", "int8": "INT8",
+    "bool": "BOOLEAN", "bytes": "BYTES", "datetime_i64": "INT64", "error_code": "INT16", "float64": "FLOAT64",
+    "int8": "INT8",
     "int16": "INT16", "int32": "INT32", "int64": "INT64", "string": "TEXT", "timedelta_i32": "INT32",
     "timedelta_i64": "INT64", "uuid": "UUID_BYTES",
 }  # fmt: skip
 _IMPORTED: Final = (
-    "BOOLEAN", "BYTES", "INT8", "INT16", "INT32", "INT64", "NEVER", "NULLABLE_TEXT", "TEXT", "UUID_BYTES",
+    "BOOLEAN", "BYTES", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "NEVER", "NULLABLE_TEXT", "TEXT", "UUID_BYTES",
     "Array", "Field", "Message", "record",
 )  # fmt: skip
 _NULLABLE: Final = {"TEXT": "NULLABLE_TEXT", "UUID_BYTES": "UUID_BYTES"}
@@ -106,6 +111,9 @@ class Span(NamedTuple):
 
 
 _BEFORE_KAFKA_4: Final = {
+    ("create_acls", "request", "resource_pattern_type"): [Span("resource_pattern_type", "INT8", 1)],
+    ("delete_acls", "request", "pattern_type_filter"): [Span("pattern_type_filter", "INT8", 1)],
+    ("delete_acls", "response", "pattern_type"): [Span("pattern_type", "INT8", 1)],
     ("describe_acls", "request", "pattern_type_filter"): [Span("pattern_type_filter", "INT8", 1)],
     ("describe_acls", "response", "pattern_type"): [Span("pattern_type", "INT8", 1)],
     ("describe_configs", "request", "include_synonyms"): [Span("include_synonyms", "BOOLEAN", 1)],
@@ -117,8 +125,8 @@ _BEFORE_KAFKA_4: Final = {
         Span("synonyms", (Span("name", "TEXT"), Span("value", "NULLABLE_TEXT"), Span("source", "INT8")), 1, array=True)
     ],
 }
-"""Version 0 of DescribeAcls and DescribeConfigs, which Kafka 4 dropped, and kio with it: what stands for a field of the
-versions since. The dropped version 0 of DescribeLogDirs had the fields of version 1.
+"""Version 0 of DescribeConfigs and of the APIs of ACLs, which Kafka 4 dropped, and kio with it: what stands for a field
+of the versions since. The dropped version 0 of DescribeLogDirs had the fields of version 1.
 """
 
 

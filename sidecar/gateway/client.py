@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
+    from sidecar.gateway.rights import Rights
     from sidecar.protocol.session import Session
 
 MAIN: Final = 0
@@ -188,6 +189,7 @@ class Client:
         "producer_ids",
         "refusals",
         "refused_at",
+        "rights",
         "session",
         "software",
         "turned_away",
@@ -200,6 +202,8 @@ class Client:
         self.principal = ANONYMOUS
         self.login: ClientLogin | None = None
         """None where clients do not log in."""
+        self.rights: Rights | None = None
+        """What it may do by Kafka's ACLs; None where they are not enforced."""
         self.software = ClientSoftware()
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None

@@ -7,6 +7,7 @@ not passed on.
   each partition once.
 - Readers at the end of a log that others read, too, wait together (`shared_fetch.py`, `sidecar.fanout`).
 - Several leaders, a shadow, or a rack to hide: a long poll each (`split_fetch.py`).
+- What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
 - Under the policy `exclusive_reader` a partition that another reader has claimed is refused with 29
   (`sidecar.resources.readers`).
 
@@ -30,6 +31,9 @@ from sidecar.gateway.split_fetch import SplitFetch
 from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import I32
+from sidecar.security.acls import Operation
 from sidecar.shadow.views import Views
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.question import Question
     from sidecar.gateway.client import Client
+    from sidecar.gateway.rights import Rights
     from sidecar.gateway.shared_fetch import Wanted
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
@@ -74,6 +79,9 @@ class FetchApi:
         if not fields.parts:
             _answer(client, request)
             return
+        if client.rights is not None and _refuses_follower(client.rights, request):
+            _refuse_all(client, request, fields)
+            return
         self._take(client, request, fields)
 
     def _take(self, client: Client, request: Request, fields: FetchRequest, *, learned: bool = False) -> bool:
@@ -82,6 +90,8 @@ class FetchApi:
         `learned`: it was asked already where the logs end.
         """
         parts, claims = fields.parts, self._claims
+        if client.rights is not None and client.rights.refused(Operation.READ, parts):
+            return self._split(client, request, fields)
         if claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client):
             return self._split(client, request, fields)
         reads = None
@@ -198,6 +208,23 @@ def _answer(client: Client, request: Request, error: int = 0) -> None:
     exchange = Exchange(client.connection, request)
     client.connection.expect(exchange)
     exchange.answer(fetch.encode_answer(request.correlation_id, request.version, [], error=error))
+
+
+def _refuses_follower(rights: Rights, request: Request) -> bool:
+    """Whether a client reads as a follower does, beyond the high watermark: no broker replicates through a node."""
+    replica_id: int = I32.unpack_from(request.frame.buffer, request.body)[0]
+    return replica_id >= 0 and rights.enforced
+
+
+def _refuse_all(client: Client, request: Request, fields: FetchRequest) -> None:
+    exchange = Exchange(client.connection, request)
+    client.connection.expect(exchange)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    exchange.note_error(code)
+    elements: list[tuple[bytes, Octets]] = [
+        (part.topic, fetch.error_element(request.version, part.partition, code)) for part in fields.parts
+    ]
+    exchange.answer(fetch.encode_answer(request.correlation_id, request.version, elements))
 
 
 def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:

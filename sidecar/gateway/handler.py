@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
+from sidecar.gateway.enforcement import AmendedExchange
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
@@ -30,6 +31,7 @@ from sidecar.security.principal_mapping import NoRuleError
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.enforcement import Enforcement
     from sidecar.gateway.logins import Logins
     from sidecar.security.listener import ListenerTls
 
@@ -97,6 +99,8 @@ class Gateway:
         self._next_connection = 0
         self.tasks = Tasks(hooks.task_failed)
         self._rejected: set[int] = set()
+        self.enforcement: Enforcement | None = None
+        """Set where Kafka's ACLs are enforced, before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients are told and may use."""
@@ -126,6 +130,8 @@ class Gateway:
         links = ClientLinks(connection, self._upstream, self._hooks)
         client = Client(connection, links, Session.by_connection(*self._node, connection.id))
         connection.state = client
+        if self.enforcement is not None:
+            client.rights = self.enforcement.rights(client)
         self.clients[connection.id] = client
         self._hooks.client_connected()
         if self._tls is not None and connection.tls is not None:
@@ -156,7 +162,7 @@ class Gateway:
                 return
         except MalformedFrameError as error:
             raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None
-        exchange = Exchange(connection, request)
+        exchange = Exchange(connection, request) if client.rights is None else AmendedExchange(connection, request)
         connection.expect(exchange)
         connection.hold()
         request.own()
@@ -179,7 +185,11 @@ class Gateway:
         connection = client.connection
         name = api_name(request.key)
         try:
-            await self._apis.cold[request.key](client, exchange, request)
+            handle = self._apis.cold[request.key]
+            if self.enforcement is not None and isinstance(exchange, AmendedExchange):
+                await self.enforcement.run(handle, client, exchange, request)
+            else:
+                await handle(client, exchange, request)
         except MalformedFrameError as error:
             connection.reject(error.reason, f"{name} v{request.version}: {error}")
         except RejectError as error:

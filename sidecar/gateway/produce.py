@@ -4,6 +4,8 @@
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
 - acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing.
 - A client that asks for a mode or a generation makes an ordinary topic governed before its batch is forwarded.
+- What Kafka's ACLs do not allow to WRITE is refused (29 TOPIC_AUTHORIZATION_FAILED, 53
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED), the rest goes on (`write_rights.py`).
 - Topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED. `exclusive` refuses a transactional batch
   for a governed topic with 48 INVALID_TXN_STATE.
 - A request that names a partition twice is rejected: Kafka would append one of the two and not answer for the other.
@@ -23,6 +25,7 @@ from sidecar.cluster.resolver import TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
+from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
 from sidecar.protocol import produce
@@ -163,7 +166,10 @@ class ProduceApi:
         fields = produce.walk(request.frame.buffer, request.body, request.frame.end, request.version)
         parts = fields.parts
         if len(parts) > SLICE:
-            self._hold_large(client, request, fields)
+            self._hold(client, request, fields)
+            return
+        if client.rights is not None and denied_topics(client.rights, request.frame, fields):
+            self._hold(client, request, fields)
             return
         if len(parts) != 1 and not self._is_plain(client, request, fields):
             return
@@ -194,30 +200,36 @@ class ProduceApi:
         else:
             at_once(self._split(client, request, fields, merge))
 
-    def _hold_large(self, client: Client, request: Request, fields: ProduceRequest) -> None:
+    def _hold(self, client: Client, request: Request, fields: ProduceRequest) -> None:
         client.connection.hold()
-        self._tasks.start(self._handle_large(client, request, _owned(request, fields)))
+        self._tasks.start(self._handle_held(client, request, _owned(request, fields)))
 
-    async def _handle_large(self, client: Client, request: Request, fields: ProduceRequest) -> None:
-        """As `handle`, in slices."""
+    async def _handle_held(self, client: Client, request: Request, fields: ProduceRequest) -> None:
+        """As `handle`, in slices, and less what the client may not write to."""
         connection = client.connection
-        refused, asked = _NONE_REFUSED, True
+        asked = True
+        refused = _NONE_REFUSED if client.rights is None else denied_topics(client.rights, request.frame, fields)
         try:
             if not self._is_plain(client, request, fields):
                 return
             if client.identity_error is not None:
                 self._refuse_all(client, request, fields, client.identity_error)
                 return
-            if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
-                refused = await self._governed.govern(names)
+            if (
+                client.identity is not None
+                and client.identity.asks
+                and (names := self._ordinary(fields) - refused.keys())
+            ):
+                refused = {**await self._governed.govern(names), **refused}
             elif (
-                not client.gaps.expected
+                not refused
+                and not client.gaps.expected
                 and (leader := self._single_leader(fields)) != NO_LEADER
                 and not self._follows_governed(client, fields)
             ):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
-            elif missing := self._missing(fields):
+            elif missing := self._missing(fields) - refused.keys():
                 asked = await self._upstream.find_leaders(missing)
             if not connection.closed:
                 await in_slices(self._split(client, request, fields, asked=asked, refused=refused))

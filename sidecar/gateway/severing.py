@@ -5,7 +5,8 @@ When a claim goes to another holder, the old one's connections are closed at onc
 pending long poll would still bring its client records that it may not read any more, so its connection is closed too;
 on its next connection the client learns which partitions are refused. The same holds for a shadow that was deleted,
 created with another source, or taken from a reader: a pending poll would bring records of the former log under its
-name. Decides nothing: `sidecar.resources.readers` and the resolver do.
+name. And for what Kafka's ACLs allowed a moment
+ago. Decides nothing: `sidecar.resources.readers`, the resolver and `rights.py` do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.passed_fetch import FetchExchange
+from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,7 @@ class Severing:
         self._passed: set[HandOver] = set()
         self._narrowed: set[bytes] = set()
         self._rerouted: dict[bytes, Source | None] = {}
+        self._are_rights_others = False
         self._is_under_way = False
 
     def follow(self) -> None:
@@ -60,6 +63,11 @@ class Severing:
             self._rerouted = dict(before) | self._rerouted  # what is parked since the first change counts
             self._begin()
 
+    def rights_changed(self) -> None:
+        """Kafka has other ACLs."""
+        self._are_rights_others = True
+        self._begin()
+
     def _begin(self) -> None:
         if not self._is_under_way:
             self._is_under_way = True
@@ -67,7 +75,8 @@ class Severing:
 
     async def _sweep(self) -> None:
         try:
-            while self._passed or self._narrowed or self._rerouted:
+            while self._passed or self._narrowed or self._rerouted or self._are_rights_others:
+                rights, self._are_rights_others = self._are_rights_others, False
                 passed, self._passed = self._passed, set()
                 narrowed, self._narrowed = self._narrowed, set()
                 rerouted, self._rerouted = self._rerouted, {}
@@ -76,6 +85,7 @@ class Severing:
                         any(each.severs(client) for each in passed)
                         or self._waits_in_vain(client, narrowed)
                         or self._waits_at_another_log(client, rerouted)
+                        or (rights and _waits_without_right(client))
                     ):
                         client.connection.abort()
                     if not number % _PER_TURN:
@@ -104,3 +114,12 @@ class Severing:
             and self._claims.refuses([each for each in exchange.partitions() if each[0] in topics], client)
             for exchange in client.connection.pending
         )
+
+
+def _waits_without_right(client: Client) -> bool:
+    """Whether a client would be answered with records that Kafka's ACLs do not let it read."""
+    rights = client.rights
+    if rights is None:
+        return False
+    parked = (each for each in client.connection.pending if isinstance(each, FetchExchange))
+    return any(rights.refuses(Operation.READ, topic) for exchange in parked for topic, _ in exchange.partitions())

@@ -20,6 +20,7 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.fetch import FetchPart, FetchRequest
 from sidecar.protocol.primitives import Octets
+from sidecar.security.acls import Operation
 from sidecar.shadow.views import Read, Views, layers
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class SplitFetch(FetchExchange):
         for part in self._fields.parts:
             log = self._views.log(part.topic, self._client.principal)
             leader = NO_LEADER if log is None else self._upstream.view.leader(log, part.partition)
-            may = self._claims.may_fetch(part.topic, part.partition, self._client)
+            may = self._may_read(part)
             if may and leader != NO_LEADER and log is not None:
                 by_leader.setdefault(leader, []).append(Read(part, log))
                 continue
@@ -186,6 +187,12 @@ class SplitFetch(FetchExchange):
             self._take_up(place, reads, wait)
         self._timer = loop.call_later(wait, self._expire)
         self._consider()
+
+    def _may_read(self, part: FetchPart) -> bool:
+        rights = self._client.rights
+        if rights is not None and rights.refuses(Operation.READ, part.topic):
+            return False
+        return self._claims.may_fetch(part.topic, part.partition, self._client)
 
     def _take_up(self, place: tuple[int, int], reads: list[Read[FetchPart]], wait: float) -> None:
         buffer = self._frame.buffer

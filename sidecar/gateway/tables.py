@@ -3,6 +3,7 @@
 
 All partitions with one leader: the frame passes unchanged. Large requests and answers are processed in slices.
 DeleteRecords is a write: topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED.
+So is, in each of the three, what Kafka's ACLs do not allow (`access.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
+from sidecar.gateway.access import ACCESS, PerTopic
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.network.upstream import UpstreamLostError
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 
+_TAKES: Final = {key: takes for key, takes in ACCESS.items() if isinstance(takes, PerTopic)}
+
+
 class TablesApi:
     """Handles the three APIs for all clients of a node."""
 
@@ -58,7 +63,7 @@ class TablesApi:
         table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
         exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
         client.connection.expect(exchange)
-        leader = self._single_leader(table, request.key)
+        leader = self._single_leader(client, table, request.key)
         if leader != NO_LEADER:
             self._pass(client, request, exchange, table, leader)
             return
@@ -83,7 +88,7 @@ class TablesApi:
                 return
             exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
             connection.expect(exchange)
-            leader, asked = self._single_leader(table, request.key), True
+            leader, asked = self._single_leader(client, table, request.key), True
             if leader != NO_LEADER:
                 self._pass(client, request, exchange, table, leader)
                 return
@@ -102,16 +107,21 @@ class TablesApi:
         except DisconnectedError:
             exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _refused(self, key: int, topic: bytes) -> bool:
+    def _refused(self, client: Client, key: int, topic: bytes) -> bool:
+        rights = client.rights
+        if rights is not None and rights.refuses(_TAKES[key].operation, topic):
+            instead = _TAKES[key].instead
+            if instead is None or not rights.cluster(instead):
+                return True
         return key == DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
 
-    def _single_leader(self, table: Table, key: int) -> int:
+    def _single_leader(self, client: Client, table: Table, key: int) -> int:
         found = NO_LEADER
         if self._views.names_shadows(table.parts):
             return NO_LEADER
         for part in table.parts:
             leader = self._view.leader(part.topic, part.partition)
-            if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(key, part.topic):
+            if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(client, key, part.topic):
                 return NO_LEADER
             found = leader
         return found
@@ -191,7 +201,7 @@ class TablesApi:
         asked: bool,
     ) -> ErrorCode | None:
         """Why a partition is asked of nobody."""
-        if self._refused(key, part.topic):
+        if self._refused(client, key, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if (part.topic, part.partition) in twice:
             return ErrorCode.INVALID_REQUEST

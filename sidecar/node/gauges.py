@@ -10,7 +10,10 @@ from sidecar.node.hooks import shadow_series
 from sidecar.telemetry.series import Queue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.exclusive.governed_topics import GovernedTopics
+    from sidecar.gateway.acl_mirror import AclMirror
     from sidecar.node.parts import Parts, Rooms
 
 
@@ -31,7 +34,13 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
     metrics.read_gauge("config_last_reload_successful", lambda: float(node.settings_good))
     metrics.read_gauge("config_last_reload_success_timestamp_seconds", lambda: node.settings_read)
+    if rooms.acls is not None:
+        metrics.read_gauge("acls_age_seconds", _age_of(rooms.acls))
     metrics.read_gauge("live_nodes", lambda: float(len(node.nodes.placement.nodes)))
+
+
+def _age_of(acls: AclMirror) -> Callable[[], float]:
+    return lambda: acls.age
 
 
 def known_ids(governor: GovernedTopics) -> port.Deduplicated:

@@ -81,6 +81,15 @@ class NodeHooks:
         if self._seldom(f"loop {name}"):
             self._log.error("loop_failed", loop=name, problem=repr(error), exc_info=error)
 
+    def acls_changed(self, count: int) -> None:
+        self._log.info("acls_read", acls=count)
+
+    def acls_failed(self, error: Exception) -> None:
+        if self._seldom("acls"):
+            self._log.warning(
+                "acls_unreadable", problem=str(error), effect="clients have the rights that were read last"
+            )
+
     # Upstream, changelog, Redis
 
     def upstream_error(self, broker: int, reason: str) -> None:

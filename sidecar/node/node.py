@@ -52,6 +52,7 @@ from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
+    from sidecar.gateway.acl_mirror import AclMirror
     from sidecar.node.port import AdminFactory, AdminService
     from sidecar.security.broker_access import BrokerAccess
     from sidecar.security.files import FileError
@@ -194,6 +195,8 @@ class Node:
         except MetadataError as error:
             raise StartError(str(error)) from None
         await self._read_on(changelog)
+        if rooms.acls is not None:
+            await self._read_acls(rooms.acls)
         ownerships = await open_gateway(self, rooms)
         await listener.start()
         clients = gateway.clients
@@ -212,6 +215,8 @@ class Node:
                 "settings": self.reloader.run,
             }.items()
         ]
+        if rooms.acls is not None:
+            self._background.append(rooms.loops.start("ACLs", rooms.acls.run))
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # what stands after the start lives as long as the node
@@ -269,6 +274,21 @@ class Node:
                 self._log.warning("changelog_unreadable", problem="its leader does not answer", retry_in_s=0)
             else:
                 return
+
+    async def _read_acls(self, acls: AclMirror) -> None:
+        """Nobody is served before: what clients may do is not known."""
+        self.problem = "reading the ACLs"
+        while True:
+            try:
+                await acls.read()
+            except (UpstreamError, KafkaError) as error:
+                self.problem = f"the ACLs cannot be read: {error}. This node's principal needs DESCRIBE on the cluster"
+                self._log.warning("acls_unreadable", problem=self.problem, retry_in_s=_KAFKA_RETRY_S)
+                await asyncio.sleep(_KAFKA_RETRY_S)
+            else:
+                break
+        if acls.acls is None:
+            self._log.warning("acls_not_enforced", problem="brokers have no authorizer: clients may do everything")
 
     async def _check_redis(self) -> None:
         try:

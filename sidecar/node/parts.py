@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.keeper import Keeper
     from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.gateway.acl_mirror import AclMirror
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.handler import Gateway
     from sidecar.network.loops import Loops
@@ -70,6 +71,8 @@ class Rooms:
     gateway: Gateway
     keeper: Keeper
     shadow_keeper: ShadowKeeper
+    acls: AclMirror | None
+    """None where Kafka's ACLs are not enforced on clients."""
 
 
 class Running(Parts, Protocol):

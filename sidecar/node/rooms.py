@@ -11,13 +11,16 @@ from sidecar.exclusive.interfaces import Surroundings
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.slots import stamp_of
 from sidecar.forwarder.forwarder import Forwarder
+from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.catching_up import CatchingUp
+from sidecar.gateway.enforcement import Enforcement
 from sidecar.gateway.severing import Severing
 from sidecar.network.loops import Loops
 from sidecar.node.leases import Leases
 from sidecar.node.parts import Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
+from sidecar.security.acls import Rules, parse_super_users
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.shadow.keeper import ShadowKeeper
@@ -79,7 +82,14 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
     shadows.start()
     reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, node.resolver, name))
-    Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks).follow()
+    severing = Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks)
+    severing.follow()
+    acls = None
+    if settings.enforces_acls:
+        rules = Rules(parse_super_users(settings.super_users), settings.allow_if_no_acl_found)
+        acls = AclMirror(node.upstream, rules, node.hooks)
+        acls.changed = severing.rights_changed
+        gateway.enforcement = Enforcement(node.upstream, acls)
     reader_claims.start(changelog.tailer)
     keeper = Keeper(
         node.upstream,
@@ -106,6 +116,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         gateway,
         keeper,
         shadow_keeper,
+        acls,
     )
 
 

@@ -213,9 +213,13 @@ class Acls:
         """The snapshot with other settings: this one where they are the same."""
         return self if rules == self.rules else Acls(self.bindings, rules, self.version + 1, self._index)
 
+    def is_super_user(self, principal: str) -> bool:
+        """Whether a principal may do everything."""
+        return principal in self.rules.super_users
+
     def allowed(self, subject: Subject, kind: int, name: str) -> int:
         """The operations that are allowed on one resource, as bits."""
-        if subject.principal in self.rules.super_users:
+        if self.is_super_user(subject.principal):
             return _EVERYTHING
         by_type = self._by_type.get(kind)
         patterns = by_type.of(name) if by_type is not None else ()

@@ -30,6 +30,7 @@ from sidecar.settings.checks import (
     whole,
 )
 from sidecar.settings.listener import Listener
+from sidecar.settings.rules import Rules
 from sidecar.settings.told import SECRETS, full_name, text_of
 from sidecar.settings.towards_kafka import TowardsKafka
 from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address, check_token
@@ -41,7 +42,7 @@ _GRACE: Final = 3_600_000
 
 
 class Basics(BaseSettings):
-    """All but those of how connections begin (`Listener`, `TowardsKafka`)."""
+    """All but how connections begin (`Listener`, `TowardsKafka`) and what clients may do (`Rules`)."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -250,7 +251,7 @@ class Basics(BaseSettings):
         return (init_settings,)
 
 
-class Schema(TowardsKafka, Listener, Basics):
+class Schema(TowardsKafka, Rules, Listener, Basics):
     """Settings of a sidecar node and of the tools that talk to it."""
 
 

@@ -46,6 +46,12 @@ def _token_url(value: str | None) -> str | None:
     return value
 
 
+def _http_url(value: str | None) -> str | None:
+    if value is not None:
+        check_http_url(value)
+    return value
+
+
 HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
 
 

@@ -115,6 +115,10 @@ class Settings:
     sasl_audience: str | None = None
     sasl_issuer: str | None = None
     sasl_principal_claim: str = "sub"
+    authorizer: str | None = None
+    super_users: str = ""
+    allow_if_no_acl_found: bool = False
+    take_over_operation: str = "ALTER"
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None
     kafka_ssl_certificate: str | None = None
@@ -130,6 +134,17 @@ class Settings:
     kafka_sasl_client_secret: str | None = field(default=None, repr=False)
     kafka_sasl_scope: str | None = None
     kafka_sasl_token_provider: str | None = None
+
+    @property
+    def clients_authenticate(self) -> bool:
+        """Whether the listener asks clients who they are: by a login, or by a certificate."""
+        by_certificate = self.security_protocol == "SSL" and self.ssl_client_auth != "none"
+        return by_certificate or self.security_protocol.startswith("SASL_")
+
+    @property
+    def enforces_acls(self) -> bool:
+        """Whether clients may only do what Kafka's ACLs allow: where they authenticate, unless told otherwise."""
+        return self.clients_authenticate if self.authorizer is None else self.authorizer == "kafka"
 
     def for_worker(self, index: int) -> Settings:
         """The settings of worker `index`: node id and all ports are higher by it."""

@@ -53,6 +53,7 @@ Gauge = Literal[
     "fanout_polls",
     "fanout_waiting",
     "live_nodes",
+    "acls_age_seconds",
     "config_last_reload_successful",
     "config_last_reload_success_timestamp_seconds",
 ]
@@ -63,8 +64,8 @@ ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusi
 CLAIM_OUTCOMES: Final[tuple[str, ...]] = ("granted", "waiting", "released", "lost", "held", "unavailable")
 """Those that exist from the start; besides them the errors of the own APIs."""
 LOOPS: Final[tuple[str, ...]] = (
-    "claims", "cursors", "heartbeat", "keep-alive", "metadata", "ownerships", "settings", "shadows", "silent clients",
-    "snapshots",
+    "ACLs", "claims", "cursors", "heartbeat", "keep-alive", "metadata", "ownerships", "settings", "shadows",
+    "silent clients", "snapshots",
 )  # fmt: skip
 """What a node does all the time."""
 OUTCOMES: Final[tuple[str, ...]] = ("success", "failure")

@@ -51,7 +51,10 @@ class Paper:
         self.answers: list[bytes] = []
         identity = SimpleNamespace(name="c", has_settings=False)
         self.client = cast(
-            Any, SimpleNamespace(connection=self.connection, identity=identity, links=self, principal="User:ANONYMOUS")
+            Any,
+            SimpleNamespace(
+                connection=self.connection, identity=identity, links=self, principal="User:ANONYMOUS", rights=None
+            ),
         )
         upstream = SimpleNamespace(view=self.view, refresh_soon=lambda _: None)
         self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed))

@@ -13,11 +13,14 @@ import pytest
 from sidecar.changelog import Change, Entry, claim_key
 from sidecar.cluster.resolver import ANONYMOUS, NameResolver, Source
 from sidecar.gateway.passed_fetch import FetchExchange
+from sidecar.gateway.rights import Rights
 from sidecar.gateway.severing import Severing
 from sidecar.network.request import Exchange
 from sidecar.network.tasks import Tasks
+from sidecar.protocol.calls import AclBinding
 from sidecar.protocol.ids import Offset
 from sidecar.resources.readers import ReaderClaims
+from sidecar.security.acls import Acls, Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 from tests.wait import wait_until
@@ -53,6 +56,7 @@ class Reader:
     reader_name: str = ""
     bound_sessions: frozenset[str] = frozenset()
     principal: str = ANONYMOUS
+    rights: Rights | None = None
     connection: Connection = field(default_factory=Connection)
 
 
@@ -66,7 +70,8 @@ class Cluster:
         self._entries: dict[int, Entry[Any]] = {}
         clients = cast("dict[int, Client]", dict(enumerate(readers)))
         self.resolver = NameResolver()
-        Severing(clients, self.claims, self.resolver, Tasks(self.crashed.append)).follow()
+        self.severing = Severing(clients, self.claims, self.resolver, Tasks(self.crashed.append))
+        self.severing.follow()
 
     def grant(self, reader: Reader, partition: int = 0) -> None:
         resource = control.Resource(topic="orders", partition=partition)
@@ -139,6 +144,27 @@ async def test_who_waits_at_a_log_that_the_name_stands_for_no_longer_is_closed(n
     cluster.resolver.set_shadows(now)
     await asyncio.sleep(0)
     assert [each.connection.aborted for each in (waits, elsewhere, idle)] == [1, 0, 0]
+    assert cluster.crashed == []
+
+
+async def test_a_parked_fetch_ends_with_the_right_to_read():
+    class Current:
+        acls: Acls | None = Acls(
+            [AclBinding(ResourceType.TOPIC, name, 3, ANONYMOUS, "*", Operation.READ, 3) for name in ("a", "b")]
+        )
+
+    current = Current()
+    loses, keeps, idle, unbound = (Reader(f"pid:{number}") for number in range(4))
+    for each in (loses, keeps, idle):
+        each.rights = Rights(each, "10.0.0.1", current)
+    loses.connection.pending.append(Parked((b"b", 0), (b"a", 0)))
+    keeps.connection.pending.append(Parked((b"b", 0)))
+    unbound.connection.pending.append(Parked((b"a", 0)))
+    cluster = Cluster(loses, keeps, idle, unbound)
+    assert current.acls is not None
+    current.acls = current.acls.replaced([each for each in current.acls.bindings if each.resource_name == "b"])
+    cluster.severing.rights_changed()
+    await wait_until(lambda: cluster.severed() == ["pid:0"], "who lost it")
     assert cluster.crashed == []
 
 

@@ -33,8 +33,8 @@ VERSIONS = [
 every_version = pytest.mark.parametrize(
     ("key", "version"), VERSIONS, ids=[f"{kio.PACKAGES[key]}-{version}" for key, version in VERSIONS]
 )
-WITHOUT_KIO = {(29, 0), (32, 0), (35, 0)}
-"""DescribeAcls, DescribeConfigs and DescribeLogDirs v0 left Kafka with 4.0, and kio: see the tests of their own."""
+WITHOUT_KIO = {(29, 0), (30, 0), (31, 0), (32, 0), (35, 0)}
+"""The APIs of ACLs, DescribeConfigs and DescribeLogDirs v0 left Kafka with 4.0, and kio: see the tests of their own."""
 
 
 def decode(message: Message, side: str, frame: bytes, version: int) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Enforces Kafka's ACLs on all requests but the hot ones, before an API's module runs: by `access`, what a client may
+not have is taken out of its request, and the answer is put together as a broker's.
+
+The modules know nothing of it: they are handed what is left, and answer an exchange that changes the answer on its way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.gateway import asking
+from sidecar.gateway.access import ACCESS, Asked, Asking
+from sidecar.gateway.rights import Rights
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
+from sidecar.network.slices import in_slices
+from sidecar.security.acls import java_address
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.acl_mirror import AclMirror
+    from sidecar.gateway.client import Client
+    from sidecar.network.request import Connection
+    from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.schema import Message, Values
+
+    Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
+
+_HEAD_BYTES: Final = 14
+"""From the length prefix to the client id."""
+_CHANGES: Final = frozenset({30, 31})
+"""CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
+
+
+class AmendedExchange(Exchange):
+    """A request whose answer may be kept back to be changed."""
+
+    __slots__ = ("_kept", "keeps")
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        super().__init__(connection, request)
+        self.keeps = False
+        self._kept: list[Octets] | None = None
+
+    def answer(self, parts: list[Octets]) -> None:
+        """Give the answer, or keep it where it has to be changed."""
+        if self.keeps:
+            self._kept = parts
+        else:
+            super().answer(parts)
+
+    def take_kept(self) -> list[Octets] | None:
+        """The answer that was given; None where there is none, as the connection was closed. The next one is sent."""
+        self.keeps = False
+        kept, self._kept = self._kept, None
+        return kept
+
+
+class Enforcement:
+    """Of one node's clients."""
+
+    def __init__(self, upstream: KafkaUpstream, mirror: AclMirror) -> None:
+        self._upstream = upstream
+        self._mirror = mirror
+
+    def rights(self, client: Client) -> Rights:
+        """Of a client that has just connected; who it is shows later."""
+        host, _, _ = client.connection.peer.rpartition(":")
+        try:
+            address = java_address(host.removeprefix("[").removesuffix("]"))
+        except ValueError:  # a socket without an address
+            address = host
+        return Rights(client, address, self._mirror)
+
+    async def run(self, handle: Handle, client: Client, exchange: AmendedExchange, request: Request) -> None:
+        """Have a module handle a request, as far as its client may ask."""
+        row, rights = ACCESS[request.key], client.rights
+        if not isinstance(row, Asked) or rights is None or not rights.enforced:
+            await handle(client, exchange, request)
+            return
+        message = row.message
+        fields = await asking.fields(message, request)
+        asked = Asking(rights, fields, request.version, self._has, self._mirror.creates_topics)
+        if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
+            await self._upstream.find_leaders(name.encode() for name in names)
+        divided = row.check(asked)
+        if divided is None:
+            await handle(client, exchange, request)
+        elif divided.fields is None:
+            exchange.note_error(divided.code)
+            await asking.tell(exchange, message, divided.amend({}))
+        else:
+            if divided.code:
+                exchange.note_error(divided.code)
+            going_on = request
+            if divided.fields is not fields:
+                going_on = await _rewritten(message, client, request, divided.fields)
+            exchange.keeps = True
+            await handle(client, exchange, going_on)
+            await _amend(message, exchange, divided.amend)
+        if request.key in _CHANGES:
+            self._mirror.read_soon()
+
+    def _has(self, topic: str, partition: int | None) -> bool:
+        if partition is None:
+            return self._upstream.view.route(topic.encode()) is not None
+        return bool(self._upstream.has_partition(topic.encode(), partition))
+
+
+async def _rewritten(message: Message, client: Client, request: Request, fields: Values) -> Request:
+    """The request with other fields. Its client id is as it came: what upstream may see of it `passing` knows."""
+    raw = b"" if client.identity is None else client.identity.raw
+    data = await in_slices(message.write_request_steps(request.version, request.correlation_id, raw, fields))
+    frame = Frame(bytearray(data), 0, len(data), True)
+    return Request(request.key, request.version, request.correlation_id, raw, frame, _HEAD_BYTES + len(raw))
+
+
+async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:
+    parts = exchange.take_kept()
+    if parts is None or exchange.connection.closed:
+        return
+    answer = b"".join(parts)
+    values = await in_slices(message.read_answer_steps(answer, 0, len(answer), exchange.version))
+    await asking.tell(exchange, message, amend(values))

@@ -1,0 +1,136 @@
+"""What one client may do, by Kafka's ACLs of now. Pure.
+
+The principal is read anew at each question, as a login may come after the connection; verdicts are remembered per
+resource until the ACLs change (`sidecar.security.acls.Verdicts`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.cluster.resolver import INTERNAL_PREFIX
+from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, Subject, Verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that coordinators alone write to. A broker refuses most of it too, but not to a client that calls itself
+`__admin_client`."""
+_SIDECARS_OWN: Final = INTERNAL_PREFIX.decode()
+_READING: Final = 1 << Operation.READ | 1 << Operation.DESCRIBE | 1 << Operation.DESCRIBE_CONFIGS
+"""What an ACL can grant on such a topic."""
+_NONE: Final[frozenset[bytes]] = frozenset()
+
+
+class Whose(Protocol):
+    """The client that asks."""
+
+    @property
+    def principal(self) -> str: ...
+
+
+class Part(Protocol):
+    """One partition in a request."""
+
+    @property
+    def topic(self) -> bytes: ...
+
+
+class Current(Protocol):
+    """Where the ACLs of now are; None while nothing is enforced, as brokers have no authorizer."""
+
+    acls: Acls | None
+
+
+class Rights:
+    """The rights of one client connection. `host` is as Kafka writes addresses (`sidecar.security.acls`)."""
+
+    __slots__ = ("_current", "_granted", "_granted_by", "_granted_to", "_host", "_verdicts", "_whose")
+
+    def __init__(self, whose: Whose, host: str, current: Current) -> None:
+        self._whose: Final = whose
+        self._host: Final = host
+        self._current: Final = current
+        self._verdicts: Verdicts | None = None
+        self._granted: Final[set[tuple[int, bytes]]] = set()
+        self._granted_by: Acls | None = None
+        self._granted_to = ""
+
+    @property
+    def enforced(self) -> bool:
+        """False where everything is allowed, as brokers have no authorizer."""
+        return self._current.acls is not None
+
+    def _known(self, acls: Acls) -> Verdicts:
+        principal = self._whose.principal
+        found = self._verdicts
+        if found is None or found.subject.principal != principal:
+            found = self._verdicts = Verdicts(Subject(principal, self._host), acls)
+        return found
+
+    def allowed(self, kind: int, name: str) -> int:
+        """The operations that are allowed on one resource, as bits: bit n is the operation with Kafka's number n."""
+        acls = self._current.acls
+        if acls is None:
+            return -1
+        known = self._known(acls)
+        bits = known.allowed(acls, kind, name)
+        if kind == ResourceType.TOPIC and name.startswith("__") and not acls.is_super_user(self._whose.principal):
+            return bits & _READING if name in KAFKAS_OWN or name.startswith(_SIDECARS_OWN) else bits
+        return bits
+
+    def may(self, operation: int, kind: int, name: str) -> bool:
+        """`Authorizer.authorize` for one action."""
+        return bool(self.allowed(kind, name) >> operation & 1)
+
+    def topic(self, operation: int, name: str) -> bool:
+        """Whether an operation on a topic is allowed."""
+        return self.may(operation, ResourceType.TOPIC, name)
+
+    def group(self, operation: int, name: str) -> bool:
+        """Whether an operation on a group is allowed."""
+        return self.may(operation, ResourceType.GROUP, name)
+
+    def transactional_id(self, operation: int, name: str) -> bool:
+        """Whether an operation on a transactional id is allowed."""
+        return self.may(operation, ResourceType.TRANSACTIONAL_ID, name)
+
+    def cluster(self, operation: int) -> bool:
+        """Whether an operation on the cluster is allowed."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def cluster_operations(self, supported: int) -> int:
+        """What DescribeCluster and Metadata say of the cluster: no operation to a client that may not describe it."""
+        bits = self.allowed(ResourceType.CLUSTER, CLUSTER_NAME)
+        return bits & supported if bits >> Operation.DESCRIBE & 1 else 0
+
+    def writes_idempotently(self) -> bool:
+        """What InitProducerId without a transactional id takes (KIP-679)."""
+        acls = self._current.acls
+        return acls is None or self._known(acls).may_write_idempotently(acls)
+
+    def refuses(self, operation: int, topic: bytes) -> bool:
+        """Whether an operation on a topic is not allowed. For hot requests: what is allowed is found by its bytes."""
+        acls = self._current.acls
+        if acls is None:
+            return False
+        principal = self._whose.principal
+        if acls is not self._granted_by or principal != self._granted_to:
+            self._granted_by, self._granted_to = acls, principal
+            self._granted.clear()
+        key = operation, topic
+        if key in self._granted:
+            return False
+        if not self.topic(operation, topic.decode(errors="replace")):
+            return True
+        if len(self._granted) >= Verdicts.LIMIT:
+            self._granted.clear()
+        self._granted.add(key)
+        return False
+
+    def refused(self, operation: int, parts: Iterable[Part]) -> frozenset[bytes]:
+        """The topics of some partitions that an operation is not allowed on."""
+        refuses = self.refuses
+        found = [part.topic for part in parts if refuses(operation, part.topic)]
+        return frozenset(found) if found else _NONE

@@ -1,0 +1,539 @@
+"""Every API × resource × rule: what a broker with Kafka's own authorizer answers a user, and what a node answers the
+same user, whose rights it knows by the mirrored ACLs alone.
+"""
+
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from struct import pack, unpack_from
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from crc32c import crc32c
+
+from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.enforcement import Enforcement
+from sidecar.protocol import fetch
+from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
+from sidecar.protocol.new_batch import NewRecord, build_batch
+from sidecar.protocol.schema import TAGS
+from sidecar.security.acls import CLUSTER_NAME, Rules
+from sidecar.security.credentials import PasswordCredentials
+from tests.kafka.gateway.virtual import VirtualCluster
+from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+
+if TYPE_CHECKING:
+    from sidecar.gateway.client import Client
+    from sidecar.protocol.schema import Message, Values
+
+HOST: Final = "127.0.0.1"
+USER: Final = "User:alice"
+TOPICS: Final = ("open", "shut")
+ABSENT: Final = "absent"
+NAMES: Final = (*TOPICS, ABSENT)
+GROUPS: Final = ("mine", "theirs")
+IDS: Final = ("id-mine", "id-theirs")
+ROUNDS: Final = 60
+
+
+class Question(NamedTuple):
+    """One request."""
+
+    message: Message
+    version: int
+    values: Values
+
+    @property
+    def name(self) -> str:
+        return f"{self.message.key} v{self.version} {self.values}"
+
+
+def named(*names: str, partitions: str, element: Any) -> list[Values]:
+    return [{"name": name, partitions: [element]} for name in names]
+
+
+def _commit(index: int = 0) -> Values:
+    return {"partition_index": index, "committed_offset": 5, "committed_metadata": ""}
+
+
+def _member(group: str) -> Values:
+    return {"group_id": group, "generation_id": 3, "member_id": "nobody"}
+
+
+def _txn(name: str) -> Values:
+    return {"transactional_id": name, "producer_id": 12345, "producer_epoch": 0}
+
+
+def _quota(user: str) -> Values:
+    return {"entity": [{"entity_type": "user", "entity_name": user}], "ops": []}
+
+
+def questions() -> list[Question]:
+    """None of them changes what another one is about."""
+    found = [
+        Question(cluster.METADATA, 9, {"topics": None, "include_topic_authorized_operations": True}),
+        Question(cluster.METADATA, 0, {"topics": []}),
+        Question(cluster.METADATA, 1, {"topics": [{"name": name} for name in TOPICS]}),
+        Question(
+            cluster.METADATA,
+            8,
+            {
+                "topics": [{"name": name} for name in NAMES],
+                "allow_auto_topic_creation": False,
+                "include_cluster_authorized_operations": True,
+                "include_topic_authorized_operations": True,
+            },
+        ),
+        Question(cluster.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True}),
+        Question(
+            logs.LIST_OFFSETS,
+            6,
+            {
+                "replica_id": -1,
+                "topics": named(*NAMES, partitions="partitions", element={"partition_index": 0, "timestamp": -1}),
+            },
+        ),
+        Question(
+            logs.OFFSET_FOR_LEADER_EPOCH,
+            4,
+            {
+                "replica_id": -1,
+                "topics": [
+                    {"topic": name, "partitions": [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]}
+                    for name in NAMES
+                ],
+            },
+        ),
+        Question(
+            logs.DELETE_RECORDS,
+            2,
+            {
+                "topics": named(*NAMES, partitions="partitions", element={"partition_index": 0, "offset": 0}),
+                "timeout_ms": 5000,
+            },
+        ),
+        Question(
+            transactions.DESCRIBE_PRODUCERS, 0, {"topics": named(*NAMES, partitions="partition_indexes", element=0)}
+        ),
+        Question(
+            admin.CREATE_TOPICS,
+            7,
+            {
+                "topics": [
+                    {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+                    for name in (*TOPICS, "new", "twice", "twice")
+                ],
+                "timeout_ms": 5000,
+                "validate_only": True,
+            },
+        ),
+        Question(admin.DELETE_TOPICS, 5, {"topic_names": [ABSENT], "timeout_ms": 5000}),
+        Question(
+            admin.CREATE_PARTITIONS,
+            3,
+            {
+                "topics": [{"name": name, "count": 2, "assignments": None} for name in NAMES],
+                "timeout_ms": 5000,
+                "validate_only": True,
+            },
+        ),
+        Question(
+            admin.DESCRIBE_CONFIGS,
+            4,
+            {
+                "resources": [
+                    {"resource_type": 2, "resource_name": name, "configuration_keys": ["retention.ms"]}
+                    for name in NAMES
+                ]
+                + [{"resource_type": 4, "resource_name": "", "configuration_keys": ["log.retention.ms"]}]
+            },
+        ),
+        Question(
+            admin.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            {
+                "resources": [
+                    {
+                        "resource_type": 2,
+                        "resource_name": name,
+                        "configs": [{"name": "retention.ms", "config_operation": 0, "value": "1000000"}],
+                    }
+                    for name in NAMES
+                ],
+                "validate_only": True,
+            },
+        ),
+        Question(
+            admin.ALTER_CONFIGS,
+            2,
+            {
+                "resources": [
+                    {"resource_type": 2, "resource_name": "open", "configs": []},
+                    {"resource_type": 4, "resource_name": "", "configs": []},
+                ],
+                "validate_only": True,
+            },
+        ),
+        Question(admin.DESCRIBE_LOG_DIRS, 4, {"topics": []}),
+        Question(admin.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None, "timeout_ms": 5000}),
+        Question(
+            security.DESCRIBE_ACLS,
+            3,
+            {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1},
+        ),
+        Question(
+            security.CREATE_ACLS,
+            3,
+            {
+                "creations": [
+                    {
+                        "resource_type": 2,
+                        "resource_name": "",
+                        "resource_pattern_type": 3,
+                        "principal": USER,
+                        "host": "*",
+                        "operation": 3,
+                        "permission_type": 3,
+                    }
+                ]
+            },
+        ),
+        Question(
+            security.DELETE_ACLS,
+            3,
+            {
+                "filters": [
+                    {
+                        "resource_type_filter": 2,
+                        "resource_name_filter": "no such",
+                        "pattern_type_filter": 3,
+                        "operation": 3,
+                        "permission_type": 3,
+                    }
+                ]
+            },
+        ),
+        Question(security.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}),
+        Question(security.ALTER_CLIENT_QUOTAS, 1, {"entries": [_quota("x")], "validate_only": True}),
+        Question(security.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": [{"name": "nobody"}]}),
+        Question(
+            security.ALTER_USER_SCRAM_CREDENTIALS,
+            0,
+            {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+        ),
+        Question(groups.LIST_GROUPS, 4, {"states_filter": []}),
+        Question(groups.DESCRIBE_GROUPS, 5, {"groups": [*GROUPS], "include_authorized_operations": True}),
+        Question(groups.DELETE_GROUPS, 2, {"groups_names": ["gone", "gone-too"]}),
+        Question(transactions.LIST_TRANSACTIONS, 0, {"state_filters": [], "producer_id_filters": []}),
+        Question(transactions.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [*IDS]}),
+        Question(
+            transactions.INIT_PRODUCER_ID,
+            4,
+            {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1},
+        ),
+    ]
+    for group in GROUPS:
+        topics = named(*TOPICS, partitions="partitions", element=_commit())
+        fetched = named(*NAMES, partitions="partition_indexes", element=0)
+        found += [
+            Question(cluster.FIND_COORDINATOR, 3, {"key": group, "key_type": 0}),
+            Question(
+                groups.OFFSET_COMMIT,
+                7,
+                {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics},
+            ),
+            Question(groups.OFFSET_FETCH, 7, {"group_id": group, "topics": fetched}),
+            Question(groups.OFFSET_FETCH, 1, {"group_id": group, "topics": fetched}),
+            Question(groups.OFFSET_FETCH, 6, {"group_id": group, "topics": None}),
+            Question(
+                groups.OFFSET_DELETE,
+                0,
+                {
+                    "group_id": "gone-" + group,
+                    "topics": named(*TOPICS, partitions="partitions", element={"partition_index": 0}),
+                },
+            ),
+            Question(groups.HEARTBEAT, 4, _member(group)),
+            Question(
+                groups.SYNC_GROUP,
+                5,
+                _member(group) | {"protocol_type": "consumer", "protocol_name": "range", "assignments": []},
+            ),
+            Question(groups.LEAVE_GROUP, 2, {"group_id": group, "member_id": "nobody"}),
+            Question(
+                groups.JOIN_GROUP,
+                4,
+                {
+                    "group_id": group,
+                    "session_timeout_ms": 1,
+                    "rebalance_timeout_ms": 1,
+                    "member_id": "",
+                    "protocol_type": "consumer",
+                    "protocols": [{"name": "range", "metadata": b""}],
+                },
+            ),
+        ]
+    for name in IDS:
+        for group in GROUPS:
+            topics = named(*TOPICS, partitions="partitions", element=_commit())
+            found += [
+                Question(transactions.ADD_OFFSETS_TO_TXN, 3, _txn(name) | {"group_id": group}),
+                Question(groups.TXN_OFFSET_COMMIT, 2, _txn(name) | {"group_id": group, "topics": topics}),
+            ]
+        found += [
+            Question(cluster.FIND_COORDINATOR, 3, {"key": name, "key_type": 1}),
+            Question(
+                transactions.ADD_PARTITIONS_TO_TXN,
+                3,
+                _txn(name) | {"topics": [{"name": each, "partitions": [0]} for each in NAMES]},
+            ),
+            Question(transactions.END_TXN, 3, _txn(name) | {"committed": True}),
+        ]
+    return found
+
+
+QUESTIONS: Final = questions()
+
+
+def produce(transactional: bool, acks: int = -1) -> bytes:
+    """A Produce v7 to all topics under a transactional id; the batches say whether they are transactional."""
+    batch = build_batch([NewRecord(None, b"value", (), int(time.time() * 1000))], -1, -1, -1)
+    if transactional:
+        batch[22] |= 0x10
+        batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    topics = b"".join(text(name) + one(pack(">ii", 0, len(batch)) + batch) for name in NAMES)
+    body = text("id-mine") + pack(">hi", acks, 5000) + pack(">i", len(NAMES)) + topics
+    frame = pack(">hhi", 0, 7, 1) + text("me") + body
+    return pack(">i", len(frame)) + frame
+
+
+def text(value: str) -> bytes:
+    return pack(">h", len(value)) + value.encode()
+
+
+def one(element: bytes) -> bytes:
+    return pack(">i", 1) + element
+
+
+def produced(frame: bytes) -> dict[str, int]:
+    """The error code of each topic in an answer v7."""
+    found: dict[str, int] = {}
+    at = 12
+    for _ in range(len(NAMES)):
+        (size,) = unpack_from(">h", frame, at)
+        name = frame[at + 2 : at + 2 + size].decode()
+        at += 2 + size + 4
+        _, found[name] = unpack_from(">ih", frame, at)
+        at += 30
+    return found
+
+
+def fetching(replica_id: int = -1) -> bytes:
+    """A Fetch v11 of all topics that waits for nothing."""
+    element = pack(">iiqqi", 0, -1, 0, -1, 1000)
+    topics: list[tuple[bytes, Any]] = [(name.encode(), element) for name in NAMES]
+    frame = bytearray(fetch.encode_request(1, b"me", 11, (0, 0, 1_000_000, 0), topics))
+    frame[16:20] = pack(">i", replica_id)
+    return bytes(frame)
+
+
+def fetched(frame: bytes) -> dict[str, int]:
+    return {part.topic.decode(): part.error for part in fetch.walk_answer(frame, 0, len(frame), 11).parts}
+
+
+_OF_ITS_OWN: Final = frozenset(
+    {
+        TAGS, "throttle_time_ms", "error_message", "brokers", "controller_id", "node_id", "host", "port",
+        "cluster_id", "leader_id", "leader", "replica_nodes", "isr_nodes", "offline_replicas", "producer_id",
+        "member_id", "log_dir", "total_bytes", "usable_bytes", "partition_size", "offset_lag", "active_producers",
+        "synonyms", "documentation", "topic_id",
+    }
+)  # fmt: skip
+"""What a node says in words or numbers of its own."""
+
+
+def told(value: Any) -> Any:
+    """An answer without these, its lists in an order of their own."""
+    if isinstance(value, dict):
+        found: dict[str, Any] = {key: told(each) for key, each in value.items() if key not in _OF_ITS_OWN}
+        if value.get("is_internal"):  # not written to through a node, whatever ACLs say
+            found.pop("topic_authorized_operations", None)
+        return found
+    if isinstance(value, list):
+        return sorted((told(each) for each in value), key=repr)
+    return value
+
+
+async def make_coordinators(broker: Secured) -> None:
+    """The topics of groups and transactions are made when somebody asks first."""
+    async with broker.wire("PLAINTEXT") as wire:
+        for kind, keys in enumerate(((*GROUPS, "gone-mine", "gone-theirs"), IDS)):
+            for key in keys:
+                question = Question(cluster.FIND_COORDINATOR, 3, {"key": key, "key_type": kind})
+                await ask_twice(wire, question)
+
+
+HOT: Final = {
+    "produce": (produce(transactional=False), produced),
+    "produce in a transaction": (produce(transactional=True), produced),
+    "fetch": (fetching(), fetched),
+}
+"""Requests that are written by hand, and what is compared of their answers."""
+_OF_REFUSALS: Final = frozenset({29, 53})
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    overrides = {"auto_create_topics_enable": "false", "group_initial_rebalance_delay_ms": "0"}
+    with secured_kafka(tmp_path_factory.mktemp("access"), **overrides) as running:
+        running.topics(*TOPICS)
+        asyncio.run(make_coordinators(running))
+        yield running
+
+
+class _Quiet:
+    def acls_failed(self, error: Exception) -> None:
+        raise error
+
+    def acls_changed(self, count: int) -> None:
+        """Not looked at."""
+
+
+@pytest.fixture
+def node(broker: Secured) -> Iterator[tuple[VirtualCluster, AclMirror]]:
+    """A node whose clients are all alice."""
+    with VirtualCluster(f"{HOST}:{broker.ports['PLAINTEXT']}") as virtual:
+        (only,) = virtual.nodes
+
+        async def make() -> AclMirror:
+            return AclMirror(only.upstream, Rules(frozenset({"User:ANONYMOUS"})), _Quiet())
+
+        mirror = virtual.run(make())
+        virtual.run(mirror.read())
+        enforcement = Enforcement(only.upstream, mirror)
+        rights = enforcement.rights
+
+        def as_alice(client: Client) -> Any:
+            client.principal = USER
+            return rights(client)
+
+        enforcement.rights = as_alice  # type: ignore[method-assign]
+        only.gateway.enforcement = enforcement
+        yield virtual, mirror
+
+
+EVERYTHING: Final = [
+    AclBinding(kind, name, ResourcePatternType.LITERAL, USER, "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    for kind, name in (
+        (ResourceType.TOPIC, "*"),
+        (ResourceType.GROUP, "*"),
+        (ResourceType.BROKER, CLUSTER_NAME),
+        (ResourceType.TRANSACTIONAL_ID, "*"),
+    )
+]
+
+
+def random_rules(dice: random.Random) -> list[AclBinding]:
+    """Some ALLOW and DENY for alice, half of them for everybody."""
+    found: list[AclBinding] = []
+    kinds = {
+        ResourceType.TOPIC: (*NAMES, "*", "new"),
+        ResourceType.GROUP: (*GROUPS, "*", "gone-mine", "gone"),
+        ResourceType.BROKER: (CLUSTER_NAME,),
+        ResourceType.TRANSACTIONAL_ID: (*IDS, "*"),
+    }
+    for _ in range(dice.choice((1, 3, 6, 10))):
+        kind = dice.choice([*kinds])
+        prefixed = kind != ResourceType.BROKER and dice.random() < 0.2
+        operations = [each for each in AclOperation if each.name not in ("UNKNOWN", "ANY")]
+        found.append(
+            AclBinding(
+                kind,
+                dice.choice(kinds[kind]).replace("*", "o" if prefixed else "*"),
+                ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL,
+                dice.choice((USER, "User:*")),
+                dice.choice((HOST, "*")),
+                dice.choice(operations),
+                AclPermissionType.DENY if dice.random() < 0.2 else AclPermissionType.ALLOW,
+            )
+        )
+    return [*{repr(each): each for each in found}.values()]
+
+
+async def set_rules(broker: Secured, virtual: VirtualCluster, mirror: AclMirror, rules: list[AclBinding]) -> None:
+    """Have the broker and the node know these rules, and no others."""
+    broker.forget_acls()
+    for each in broker.admin.create_acls(rules).values() if rules else ():
+        each.result(30)
+    while True:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(mirror.read(), virtual._loop))
+        if mirror.acls is not None and len(mirror.acls.bindings) == len(rules):
+            return
+        await asyncio.sleep(0.05)
+
+
+async def ask_twice(wire: Wire, question: Question) -> Values:
+    """An answer; again where the coordinator was being made."""
+    for _ in range(100):
+        answer = await wire.ask_table(question.message, question.version, question.values)
+        if not any(f"'error_code': {code}" in repr(answer) for code in (14, 15, 16)):
+            return answer
+        await asyncio.sleep(0.1)
+    return answer
+
+
+@pytest.fixture
+async def wires(broker: Secured, node: tuple[VirtualCluster, AclMirror]) -> AsyncIterator[tuple[Wire, Wire]]:
+    virtual, _ = node
+    async with AsyncExitStack() as stack:
+        direct = await stack.enter_async_context(broker.wire("SASL_PLAINTEXT"))
+        await direct.login(PasswordCredentials("PLAIN", "alice", PASSWORD))
+        reader, writer = await asyncio.open_connection(HOST, virtual.nodes[0].port)
+        stack.callback(writer.close)
+        yield direct, Wire(reader, writer)
+
+
+@pytest.mark.timeout(300)
+async def test_a_node_answers_each_user_as_a_broker_does(
+    broker: Secured, node: tuple[VirtualCluster, AclMirror], wires: tuple[Wire, Wire]
+) -> None:
+    virtual, mirror = node
+    direct, through = wires
+    dice = random.Random(19)
+    refused: dict[int, int] = {}
+    allowed: dict[int, int] = {}
+    wrong: list[tuple[object, ...]] = []
+    hot_codes: dict[str, set[int]] = {name: set() for name in HOT}
+    for number in range(ROUNDS):
+        rules = random_rules(dice) if number > 1 else EVERYTHING[: number * 4]
+        await set_rules(broker, virtual, mirror, rules)
+        for question in QUESTIONS:
+            there = told(await ask_twice(direct, question))
+            here = told(await ask_twice(through, question))
+            if here != there:
+                wrong.append((question.name, there, here, rules))
+            denied = any(f"error_code': {code}" in repr(there) for code in (29, 30, 31, 53))
+            (refused if denied else allowed)[question.message.key] = 1
+        for name, (frame, read) in HOT.items():
+            there = read(await direct.send(frame))
+            here = read(await through.send(frame))
+            if name == "produce in a transaction":  # what is allowed fails in other ways
+                there, here = [
+                    {topic: code for topic, code in each.items() if code in _OF_REFUSALS} for each in (there, here)
+                ]
+            if here != there:
+                wrong.append((name, there, here, rules))
+            hot_codes[name].update(there.values())
+    assert not wrong, wrong[:3]
+    assert set(fetched(await through.send(fetching(replica_id=2))).values()) == {29}, "a follower's Fetch is a broker's"
+    assert all(hot_codes[name] & _OF_REFUSALS for name in HOT), hot_codes
+    always_filtered = {groups.LIST_GROUPS.key, transactions.LIST_TRANSACTIONS.key, cluster.DESCRIBE_CLUSTER.key}
+    assert {question.message.key for question in QUESTIONS} == allowed.keys()
+    assert {question.message.key for question in QUESTIONS} == refused.keys() | always_filtered

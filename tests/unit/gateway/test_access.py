@@ -1,0 +1,157 @@
+"""Which rights each API takes: the table against that of the APIs, and what a matrix at a broker leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sidecar.gateway.access import ACCESS, Asked, Asking, Divided, PerTopic
+from sidecar.gateway.rights import Rights
+from sidecar.protocol.api import ALL_APIS, APIS, Route
+from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.messages import admin, cluster, groups, transactions
+from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, PatternType, Permission, ResourceType
+from sidecar.security.acls import Rules as Settings
+
+ALICE = "User:alice"
+
+
+class Client:
+    """Somebody who has logged in."""
+
+    def __init__(self, principal: str = ALICE) -> None:
+        self.principal = principal
+
+
+class Mirror:
+    """ACLs that stand."""
+
+    def __init__(self, *rules: AclBinding, settings: Settings | None = None) -> None:
+        self.acls: Acls | None = Acls(rules, settings or Settings())
+
+
+def rule(operation: Operation, name: str, kind: ResourceType = ResourceType.TOPIC) -> AclBinding:
+    return AclBinding(kind, name, PatternType.LITERAL, ALICE, "*", operation, Permission.ALLOW)
+
+
+def rights(*rules: AclBinding) -> Rights:
+    return Rights(Client(), "10.0.0.1", Mirror(*rules))
+
+
+def ask(
+    key: int, version: int, fields: dict[str, Any], *rules: AclBinding, there: tuple[str, ...] = ()
+) -> Divided | None:
+    row = ACCESS[key]
+    assert isinstance(row, Asked)
+    return row.check(Asking(rights(*rules), fields, version, lambda topic, _: topic in there))
+
+
+def test_every_api_has_a_row() -> None:
+    assert ACCESS.keys() == ALL_APIS.keys()
+
+
+def test_what_is_split_by_leader_and_hot_names_its_operation() -> None:
+    hot = {key for key, row in ACCESS.items() if isinstance(row, PerTopic)}
+    assert hot == {key for key, api in APIS.items() if api.route is Route.LEADERS} - {
+        transactions.DESCRIBE_PRODUCERS.key
+    }
+
+
+def test_a_request_of_which_all_is_allowed_goes_on_as_it_is() -> None:
+    fields = {"topic_names": ["a"], "timeout_ms": 1}
+    assert ask(admin.DELETE_TOPICS.key, 5, fields, rule(Operation.DELETE, "a")) is None
+
+
+def test_a_topic_that_may_be_seen_and_not_deleted_is_29_only_if_it_is_there() -> None:
+    fields = {"topic_names": ["a", "b", "c"], "timeout_ms": 1}
+    seen = rule(Operation.DESCRIBE, "a"), rule(Operation.DESCRIBE, "b")
+    divided = ask(admin.DELETE_TOPICS.key, 5, fields, *seen, there=("a",))
+    assert divided is not None
+    assert divided.fields == fields | {"topic_names": ["b"]}  # the controller says that it is not there
+    told = divided.amend({"responses": [{"name": "b", "error_code": 3}]})["responses"]
+    assert {each["name"]: each["error_code"] for each in told} == {"a": 29, "b": 3, "c": 29}
+
+
+def test_a_look_at_a_topic_that_may_not_be_created_creates_none() -> None:
+    fields = {"topics": [{"name": "a"}, {"name": "b"}], "allow_auto_topic_creation": True}
+    seen = rule(Operation.DESCRIBE, "a"), rule(Operation.DESCRIBE, "b")
+    divided = ask(cluster.METADATA.key, 9, fields, *seen, there=("a",))
+    assert divided is not None
+    assert divided.fields == fields | {"topics": [{"name": "a"}]}
+    told = divided.amend({"topics": [{"name": "a", "error_code": 0}]})["topics"]
+    assert {each["name"]: each["error_code"] for each in told} == {"a": 0, "b": 29}
+    assert ask(cluster.METADATA.key, 9, fields, *seen, rule(Operation.CREATE, "b"), there=("a",)) is None
+
+
+def test_version_0_of_metadata_never_asks_for_all_topics_instead_of_none() -> None:
+    divided = ask(cluster.METADATA.key, 0, {"topics": [{"name": "a"}]})
+    assert divided is not None
+    assert divided.fields is not None
+    assert divided.fields["topics"]
+    told = divided.amend({"topics": [{"name": ".", "error_code": 17}]})
+    assert [(each["name"], each["error_code"]) for each in told["topics"]] == [("a", 29)]
+
+
+def test_the_layout_of_a_new_topic_is_hidden_from_who_may_not_see_configurations() -> None:
+    topic = {"name": "a", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    divided = ask(admin.CREATE_TOPICS.key, 7, {"topics": [topic]}, rule(Operation.CREATE, "a"))
+    assert divided is not None
+    (told,) = divided.amend({"topics": [{"name": "a", "error_code": 0, "num_partitions": 3, "configs": [1]}]})["topics"]
+    assert (told["num_partitions"], told["configs"]) == (-1, [])
+
+
+def test_offsets_of_topics_that_are_hidden_are_not_listed_with_a_group() -> None:
+    allowed = rule(Operation.DESCRIBE, "g", ResourceType.GROUP), rule(Operation.DESCRIBE, "a")
+    divided = ask(groups.OFFSET_FETCH.key, 7, {"group_id": "g", "topics": None}, *allowed)
+    assert divided is not None
+    assert divided.amend({"topics": [{"name": "a"}, {"name": "b"}]}) == {"topics": [{"name": "a"}]}
+
+
+def test_nothing_is_added_to_a_transaction_beside_a_topic_that_is_refused() -> None:
+    fields = {"transactional_id": "t", "topics": [{"name": name, "partitions": [0]} for name in ("a", "b", "c")]}
+    allowed = (
+        rule(Operation.WRITE, "t", ResourceType.TRANSACTIONAL_ID),
+        rule(Operation.WRITE, "a"),
+        rule(Operation.WRITE, "b"),
+    )
+    divided = ask(transactions.ADD_PARTITIONS_TO_TXN.key, 3, fields, *allowed, there=("a",))
+    assert divided is not None
+    assert divided.fields is None
+    told = divided.amend({})["results_by_topic"]
+    codes = {each["name"]: each["results_by_partition"][0]["partition_error_code"] for each in told}
+    assert codes == {"a": 55, "b": 3, "c": 29}
+
+
+# Rights ---------------------------------------------------------------------------------------------------------------
+
+
+def test_topics_that_coordinators_write_to_are_read_at_most_but_by_super_users() -> None:
+    everything = rule(Operation.ALL, "*")
+    for name in ("__consumer_offsets", "__transaction_state", "__sidecar_default"):
+        assert rights(everything).topic(Operation.READ, name)
+        assert not rights(everything).topic(Operation.WRITE, name)
+        chief = Rights(Client(), "10.0.0.1", Mirror(settings=Settings(frozenset({ALICE}))))
+        assert chief.topic(Operation.WRITE, name)
+
+
+def test_rights_follow_the_acls_and_the_principal() -> None:
+    client, mirror = Client(), Mirror(rule(Operation.WRITE, "a"))
+    found = Rights(client, "10.0.0.1", mirror)
+    assert not found.refuses(Operation.WRITE, b"a")
+    assert not found.refuses(Operation.WRITE, b"a")
+    client.principal = "User:bob"
+    assert found.refuses(Operation.WRITE, b"a")
+    client.principal = ALICE
+    assert not found.refuses(Operation.WRITE, b"a")
+    mirror.acls = Acls()
+    assert found.refuses(Operation.WRITE, b"a")
+    mirror.acls = None
+    assert not found.enforced
+    assert not found.refuses(Operation.WRITE, b"a")
+    assert found.writes_idempotently()
+
+
+def test_the_cluster_tells_its_operations_only_to_who_may_describe_it() -> None:
+    alter = rule(Operation.ALTER, CLUSTER_NAME, ResourceType.CLUSTER)
+    create = rule(Operation.CREATE, CLUSTER_NAME, ResourceType.CLUSTER)
+    assert rights(create).cluster_operations(-1) == 0
+    assert rights(create, alter).cluster_operations(1 << Operation.CREATE) == 1 << Operation.CREATE
