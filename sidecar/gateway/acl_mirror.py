@@ -16,7 +16,7 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import DescribeAcls, DescribeConfigs
 from sidecar.protocol.calls.admin import ConfigResource, Resource
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.security.acls import Acls, Rules
+from sidecar.security.acls import Acls, Operation, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +39,11 @@ class Hooks(Protocol):
 class AclMirror:
     """`acls` is None as long as brokers have no authorizer: everything is allowed then. Implements `rights.Current`."""
 
-    def __init__(self, upstream: KafkaUpstream, rules: Rules, hooks: Hooks) -> None:
+    def __init__(
+        self, upstream: KafkaUpstream, rules: Rules, hooks: Hooks, take_over: Operation = Operation.ALTER
+    ) -> None:
         self.acls: Acls | None = None
+        self.take_over = take_over
         self.creates_topics = True
         """Whether brokers make topics that Metadata asks for; so it is by Kafka's default."""
         self.changed: Callable[[], None] = lambda: None

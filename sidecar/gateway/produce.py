@@ -168,7 +168,7 @@ class ProduceApi:
         if len(parts) > SLICE:
             self._hold(client, request, fields)
             return
-        if client.rights is not None and denied_topics(client.rights, request.frame, fields):
+        if client.rights is not None and denied_topics(client.rights, client.identity, request.frame, fields):
             self._hold(client, request, fields)
             return
         if len(parts) != 1 and not self._is_plain(client, request, fields):
@@ -208,7 +208,11 @@ class ProduceApi:
         """As `handle`, in slices, and less what the client may not write to."""
         connection = client.connection
         asked = True
-        refused = _NONE_REFUSED if client.rights is None else denied_topics(client.rights, request.frame, fields)
+        refused = (
+            _NONE_REFUSED
+            if client.rights is None
+            else denied_topics(client.rights, client.identity, request.frame, fields)
+        )
         try:
             if not self._is_plain(client, request, fields):
                 return

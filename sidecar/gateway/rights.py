@@ -38,9 +38,12 @@ class Part(Protocol):
 
 
 class Current(Protocol):
-    """Where the ACLs of now are; None while nothing is enforced, as brokers have no authorizer."""
+    """Where the ACLs of now are; None while nothing is enforced, as brokers have no authorizer. `take_over`: the
+    operation that deposing others takes.
+    """
 
     acls: Acls | None
+    take_over: Operation
 
 
 class Rights:
@@ -87,6 +90,12 @@ class Rights:
     def topic(self, operation: int, name: str) -> bool:
         """Whether an operation on a topic is allowed."""
         return self.may(operation, ResourceType.TOPIC, name)
+
+    def may_own(self, topic: str, *, deposes: bool) -> bool:
+        """Whether a client may own a governed topic, and have it at once whoever has it, or name its generation."""
+        if not self.topic(Operation.WRITE, topic):
+            return False
+        return not deposes or self.topic(self._current.take_over, topic)
 
     def group(self, operation: int, name: str) -> bool:
         """Whether an operation on a group is allowed."""

@@ -1,16 +1,19 @@
 """What a Produce request takes of Kafka's rights: WRITE on each topic, and on the transactional id of transactional
-batches (`KafkaApis.handleProduceRequest`). Pure.
+batches (`KafkaApis.handleProduceRequest`). A client.id that asks to depose others, or names a generation, takes what
+the setting `take_over_operation` says besides. Pure.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from metadata.ownership import AccessMode
 from sidecar.gateway.access import MESSAGES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
+    from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.rights import Rights
     from sidecar.network.framing import Frame
     from sidecar.protocol.produce import ProduceRequest
@@ -23,8 +26,13 @@ _ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _NOT_ITS_TOPIC: Final = KafkaError(_TOPIC, MESSAGES[_TOPIC])
 _NOT_ITS_ID: Final = KafkaError(_ID, MESSAGES[_ID])
 
+_NO_TAKE_OVER: Final = KafkaError(_TOPIC, "not authorized to depose other producers of this topic or name a generation")
+_DEPOSES: Final = AccessMode.EXCLUSIVE_WITH_FENCING
 
-def denied_topics(rights: Rights, frame: Frame, fields: ProduceRequest) -> dict[bytes, KafkaError]:
+
+def denied_topics(
+    rights: Rights, identity: ClientIdentity | None, frame: Frame, fields: ProduceRequest
+) -> dict[bytes, KafkaError]:
     """The topics that the client may not write to; all of them where it brings transactional batches under a
     transactional id that is not its own. Positions in `fields` are those of the frame.
     """
@@ -33,7 +41,12 @@ def denied_topics(rights: Rights, frame: Frame, fields: ProduceRequest) -> dict[
     name = fields.transactional_id
     if name is not None and _is_transactional(frame, fields) and not rights.transactional_id(Operation.WRITE, name):
         return {part.topic: _NOT_ITS_ID for part in fields.parts}
-    return dict.fromkeys(rights.refused(Operation.WRITE, fields.parts), _NOT_ITS_TOPIC)
+    denied = dict.fromkeys(rights.refused(Operation.WRITE, fields.parts), _NOT_ITS_TOPIC)
+    if identity is not None and (identity.mode is _DEPOSES or identity.generation is not None):
+        for part in fields.parts:
+            if part.topic not in denied and not rights.may_own(part.topic.decode(errors="replace"), deposes=True):
+                denied[part.topic] = _NO_TAKE_OVER
+    return denied
 
 
 def _is_transactional(frame: Frame, fields: ProduceRequest) -> bool:

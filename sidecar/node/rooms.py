@@ -20,7 +20,7 @@ from sidecar.node.leases import Leases
 from sidecar.node.parts import Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
-from sidecar.security.acls import Rules, parse_super_users
+from sidecar.security.acls import Operation, Rules, parse_super_users
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.shadow.keeper import ShadowKeeper
@@ -87,7 +87,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     acls = None
     if settings.enforces_acls:
         rules = Rules(parse_super_users(settings.super_users), settings.allow_if_no_acl_found)
-        acls = AclMirror(node.upstream, rules, node.hooks)
+        acls = AclMirror(node.upstream, rules, node.hooks, Operation[settings.take_over_operation])
         acls.changed = severing.rights_changed
         gateway.enforcement = Enforcement(node.upstream, acls)
     reader_claims.start(changelog.tailer)

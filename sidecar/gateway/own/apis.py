@@ -25,6 +25,7 @@ from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
+from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.handler import ColdApi
     from sidecar.gateway.own.asked import Asked
     from sidecar.gateway.own.tickets import Ticket
+    from sidecar.gateway.rights import Rights
     from sidecar.network.request import Exchange, Request
     from sidecar.network.tasks import Tasks
     from sidecar.resources.coordinator import Coordinator
@@ -82,7 +84,8 @@ class OwnApis:
             request = decode(control.OwnRequest, head)
             knows_first = request.producer_id != 0 or self._knows_first(client)
             wanted = asked.read(request, client, knows_first=knows_first)
-            told = self._foreign(wanted, client) or await self.ownerships.own(client, wanted)
+            refused = not_allowed(wanted, client.rights) or self._foreign(wanted, client)
+            told = refused or await self.ownerships.own(client, wanted)
         except BadRequestError as error:
             told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
         answer(exchange, head, told.error, told)
@@ -189,6 +192,23 @@ class OwnApis:
             message = "all claims of this token are lost or released: claim with a new token"
             return control.WatchResponse(error=control.DEPOSED, message=message)
         return control.WatchResponse(changed=changed)
+
+
+def not_allowed(wanted: Asked, rights: Rights | None) -> control.OwnResponse | None:
+    """Why Kafka's ACLs do not let a client claim what it asks for: WRITE to own a topic, READ to read one alone."""
+    if rights is None or not rights.enforced:
+        return None
+    fences = wanted.mode == control.EXCLUSIVE_WITH_FENCING
+    for target, generation in zip(wanted.targets, wanted.generations, strict=True):
+        if not target.topic:
+            continue  # a free string is no resource of Kafka's
+        if target.is_written:
+            may = rights.may_own(target.topic, deposes=fences or generation is not None)
+        else:
+            may = rights.topic(Operation.READ, target.topic)
+        if not may:
+            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {target}")
+    return None
 
 
 def _targets(request: control.ReleaseRequest) -> list[Target]:

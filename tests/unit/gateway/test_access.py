@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from sidecar.exclusive.identity import parse
 from sidecar.gateway.access import ACCESS, Asked, Asking, Divided, PerTopic
+from sidecar.gateway.own.apis import not_allowed
+from sidecar.gateway.own.asked import Target
 from sidecar.gateway.rights import Rights
+from sidecar.gateway.write_rights import denied_topics
+from sidecar.network.framing import Frame
 from sidecar.protocol.api import ALL_APIS, APIS, Route
 from sidecar.protocol.calls import AclBinding
 from sidecar.protocol.messages import admin, cluster, groups, transactions
+from sidecar.protocol.produce import ProducePart, ProduceRequest
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, PatternType, Permission, ResourceType
 from sidecar.security.acls import Rules as Settings
+from sidecar.v1 import control_pb2 as control
 
 ALICE = "User:alice"
 
@@ -27,6 +37,7 @@ class Mirror:
 
     def __init__(self, *rules: AclBinding, settings: Settings | None = None) -> None:
         self.acls: Acls | None = Acls(rules, settings or Settings())
+        self.take_over = Operation.ALTER
 
 
 def rule(operation: Operation, name: str, kind: ResourceType = ResourceType.TOPIC) -> AclBinding:
@@ -155,3 +166,37 @@ def test_the_cluster_tells_its_operations_only_to_who_may_describe_it() -> None:
     create = rule(Operation.CREATE, CLUSTER_NAME, ResourceType.CLUSTER)
     assert rights(create).cluster_operations(-1) == 0
     assert rights(create, alter).cluster_operations(1 << Operation.CREATE) == 1 << Operation.CREATE
+
+
+@pytest.mark.parametrize("client_id", [b"me;mode=exclusive_with_fencing", b"me;generation=7"])
+def test_to_depose_others_takes_more_than_to_write(client_id: bytes) -> None:
+    request = ProduceRequest(None, -1, 1000, [ProducePart(b"a", 0, 0, 0)])
+    frame = Frame(bytearray(), 0, 0, True)
+    write, alter = rule(Operation.WRITE, "a"), rule(Operation.ALTER, "a")
+    asks, plain = parse(client_id), parse(b"me;mode=exclusive")
+    assert denied_topics(rights(write), plain, frame, request) == {}
+    assert [error.code for error in denied_topics(rights(write), asks, frame, request).values()] == [29]
+    assert [error.code for error in denied_topics(rights(alter), asks, frame, request).values()] == [29]
+    assert denied_topics(rights(write, alter), asks, frame, request) == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "generation", "allowed", "may"),
+    [
+        (Target("", "a", -1, ""), None, [Operation.WRITE], True),
+        (Target("", "a", -1, ""), None, [Operation.READ], False),
+        (Target("", "a", 0, ""), 7, [Operation.WRITE], False),
+        (Target("", "a", 0, ""), 7, [Operation.WRITE, Operation.ALTER], True),
+        (Target("g", "a", 0, ""), None, [Operation.READ], True),
+        (Target("g", "a", 0, ""), None, [Operation.WRITE], False),
+        (Target("g", "", -1, "a string"), None, [], True),
+    ],
+)
+def test_a_claim_takes_the_right_to_what_it_claims(
+    target: Target, generation: int | None, allowed: list[Operation], may: bool
+) -> None:
+    wanted = cast(Any, SimpleNamespace(mode=control.EXCLUSIVE, targets=(target,), generations=(generation,)))
+    refused = not_allowed(wanted, rights(*(rule(operation, "a") for operation in allowed)))
+    assert (refused is None) is may
+    assert refused is None or refused.error == control.NOT_AUTHORIZED
+    assert not_allowed(wanted, None) is None

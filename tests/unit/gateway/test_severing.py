@@ -149,6 +149,7 @@ async def test_who_waits_at_a_log_that_the_name_stands_for_no_longer_is_closed(n
 
 async def test_a_parked_fetch_ends_with_the_right_to_read():
     class Current:
+        take_over = Operation.ALTER
         acls: Acls | None = Acls(
             [AclBinding(ResourceType.TOPIC, name, 3, ANONYMOUS, "*", Operation.READ, 3) for name in ("a", "b")]
         )
