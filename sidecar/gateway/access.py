@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.cluster.resolver import is_legal
 from sidecar.gateway.rights import KAFKAS_OWN
+from sidecar.protocol.api import LOGIN_APIS
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import admin, cluster, groups, security, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
@@ -684,10 +685,11 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     1: PerTopic(Operation.READ),
     2: PerTopic(Operation.DESCRIBE),
     18: Open("a client asks for it before it has logged in"),
+    **dict.fromkeys(LOGIN_APIS, Open("what a client logs in with")),
     21: PerTopic(Operation.DELETE),
     23: PerTopic(Operation.DESCRIBE, instead=Operation.CLUSTER_ACTION),
     68: Open("always answered with 35, whoever asks"),
     **{row.message.key: row for row in _ROWS},
     **dict.fromkeys(range(1000, 1005), _OWN),
 }
-"""By API key: every row of `sidecar.protocol.api` has one here."""
+"""By API key: every row of `sidecar.protocol.api` has one here, and so have the two of a login."""

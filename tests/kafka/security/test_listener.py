@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.security.credentials import TokenCredentials
@@ -27,7 +28,7 @@ from tests.conftest import StartNode
 from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
 from tests.kafka.security.test_logins import Unsigned
 from tests.nodes import NodeProcess
-from tests.wait import wait_for_async
+from tests.wait import wait_for, wait_for_async
 
 Unique = Callable[[str], str]
 
@@ -39,6 +40,7 @@ def tls_node(secured: Secured, node_process: StartNode, authority: Authority, **
         "SSL_CERTIFICATE": str(certificate),
         "SSL_KEY": str(key),
         "SSL_CLIENT_AUTH": "required",
+        "AUTHORIZER": "none",
     }
     given |= settings
     if given["SSL_CLIENT_AUTH"] == "required":
@@ -119,6 +121,7 @@ async def test_aiokafka_goes_on_while_certificates_change(
 
 RELAY: dict[str, Any] = {
     "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "AUTHORIZER": "none",
     "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
     "KAFKA_SASL_MECHANISM": "PLAIN",
     "KAFKA_SASL_USERNAME": "bob",
@@ -186,6 +189,45 @@ def test_logins_are_relayed_to_brokers(logging_in: Secured, node_process: StartN
             assert f'sidecar_authentications_total{{mechanism="{mechanism}",result="{result}"}}' in metrics
     assert "login_refused" in node.log
     assert PASSWORD not in node.log
+
+
+def allow(secured: Secured, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    """Alice may do so, by Kafka's own ACLs."""
+    found = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    for made in secured.admin.create_acls(found).values():
+        made.result(30)
+
+
+def test_who_has_logged_in_may_do_what_kafkas_acls_allow(
+    logging_in: Secured, node_process: StartNode, unique: Unique
+) -> None:
+    """Upstream all of it arrives as the node, which may do everything."""
+    topic, user = unique("acls"), unique("user")
+    logging_in.topics(topic)
+    logging_in.scram_user(user, "SCRAM-SHA-512")
+    allow(logging_in, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
+    allow(logging_in, ResourceType.GROUP, topic, AclOperation.READ)
+    node = relaying(logging_in, node_process, AUTHORIZER="kafka")
+    passes(sasl(node, "PLAIN", "alice", PASSWORD), topic)
+    other = Producer({**sasl(node, "SCRAM-SHA-512", user, PASSWORD), "message.timeout.ms": 20000})
+    told: list[int] = []
+    other.produce(topic, b"not mine", on_delivery=lambda error, _: told.append(error.code() if error else 0))
+    other.flush(30)
+    assert told == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    assert topic not in other.list_topics(timeout=10).topics
+    logging_in.forget_acls()
+    mine = Producer({**sasl(node, "PLAIN", "alice", PASSWORD), "message.timeout.ms": 20000})
+
+    def is_refused() -> bool:
+        codes: list[int] = []
+        mine.produce(topic, b"no more", on_delivery=lambda error, _: codes.append(error.code() if error else 0))
+        mine.flush(30)
+        return codes == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+    wait_for(is_refused, "the end of the right to write", 20)
 
 
 def test_logins_are_checked_against_a_file(
