@@ -15,6 +15,7 @@ from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
+from sidecar.security.broker_access import broker_access
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ async def check_kafka(
     settings: Settings, governed: Sequence[str], shadows: Collection[str] = (), nodes: Sequence[str] = ()
 ) -> list[Finding]:
     """All findings; `governed` are the topics whose fences have to last, `nodes` the hosts that nodes advertise."""
-    silent = {server: await _silence(server, settings) for server in settings.bootstrap_servers}
+    try:
+        silent = {server: await _silence(server, settings) for server in settings.bootstrap_servers}
+    except ValueError as error:
+        return [fail("kafka", str(error), "see the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…")]
     remedy = "is Kafka up, and SIDECAR_BOOTSTRAP_SERVERS right?"
     if all(silent.values()):
         return [fail("kafka", reason, remedy) for reason in silent.values()]
@@ -79,6 +83,7 @@ def _upstream(servers: Sequence[Address], settings: Settings) -> KafkaUpstream:
         list(servers),
         connect_timeout=settings.kafka_connect_timeout_ms / 1000,
         request_timeout=min(_TIMEOUT, settings.kafka_request_timeout_ms / 1000),
+        access=broker_access(settings, lambda _: None),
     )
 
 
