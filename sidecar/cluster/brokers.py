@@ -256,10 +256,12 @@ class Brokers:
             raise
         return answer, await self._answer(connection, second, *sent_second, timeout)
 
-    def close_connections(self) -> None:
+    async def close_connections(self) -> None:
         """Calls under way fail with `DisconnectedError`."""
         for connection in list(self._connections.values()):
             connection.close()
+        if self._access.credentials is not None:
+            await self._access.credentials.close()
 
 
 class _LaneOwner:

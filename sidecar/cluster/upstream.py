@@ -202,7 +202,7 @@ class KafkaUpstream(Brokers):
         for task in tasks:
             task.cancel()
         tasks += self._refresh.cancel()
-        self.close_connections()
+        await self.close_connections()
         await asyncio.gather(*tasks, self._hedged.cancel(), return_exceptions=True)
 
 

@@ -30,10 +30,10 @@ _PATIENCE_S: Final = 1.0
 """How long a broker may keep an answer that others would give as well."""
 
 
-async def fields(message: Message, request: Request) -> Values:
-    """What a client asks, read in slices. Raises `MalformedFrameError`."""
+async def fields(message: Message, request: Request, *, whole: bool = True) -> Values:
+    """What a client asks, read in slices; `whole` as in `Message.request_steps`. Raises `MalformedFrameError`."""
     return await in_slices(
-        message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version)
+        message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version, whole=whole)
     )
 
 

@@ -315,12 +315,17 @@ class Message:
         """As `request_steps`, at once."""
         return at_once(self.request_steps(buffer, body, end, version))
 
-    def request_steps(self, buffer: Octets, body: int, end: int, version: int) -> Generator[None, None, Values]:
-        """A client's request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
+    def request_steps(
+        self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True
+    ) -> Generator[None, None, Values]:
+        """A client's request whose body begins at `body` (behind the client id). `whole` False: as brokers do, what
+        stands behind its end is not looked at (librdkafka's Metadata has a byte there). Raises `MalformedFrameError`.
+        """
         reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
         reader.tags(form.flexible)
         values = yield from self.request.read_steps(reader, form)
-        self._check_end(reader, version)
+        if whole:
+            self._check_end(reader, version)
         return values
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:

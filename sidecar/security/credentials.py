@@ -26,6 +26,10 @@ class Credentials(Protocol):
         """A mechanism for one login. Raises TokenError where there is no token or password."""
         ...
 
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
 
 class PasswordFile:
     """A password in a file of its own, read for each login: a new one needs no restart. A line break at its end is not
@@ -78,6 +82,9 @@ class PasswordCredentials:
                 self._password, self._secret = password, None
         return self._made()
 
+    async def close(self) -> None:
+        """See `Credentials`; there are none."""
+
     def _made(self) -> Mechanism:
         if self._kind is None:
             return PlainClient(self._username, self._password)
@@ -99,3 +106,7 @@ class TokenCredentials:
             return OauthBearerClient(token.value, token.extensions)
         except ValueError as error:
             raise TokenError(f"the provider's token cannot be sent: {error}") from None
+
+    async def close(self) -> None:
+        """See `Credentials`."""
+        await self._tokens.close()

@@ -161,7 +161,8 @@ class ClientCredentials:
         return read_token(self._url, answer, time.time())
 
     async def close(self) -> None:
-        """See `TokenProvider`; connections belong to who gave `fetch`."""
+        """See `TokenProvider`."""
+        await self._fetch.close()
 
 
 def read_token(url: str, answer: WebAnswer, now: float) -> Token:

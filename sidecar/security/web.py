@@ -35,6 +35,10 @@ class Fetch(Protocol):
         """The answer, whatever its status."""
         ...
 
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
 
 class WebClient:
     """A `Fetch` over HTTP that keeps its connections. Follows no redirect, keeps no cookie, needs no proxy.

@@ -152,6 +152,9 @@ class Broken:
     async def mechanism(self) -> Mechanism:
         raise self._error
 
+    async def close(self) -> None:
+        """There is nothing to close."""
+
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), asyncio.CancelledError()])
 def test_whatever_ends_a_login_ends_the_connection(error: BaseException) -> None:

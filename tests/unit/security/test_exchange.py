@@ -144,6 +144,9 @@ async def test_a_broker_cannot_keep_a_login_going_for_ever() -> None:
         async def mechanism(self) -> Mechanism:
             return Endless()
 
+        async def close(self) -> None:
+            """There is nothing to close."""
+
     broker = Broker([says(b"?")] * 100)
     with pytest.raises(LoginError) as refused:
         await login(broker.connection, Credentials())

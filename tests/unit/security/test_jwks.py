@@ -185,6 +185,9 @@ class Web:
             raise self.body
         return WebAnswer(self.status, self.body)
 
+    async def close(self) -> None:
+        """There is nothing to close."""
+
 
 @dataclass
 class Checked:

@@ -12,6 +12,9 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.security.broker_access import BrokerAccess
+from sidecar.security.credentials import TokenCredentials
 from sidecar.security.errors import TokenError
 from sidecar.security.tokens import (
     PROVIDERS,
@@ -138,6 +141,7 @@ def test_a_token_is_never_shown() -> None:
 @dataclass
 class Web:
     answer: WebAnswer | WebError
+    closed: bool = False
     asked: list[tuple[str, Mapping[str, str] | None, Mapping[str, str] | None]] = field(default_factory=list)
 
     async def __call__(
@@ -147,6 +151,9 @@ class Web:
         if isinstance(self.answer, WebError):
             raise self.answer
         return self.answer
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 def answer(status: int = 200, **values: object) -> WebAnswer:
@@ -167,6 +174,14 @@ async def test_without_a_scope_none_is_asked_for() -> None:
     web = Web(answer(access_token="abc"))
     await ClientCredentials(URL, "id", "secret", None, web).token()
     assert web.asked[0][1] == {"grant_type": "client_credentials"}
+
+
+async def test_closing_a_clusters_connections_closes_those_to_the_token_endpoint() -> None:
+    web = Web(answer(access_token="abc"))
+    tokens = Tokens(ClientCredentials(URL, "id", "secret", None, web))
+    access = BrokerAccess(credentials=TokenCredentials(tokens))
+    await KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1.0, request_timeout=1.0, access=access).close()
+    assert web.closed
 
 
 async def test_an_endpoint_that_is_away_is_named() -> None:
