@@ -90,5 +90,8 @@ class _ProvidedTokens:
         except ValueError as error:
             raise TokenError(f"the provider's token cannot be sent: {error}") from None
 
+    async def close(self) -> None:
+        """See `Credentials`: the provider belongs to who gave it."""
+
 
 PLAIN_TCP: Final = NodeAccess()

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 def main() -> int:
     """As the module says."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("words", nargs="*", help="of names and origins")
+    parser.add_argument("words", nargs="*", help="a piece of a name or an origin, such as: hole 2")
     parser.add_argument("--seeds", type=int, default=0, help="how many seeds, for each mutant")
     parser.add_argument("--history", type=int, help="play this seed alone, and print it")
     chosen = parser.parse_args()
-    mutants = [each for each in MUTANTS if not chosen.words or any(word in _label(each) for word in chosen.words)]
+    wanted = " ".join(chosen.words)
+    mutants = [each for each in MUTANTS if wanted in _label(each)]
+    if not mutants:
+        parser.error(f"no mutant has {wanted!r} in its name or origin")
     clean = Lanes()
     done: list[Caught] = []
     width = max(len(_label(each)) for each in mutants)
