@@ -18,7 +18,16 @@ from sidecar.cli import confirm
 from sidecar.cli.checks.finding import Finding
 from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
-from sidecar.node.port import AccessMode, Check, ClientFacts, Deduplicated, IdsState, Policy, ProducerIds
+from sidecar.node.port import (
+    AccessMode,
+    Check,
+    ClientFacts,
+    Deduplicated,
+    IdsState,
+    Policy,
+    ProducerIds,
+    UnavailableError,
+)
 from sidecar.node.shadow_port import Shadow
 from tests.http.paper_cli import ORDERS, Running, Said, run, unused_url
 from tests.wait import wait_for
@@ -157,6 +166,22 @@ def test_the_doctor_finds_topics_whose_sequence_ids_are_lost(running: Running, m
     detail = "lost in partitions of 1 topic: these accept no batches"
     assert (said.code, found["level"], found["detail"]) == (10, "fail", detail)
     assert "sidecar topic show" in found["remedy"]
+
+
+def test_the_doctor_says_what_a_node_waits_for_that_can_tell_no_topics_yet(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+):
+    running.node.readiness = [Check("kafka", False, "no broker answers")]
+
+    async def not_yet(*, governed: bool) -> list[str]:
+        raise UnavailableError("Kafka does not answer")
+
+    monkeypatch.setattr(running.node, "topic_names", not_yet)
+    for check in ("check_kafka", "check_redis", "check_advertised"):
+        monkeypatch.setattr(f"sidecar.cli.doctor.{check}", nothing_found)
+    said = run("--admin-url", running.url, "doctor", "-o", "json")
+    (found,) = [each for each in json.loads(said.out)["checks"] if each["name"] == "node"]
+    assert (said.code, found["level"], found["detail"]) == (10, "fail", "kafka: no broker answers")
 
 
 @pytest.mark.parametrize("command", ["check-config", "serve", "doctor"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar import __version__
+from sidecar.cli.api import ApiError
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cluster.upstream import KafkaUpstream
@@ -44,8 +45,7 @@ def look_at_node(api: AdminApi) -> NodeView:
     """Ask the node at `api`."""
     try:
         status = api.get("/v1/status")
-        governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
-        shadows = frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
+        governed, shadows = _topics(api)
         files = _metric(api.get_text("/metrics"), "process_max_fds")
     except CommandError as error:
         if error.exit_code == Exit.UNREACHABLE:
@@ -63,6 +63,15 @@ def look_at_node(api: AdminApi) -> NodeView:
     if not found:
         found.append(ok("node", f"node {status['node_id']} at {api.url} is ready, version {status['version']}"))
     return NodeView(found, status, governed, files, shadows)
+
+
+def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
+    """Governed topics and shadows; none where the node is not ready to tell them: its own checks say why."""
+    try:
+        governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
+        return governed, frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
+    except ApiError:
+        return [], frozenset()
 
 
 def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
