@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking
-from sidecar.gateway.access import ACCESS, Asked, Asking
+from sidecar.gateway.access.asked import Asked, Asking
+from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.rights import Rights
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request

@@ -3,7 +3,7 @@
 
 All partitions with one leader: the frame passes unchanged. Large requests and answers are processed in slices.
 DeleteRecords is a write: topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED.
-So is, in each of the three, what Kafka's ACLs do not allow (`access.py`).
+So is, in each of the three, what Kafka's ACLs do not allow (`access`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
-from sidecar.gateway.access import ACCESS, PerTopic
+from sidecar.gateway.access.asked import PerTopic
+from sidecar.gateway.access.table import ACCESS
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.network.upstream import UpstreamLostError

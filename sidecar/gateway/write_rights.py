@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
-from sidecar.gateway.access import MESSAGES
+from sidecar.gateway.access.asked import MESSAGES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Operation
 

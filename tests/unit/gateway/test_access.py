@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from sidecar.exclusive.identity import parse
-from sidecar.gateway.access import ACCESS, Asked, Asking, Divided, PerTopic
+from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
+from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.own.apis import not_allowed
 from sidecar.gateway.own.asked import Target
 from sidecar.gateway.rights import Rights

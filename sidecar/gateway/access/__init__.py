@@ -1,0 +1,1 @@
+"""Kafka's rights: what each API takes, and how a broker answers where they are missing."""

@@ -1,0 +1,217 @@
+"""Rights on topics and configurations. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from sidecar.cluster.resolver import is_legal
+from sidecar.gateway.access.asked import (
+    CLUSTER,
+    GROUP,
+    NO_ID,
+    TOPIC,
+    Asked,
+    Asking,
+    Divided,
+    some,
+    told_of,
+    with_cluster_operations,
+)
+from sidecar.protocol.messages import admin, cluster, transactions
+from sidecar.protocol.metadata import NO_OPERATIONS
+from sidecar.protocol.schema import TAGS
+from sidecar.security.acls import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sidecar.protocol.schema import Values
+
+_NO_TOPIC: Final = "."
+"""No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""
+_CONFIGS_HIDDEN: Final = b"\x01\x00\x02\x00\x1d"
+"""The tagged field `topicConfigErrorCode` of CreateTopics: 29 (KIP-525)."""
+_RESOURCES: Final = {
+    2: (ResourceType.TOPIC, TOPIC),
+    4: (ResourceType.CLUSTER, CLUSTER),
+    8: (ResourceType.CLUSTER, CLUSTER),
+    16: (ResourceType.CLUSTER, CLUSTER),
+    32: (ResourceType.GROUP, GROUP),
+}
+"""`ConfigResource.Type`, as far as the authorizer knows it: topic, broker, broker logger, client metrics, group."""
+
+
+def _names_all(asking: Asking) -> bool:
+    topics = asking.fields["topics"]
+    return topics is None or (asking.version == 0 and not topics)
+
+
+def _uncreatable(asking: Asking) -> list[str]:
+    """The topics that a look would create, were they not there, and that the client may not create."""
+    fields, rights = asking.fields, asking.rights
+    if _names_all(asking) or not asking.creates or not fields.get("allow_auto_topic_creation", True):
+        return []
+    if rights.cluster(Operation.CREATE):
+        return []
+    names = (topic["name"] for topic in fields["topics"])
+    return [
+        name for name in names if rights.topic(Operation.DESCRIBE, name) and not rights.topic(Operation.CREATE, name)
+    ]
+
+
+def _metadata(asking: Asking) -> Divided | None:
+    fields, rights = asking.fields, asking.rights
+    of_topics = bool(fields.get("include_topic_authorized_operations"))
+    of_cluster = bool(fields.get("include_cluster_authorized_operations"))
+    refused: dict[str, None] = {}
+    going_on = fields
+    if not _names_all(asking):
+        uncreatable = {name for name in _uncreatable(asking) if not asking.has(name, None)}
+        names: list[str] = [topic["name"] for topic in fields["topics"]]
+        refused = dict.fromkeys(
+            name for name in names if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
+        )
+        if not refused and not of_topics and not of_cluster:
+            return None
+        if refused:
+            kept = [topic for topic in fields["topics"] if topic["name"] not in refused]
+            if not kept and asking.version == 0:
+                kept = [{"name": _NO_TOPIC}]
+            going_on = fields | {"topics": kept}
+
+    def amend(answer: Values) -> Values:
+        told: list[Values] = []
+        for topic in answer["topics"]:
+            bits = rights.allowed(ResourceType.TOPIC, topic["name"])
+            if not bits >> Operation.DESCRIBE & 1 or topic["name"] == _NO_TOPIC:
+                continue
+            name = "topic_authorized_operations"
+            told.append(topic | {name: topic[name] & bits} if of_topics else topic)
+        hidden = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
+        answer = answer | {"topics": [*told, *(hidden | {"name": name} for name in refused)]}
+        return with_cluster_operations(rights, answer) if of_cluster else answer
+
+    return Divided(going_on, amend, TOPIC if refused else 0)
+
+
+def _once(names: Iterable[str]) -> frozenset[str]:
+    """Those that a request names once: a controller refuses the others (42) before it looks at rights."""
+    return frozenset(name for name, count in Counter(names).items() if count == 1)
+
+
+def _create_topics(asking: Asking) -> Divided | None:
+    rights, topics = asking.rights, asking.fields["topics"]
+    anywhere = rights.cluster(Operation.CREATE)
+    once = _once(topic["name"] for topic in topics)
+
+    def may(topic: Values) -> bool:
+        name: str = topic["name"]
+        return anywhere or name not in once or rights.topic(Operation.CREATE, name)
+
+    def refusal(topic: Values) -> Values:
+        layout: Values = {"num_partitions": NO_ID, "replication_factor": NO_ID}
+        return {"name": topic["name"], "error_code": TOPIC, "error_message": "Authorization failed."} | layout
+
+    divided = some(asking, ("topics", "topics"), may, refusal, TOPIC)
+    hidden = {name for name in once if not rights.topic(Operation.DESCRIBE_CONFIGS, name)}
+    if asking.version < 5 or not hidden:
+        return divided
+
+    def hide(topic: Values) -> Values:
+        if topic["error_code"] or topic["name"] not in hidden:
+            return topic
+        return topic | {"num_partitions": NO_ID, "replication_factor": NO_ID, "configs": [], TAGS: _CONFIGS_HIDDEN}
+
+    def amend(answer: Values) -> Values:
+        answer = divided.amend(answer) if divided else answer
+        return answer | {"topics": [hide(topic) for topic in answer["topics"]]}
+
+    return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+
+
+def _deletable(asking: Asking, name: str) -> bool:
+    return asking.rights.cluster(Operation.DELETE) or asking.rights.topic(Operation.DELETE, name)
+
+
+def _undeletable(asking: Asking) -> list[str]:
+    """The topics of DeleteTopics that the client sees and may not delete: 29 where they are there, else 3."""
+    return [
+        name
+        for name in asking.fields["topic_names"]
+        if not _deletable(asking, name) and asking.rights.topic(Operation.DESCRIBE, name)
+    ]
+
+
+def _delete_topics(asking: Asking) -> Divided | None:
+    once = _once(asking.fields["topic_names"])
+    seen = set(_undeletable(asking))
+
+    def may(name: str) -> bool:
+        if name not in once or _deletable(asking, name):
+            return True
+        return name in seen and not asking.has(name, None)  # the controller says that it is not there
+
+    def refusal(name: str) -> Values:
+        return {"name": name} | told_of(TOPIC)
+
+    return some(asking, ("topic_names", "responses"), may, refusal, TOPIC)
+
+
+def _create_partitions(asking: Asking) -> Divided | None:
+    once = _once(topic["name"] for topic in asking.fields["topics"])
+
+    def may(topic: Values) -> bool:
+        return topic["name"] not in once or asking.rights.topic(Operation.ALTER, topic["name"])
+
+    return some(asking, ("topics", "results"), may, lambda topic: {"name": topic["name"], "error_code": TOPIC}, TOPIC)
+
+
+def _configs(operation: Operation, answered: str) -> Callable[[Asking], Divided | None]:
+    def may(asking: Asking, resource: Values) -> bool:
+        kind, _ = _RESOURCES.get(resource["resource_type"], (None, 0))
+        if kind is None:
+            return True  # brokers know no such thing either
+        if kind == ResourceType.CLUSTER:
+            return asking.rights.cluster(operation)
+        return asking.rights.may(operation, kind, resource["resource_name"])
+
+    def refusal(resource: Values) -> Values:
+        kind, name = resource["resource_type"], resource["resource_name"]
+        return told_of(_RESOURCES[kind][1]) | {"resource_type": kind, "resource_name": name}
+
+    def check(asking: Asking) -> Divided | None:
+        refused = next((each for each in asking.fields["resources"] if not may(asking, each)), None)
+        if refused is None:
+            return None
+        code = _RESOURCES[refused["resource_type"]][1]
+        return some(asking, ("resources", answered), lambda each: may(asking, each), refusal, code)
+
+    return check
+
+
+def _describe_producers(asking: Asking) -> Divided | None:
+    def may(topic: Values) -> bool:
+        name: str = topic["name"]
+        return not is_legal(name.encode()) or asking.rights.topic(Operation.READ, name)
+
+    def refusal(topic: Values) -> Values:
+        indexes = topic["partition_indexes"]
+        return {
+            "name": topic["name"],
+            "partitions": [{"partition_index": index} | told_of(TOPIC) for index in indexes],
+        }
+
+    return some(asking, ("topics", "topics"), may, refusal, TOPIC)
+
+
+ROWS: Final = (
+    Asked(cluster.METADATA, _metadata, _uncreatable),
+    Asked(admin.CREATE_TOPICS, _create_topics),
+    Asked(admin.DELETE_TOPICS, _delete_topics, _undeletable),
+    Asked(admin.DESCRIBE_CONFIGS, _configs(Operation.DESCRIBE_CONFIGS, "results")),
+    Asked(admin.ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses")),
+    Asked(admin.CREATE_PARTITIONS, _create_partitions),
+    Asked(admin.INCREMENTAL_ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses")),
+    Asked(transactions.DESCRIBE_PRODUCERS, _describe_producers),
+)

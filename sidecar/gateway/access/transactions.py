@@ -1,0 +1,134 @@
+"""Rights on transactional ids, and on writing idempotently. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.gateway.access.asked import (
+    CLUSTER,
+    GROUP,
+    NO_ID,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Asked,
+    Asking,
+    Divided,
+    some,
+    whole,
+)
+from sidecar.gateway.rights import KAFKAS_OWN
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.messages import transactions
+from sidecar.security.acls import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.protocol.schema import Values
+
+
+def _init_producer_id(asking: Asking) -> Divided | None:
+    name = asking.fields["transactional_id"]
+    if name is None:
+        code = None if asking.rights.writes_idempotently() else CLUSTER
+    else:
+        code = None if asking.rights.transactional_id(Operation.WRITE, name) else TRANSACTIONAL_ID
+    if code is None:
+        return None
+    return whole({"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_ID}, code)
+
+
+def _not_added(asking: Asking, code_of: Callable[[str, int], int], code: int) -> Divided:
+    def told(topic: Values) -> Values:
+        name: str = topic["name"]
+        codes = [
+            {"partition_index": index, "partition_error_code": code_of(name, index)} for index in topic["partitions"]
+        ]
+        return {"name": name, "results_by_partition": codes}
+
+    return whole({"results_by_topic": [told(topic) for topic in asking.fields["topics"]]}, code)
+
+
+def _writable(asking: Asking, name: str) -> bool:
+    return name not in KAFKAS_OWN and asking.rights.topic(Operation.WRITE, name)
+
+
+def _added_beside(asking: Asking) -> list[str]:
+    """Where one topic is refused nothing is added, and those that are not there are told from those that are."""
+    names: list[str] = [topic["name"] for topic in asking.fields["topics"]]
+    writable = [name for name in names if _writable(asking, name)]
+    return writable if len(writable) != len(names) else []
+
+
+def _add_partitions(asking: Asking) -> Divided | None:
+    if not asking.rights.transactional_id(Operation.WRITE, asking.fields["transactional_id"]):
+        return _not_added(asking, lambda _name, _index: TRANSACTIONAL_ID, TRANSACTIONAL_ID)
+    refused = {topic["name"] for topic in asking.fields["topics"] if not _writable(asking, topic["name"])}
+    if not refused:
+        return None
+
+    def code_of(name: str, index: int) -> int:
+        if name in refused:
+            return TOPIC
+        there = asking.has(name, index)
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    return _not_added(asking, code_of, TOPIC)
+
+
+def _add_offsets(asking: Asking) -> Divided | None:
+    fields, rights = asking.fields, asking.rights
+    if not rights.transactional_id(Operation.WRITE, fields["transactional_id"]):
+        return whole({"error_code": TRANSACTIONAL_ID}, TRANSACTIONAL_ID)
+    if not rights.group(Operation.READ, fields["group_id"]):
+        return whole({"error_code": GROUP}, GROUP)
+    return None
+
+
+def _end_txn(asking: Asking) -> Divided | None:
+    if asking.rights.transactional_id(Operation.WRITE, asking.fields["transactional_id"]):
+        return None
+    return whole({"error_code": TRANSACTIONAL_ID}, TRANSACTIONAL_ID)
+
+
+def _describe_transactions(asking: Asking) -> Divided | None:
+    rights = asking.rights
+
+    def refusal(name: str) -> Values:
+        return {"transactional_id": name, "error_code": TRANSACTIONAL_ID}
+
+    divided = some(
+        asking,
+        ("transactional_ids", "transaction_states"),
+        lambda name: rights.transactional_id(Operation.DESCRIBE, name),
+        refusal,
+        TRANSACTIONAL_ID,
+    )
+
+    def shown(state: Values) -> Values:
+        topics: list[Values] = state.get("topics", [])
+        return state | {"topics": [each for each in topics if rights.topic(Operation.DESCRIBE, each["topic"])]}
+
+    def amend(answer: Values) -> Values:
+        answer = divided.amend(answer) if divided else answer
+        return answer | {"transaction_states": [shown(state) for state in answer["transaction_states"]]}
+
+    return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+
+
+def _list_transactions(asking: Asking) -> Divided | None:
+    def may(state: Values) -> bool:
+        return asking.rights.transactional_id(Operation.DESCRIBE, state["transactional_id"])
+
+    name = "transaction_states"
+    return Divided(asking.fields, lambda answer: answer | {name: [each for each in answer[name] if may(each)]})
+
+
+ROWS: Final = (
+    Asked(transactions.INIT_PRODUCER_ID, _init_producer_id),
+    Asked(transactions.ADD_PARTITIONS_TO_TXN, _add_partitions, _added_beside),
+    Asked(transactions.ADD_OFFSETS_TO_TXN, _add_offsets),
+    Asked(transactions.END_TXN, _end_txn),
+    Asked(transactions.DESCRIBE_TRANSACTIONS, _describe_transactions),
+    Asked(transactions.LIST_TRANSACTIONS, _list_transactions),
+)
