@@ -24,12 +24,11 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.handler import Gateway
-from sidecar.gateway.logins import Logins
-from sidecar.gateway.relay import RelayedLogins
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
 from sidecar.node.apis import open_gateway
+from sidecar.node.connecting import StartError, access_to_kafka, logins_of_clients, tls_of_clients
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
@@ -43,9 +42,6 @@ from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.security.broker_access import broker_access
-from sidecar.security.listener import listener_tls
-from sidecar.security.logins import chosen, own_logins
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
@@ -54,69 +50,10 @@ from sidecar.telemetry.logs import configure
 if TYPE_CHECKING:
     from sidecar.gateway.acl_mirror import AclMirror
     from sidecar.node.port import AdminFactory, AdminService
-    from sidecar.security.broker_access import BrokerAccess
-    from sidecar.security.files import FileError
-    from sidecar.security.listener import ListenerTls
-    from sidecar.settings import Settings
     from sidecar.settings.told import Told
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
-
-
-class StartError(Exception):
-    """The node cannot start; the message says why and what to do."""
-
-
-def _access(settings: Settings) -> BrokerAccess:
-    """Raises `StartError`."""
-    log = structlog.get_logger()
-
-    def tell(error: FileError | None) -> None:
-        if error is None:
-            log.info("kafka_certificates_read")
-        else:
-            log.error("kafka_certificates_bad", problem=str(error), goes_on_with="those before")
-
-    try:
-        return broker_access(settings, tell)
-    except ValueError as error:
-        raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
-
-
-def _listener_tls(settings: Settings) -> ListenerTls | None:
-    """Raises `StartError`."""
-    log = structlog.get_logger()
-
-    def tell(error: FileError | None) -> None:
-        if error is None:
-            log.info("listener_certificates_read")
-        else:
-            log.error("listener_certificates_bad", problem=str(error), goes_on_with="those before")
-
-    try:
-        return listener_tls(settings, tell)
-    except ValueError as error:
-        raise StartError(f"{error}. See the settings SIDECAR_SSL_…") from None
-
-
-def _logins(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> Logins | None:
-    """Raises `StartError`."""
-    if not settings.security_protocol.startswith("SASL_"):
-        return None
-    log = structlog.get_logger()
-
-    def tell(problem: Exception | str | None) -> None:
-        if problem is None:
-            log.info("logins_checked_anew")
-        else:
-            log.error("logins_unchecked", problem=str(problem), goes_on_with="those before")
-
-    try:
-        own = own_logins(settings, tell)
-    except ValueError as error:
-        raise StartError(f"{error}. See the settings SIDECAR_SASL_…") from None
-    return Logins(own or RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim), hooks)
 
 
 class Node:
@@ -134,10 +71,10 @@ class Node:
             [(server.host, server.port) for server in settings.bootstrap_servers],
             connect_timeout=settings.kafka_connect_timeout_ms / 1000,
             request_timeout=settings.kafka_request_timeout_ms / 1000,
-            access=_access(settings),
+            access=access_to_kafka(settings),
         )
-        self._tls = _listener_tls(settings)
-        self._logins = _logins(settings, self.upstream, self.hooks)
+        self._tls = tls_of_clients(settings)
+        self._logins = logins_of_clients(settings, self.upstream, self.hooks)
         self.upstream.on_connection_error = self.hooks.upstream_error
         self.store = MetadataStore(
             settings.redis_url,

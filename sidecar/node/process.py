@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 import uvloop
 
+from sidecar.node.connecting import StartError
 from sidecar.node.ending import CUT_OFF, Ending, end_process
-from sidecar.node.node import Node, StartError
+from sidecar.node.node import Node
 from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields, Scope
-from sidecar.node.node import Node, StartError
+from sidecar.node.connecting import StartError
+from sidecar.node.node import Node
 from sidecar.settings import load
 from sidecar.settings.told import Told
 from tests.sim import virtual, wire

@@ -6,7 +6,8 @@ import pytest
 import structlog
 
 from metadata import MetadataMisconfigured, MetadataProtocolError
-from sidecar.node.node import Node, StartError
+from sidecar.node.connecting import StartError
+from sidecar.node.node import Node
 from sidecar.telemetry.hooks import NodeMetrics
 
 
