@@ -19,22 +19,25 @@ from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.servers import Identity, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.network.upstream import UpstreamConnection
     from sidecar.protocol.caller import AnswerT, Request
 
 _TRIES: Final = 3
+_AT_ONCE: Final = 64
+"""Logins under way: each is a connection to a broker. Others wait, within the time that a client has for its login."""
 _CLIENT_ID: Final = "sidecar"
 
 
 class RelayedLogins:
     """An `Authenticator` that asks brokers. `allowed`: the mechanisms that clients may use; `claim` names a token's
-    principal.
+    principal. `at_once`: how many logins may be under way.
     """
 
-    def __init__(self, upstream: KafkaUpstream, allowed: Collection[str], claim: str) -> None:
+    def __init__(self, upstream: KafkaUpstream, allowed: Collection[str], claim: str, at_once: int = _AT_ONCE) -> None:
+        self._places = asyncio.Semaphore(at_once)
         self._upstream = upstream
         self._allowed = allowed
         self._claim = claim
@@ -45,7 +48,12 @@ class RelayedLogins:
         while True:
             broker = self._upstream.live_broker(asked)
             asked.append(broker)
-            link = _Link(self._upstream, broker)
+            await self._places.acquire()
+            try:
+                link = _Link(self._upstream, broker, self._places.release)
+            except BaseException:
+                self._places.release()
+                raise
             try:
                 offered = await link.ask(SaslHandshake(mechanism))
             except DisconnectedError:
@@ -68,8 +76,10 @@ class RelayedLogins:
 class _Link:
     """A connection to a broker for one login. Implements `sidecar.network.upstream.Owner`."""
 
-    def __init__(self, upstream: KafkaUpstream, broker: int) -> None:
+    def __init__(self, upstream: KafkaUpstream, broker: int, ended: Callable[[], None]) -> None:
+        """`ended` is called once, when the connection is gone."""
         self._upstream = upstream
+        self._ended = ended
         self._broker = broker
         self._ids = count(1)
         self._connection = upstream.open_without_login(self, upstream.address(broker))
@@ -97,6 +107,7 @@ class _Link:
         """One message at a time fills no connection."""
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
+        self._ended()
         if connection.failure is not None and not connection.stood:
             self._upstream.connect_failed(self._broker, connection.failure)
 
