@@ -78,6 +78,8 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
             at += length
         acks, timeout_ms, topics = _ACKS_TIMEOUT_COUNT.unpack_from(buffer, at)
         at += 10
+        if at > end:
+            raise MalformedFrameError(f"a Produce request whose head ends {at - end} bytes behind its frame")
         parts: list[ProducePart] = []
         if topics > _ELEMENTS:
             raise TooManyElementsError(_ELEMENTS)

@@ -77,7 +77,7 @@ async def test_policies_owners_and_ids_are_looked_after(node: NodeProcess, rest:
         assert free.value.code is HTTPStatus.CONFLICT
         await admin.delete_policy(topic)
         assert (await admin.topic(topic)).policy is None
-        with pytest.raises(SidecarError, match="is internal") as internal:
+        with pytest.raises(SidecarError, match="is an internal topic") as internal:
             await admin.set_policy("__consumer_offsets", access_mode="exclusive")
         assert internal.value.code is HTTPStatus.BAD_REQUEST
         await admin.delete_topic(topic)
