@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import TypeAlias
 
+    from metadata.ownership import AccessMode
     from sidecar.exclusive.bindings import Bindings
     from sidecar.exclusive.catalog import PolicyCatalog
     from sidecar.exclusive.interfaces import Producing
@@ -71,6 +72,10 @@ class Topics(Protocol):
 
     def served(self, topic: bytes) -> Topic | None:
         """The state of a topic that has any."""
+        ...
+
+    def mode_of(self, topic: str) -> AccessMode:
+        """The policy's access mode."""
         ...
 
     def missing(self, name: bytes) -> None:
@@ -226,6 +231,10 @@ class Producers:
         topic = self._topics.topic(name.decode())
         self.connected(connection, topic)
         return found, topic
+
+    def policy_mode(self, topic: str) -> AccessMode:
+        """See `sidecar.gateway.produce.GovernedTopics`."""
+        return self._topics.mode_of(topic)
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
         """See `sidecar.gateway.produce.GovernedTopics`."""

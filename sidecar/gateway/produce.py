@@ -37,12 +37,14 @@ from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Generator, Mapping
 
+    from metadata.ownership import AccessMode
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.forwarder.append import Outcome
     from sidecar.forwarder.brokers import Asker
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
+    from sidecar.gateway.rights import Rights
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
@@ -86,6 +88,10 @@ class GovernedTopics(Protocol):
 
         `body`: where the client id ends; `moved`: what to add to the positions in `request`.
         """
+        ...
+
+    def policy_mode(self, topic: str) -> AccessMode:
+        """The access mode that a topic's policy has for clients that ask for none."""
         ...
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
@@ -168,7 +174,7 @@ class ProduceApi:
         if len(parts) > SLICE:
             self._hold(client, request, fields)
             return
-        if client.rights is not None and denied_topics(client.rights, client.identity, request.frame, fields):
+        if client.rights is not None and self._denied(client.rights, client, request, fields):
             self._hold(client, request, fields)
             return
         if len(parts) != 1 and not self._is_plain(client, request, fields):
@@ -200,6 +206,11 @@ class ProduceApi:
         else:
             at_once(self._split(client, request, fields, merge))
 
+    def _denied(
+        self, rights: Rights, client: Client, request: Request, fields: ProduceRequest
+    ) -> dict[bytes, KafkaError]:
+        return denied_topics(rights, client.identity, request.frame, fields, self._governed.policy_mode)
+
     def _hold(self, client: Client, request: Request, fields: ProduceRequest) -> None:
         client.connection.hold()
         self._tasks.start(self._handle_held(client, request, _owned(request, fields)))
@@ -208,11 +219,7 @@ class ProduceApi:
         """As `handle`, in slices, and less what the client may not write to."""
         connection = client.connection
         asked = True
-        refused = (
-            _NONE_REFUSED
-            if client.rights is None
-            else denied_topics(client.rights, client.identity, request.frame, fields)
-        )
+        refused = _NONE_REFUSED if client.rights is None else self._denied(client.rights, client, request, fields)
         try:
             if not self._is_plain(client, request, fields):
                 return

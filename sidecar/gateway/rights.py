@@ -30,6 +30,13 @@ class Whose(Protocol):
     def principal(self) -> str: ...
 
 
+class Limited(Protocol):
+    """A client with its rights; None where nothing is enforced."""
+
+    @property
+    def rights(self) -> Rights | None: ...
+
+
 class Part(Protocol):
     """One partition in a request."""
 
@@ -44,6 +51,12 @@ class Current(Protocol):
 
     acls: Acls | None
     take_over: Operation
+
+
+def may_see(client: Limited, topic: str) -> bool:
+    """Whether a client may know of a topic: what it may not DESCRIBE is not told from what is not there."""
+    rights = client.rights
+    return rights is None or rights.topic(Operation.DESCRIBE, topic)
 
 
 class Rights:

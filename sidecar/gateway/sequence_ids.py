@@ -56,6 +56,11 @@ class IdsError(Exception):
         self.why = why
         self.node = node
 
+    @classmethod
+    def no_topic(cls, name: str) -> IdsError:
+        """The topic is not there, or is not to be told from one that is not."""
+        return cls(Why.NO_TOPIC, f"topic {name[:249]} does not exist")
+
 
 class State(StrEnum):
     """What a node knows of a topic's ids."""
@@ -161,7 +166,7 @@ class SequenceIds:
 
     async def _partitions(self, topic: str) -> frozenset[int]:
         """Those that there are now: one that was added has no id yet."""
-        missing = IdsError(Why.NO_TOPIC, f"topic {topic[:249]} does not exist")
+        missing = IdsError.no_topic(topic)
         if not is_legal(topic.encode()):
             raise missing
         try:
@@ -195,7 +200,7 @@ class SequenceIds:
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return self._elsewhere(topic.name)
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return IdsError(Why.NO_TOPIC, f"topic {topic.name} does not exist")
+            return IdsError.no_topic(topic.name)
         ids = topic.ids
         if ids is not None and ids.is_begun and ids.problem is None:
             message = f"the sequence ids of {topic.name} are being read: {progress_text(ids.progress)}; try again"

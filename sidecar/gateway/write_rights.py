@@ -1,6 +1,6 @@
 """What a Produce request takes of Kafka's rights: WRITE on each topic, and on the transactional id of transactional
-batches (`KafkaApis.handleProduceRequest`). A client.id that asks to depose others, or names a generation, takes what
-the setting `take_over_operation` says besides. Pure.
+batches (`KafkaApis.handleProduceRequest`). Who deposes others, by its client.id or by the topic's policy, or names a
+generation, needs what the setting `take_over_operation` says besides. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.rights import Rights
     from sidecar.network.framing import Frame
@@ -31,10 +33,15 @@ _DEPOSES: Final = AccessMode.EXCLUSIVE_WITH_FENCING
 
 
 def denied_topics(
-    rights: Rights, identity: ClientIdentity | None, frame: Frame, fields: ProduceRequest
+    rights: Rights,
+    identity: ClientIdentity | None,
+    frame: Frame,
+    fields: ProduceRequest,
+    policy_mode: Callable[[str], AccessMode],
 ) -> dict[bytes, KafkaError]:
     """The topics that the client may not write to; all of them where it brings transactional batches under a
-    transactional id that is not its own. Positions in `fields` are those of the frame.
+    transactional id that is not its own. Positions in `fields` are those of the frame; `policy_mode` is asked for a
+    topic where the client names no mode.
     """
     if not rights.enforced:
         return {}
@@ -42,10 +49,13 @@ def denied_topics(
     if name is not None and _is_transactional(frame, fields) and not rights.transactional_id(Operation.WRITE, name):
         return {part.topic: _NOT_ITS_ID for part in fields.parts}
     denied = dict.fromkeys(rights.refused(Operation.WRITE, fields.parts), _NOT_ITS_TOPIC)
-    if identity is not None and (identity.mode is _DEPOSES or identity.generation is not None):
-        for part in fields.parts:
-            if part.topic not in denied and not rights.may_own(part.topic.decode(errors="replace"), deposes=True):
-                denied[part.topic] = _NO_TAKE_OVER
+    asked = None if identity is None else identity.mode
+    names_generation = identity is not None and identity.generation is not None
+    for topic in {part.topic for part in fields.parts} - denied.keys():
+        name = topic.decode(errors="replace")
+        deposes = names_generation or (asked or policy_mode(name)) is _DEPOSES
+        if deposes and not rights.may_own(name, deposes=True):
+            denied[topic] = _NO_TAKE_OVER
     return denied
 
 

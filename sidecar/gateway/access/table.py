@@ -20,7 +20,9 @@ from sidecar.security.acls import Operation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OWN: Final = Open("a request of the sidecar's own: its module asks for the rights on what it names")
+_OWN: Final = Open(
+    "Own, DescribeOwners and LastSequence ask for rights on what they name; a token is the right to the others"
+)
 
 ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     0: PerTopic(Operation.WRITE),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Kind
 from sidecar.exclusive.owning import TopicOwners
@@ -29,6 +30,8 @@ from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
@@ -84,7 +87,7 @@ class OwnApis:
             request = decode(control.OwnRequest, head)
             knows_first = request.producer_id != 0 or self._knows_first(client)
             wanted = asked.read(request, client, knows_first=knows_first)
-            refused = not_allowed(wanted, client.rights) or self._foreign(wanted, client)
+            refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
             told = refused or await self.ownerships.own(client, wanted)
         except BadRequestError as error:
             told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
@@ -194,15 +197,19 @@ class OwnApis:
         return control.WatchResponse(changed=changed)
 
 
-def not_allowed(wanted: Asked, rights: Rights | None) -> control.OwnResponse | None:
-    """Why Kafka's ACLs do not let a client claim what it asks for: WRITE to own a topic, READ to read one alone."""
+def not_allowed(
+    wanted: Asked, rights: Rights | None, mode: Callable[[str, control.AccessMode], AccessMode]
+) -> control.OwnResponse | None:
+    """Why Kafka's ACLs do not let a client claim what it asks for: WRITE to own a topic, READ to read one alone. `mode`
+    says in which one a topic is claimed, given the one that is asked for.
+    """
     if rights is None or not rights.enforced:
         return None
-    fences = wanted.mode == control.EXCLUSIVE_WITH_FENCING
     for target, generation in zip(wanted.targets, wanted.generations, strict=True):
         if not target.topic:
             continue  # a free string is no resource of Kafka's
         if target.is_written:
+            fences = mode(target.topic, wanted.mode) is AccessMode.EXCLUSIVE_WITH_FENCING
             may = rights.may_own(target.topic, deposes=fences or generation is not None)
         else:
             may = rights.topic(Operation.READ, target.topic)

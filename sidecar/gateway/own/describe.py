@@ -14,9 +14,11 @@ from sidecar.cluster.resolver import is_legal
 from sidecar.gateway.catching_up import BehindError
 from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.owners import standing
+from sidecar.gateway.rights import may_see
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from sidecar.gateway.owners import Standing
     from sidecar.network.request import Exchange, Request
     from sidecar.resources.coordinator import Coordinator
+
+
+class _NotAuthorizedError(Exception):
+    """The client may not know of what it asks for."""
 
 
 class DescribeOwnersApi:
@@ -57,13 +63,21 @@ class DescribeOwnersApi:
             request = decode(control.DescribeOwnersRequest, head)
             if len(request.resources) > RESOURCES:
                 raise BadRequestError(f"{RESOURCES} resources at most; without any all are told")
+            if (
+                request.group
+                and client.rights is not None
+                and not client.rights.group(Operation.DESCRIBE, request.group)
+            ):
+                raise _NotAuthorizedError(f"Kafka's ACLs do not let you describe the group {request.group}")
             await self._catching_up.now()
             if request.resources:
-                await self._describe(request, told)
+                await self._describe(client, request, told)
             else:
                 if not request.group:
-                    await self._describe_topics(told)
+                    await self._describe_topics(client, told)
                 await self._describe_claims(request.group, told)
+        except _NotAuthorizedError as error:
+            told = control.DescribeOwnersResponse(error=control.NOT_AUTHORIZED, message=str(error))
         except BadRequestError as error:
             told.error, told.message = control.INVALID_REQUEST, str(error)
         except BehindError as error:
@@ -74,18 +88,23 @@ class DescribeOwnersApi:
             )
         answer(exchange, head, told.error, told)
 
-    async def _describe_topics(self, told: control.DescribeOwnersResponse) -> None:
-        """Every governed topic that exists."""
+    async def _describe_topics(self, client: Client, told: control.DescribeOwnersResponse) -> None:
+        """Every governed topic that exists and that the client may know of."""
         found = await existing_partitions(self._upstream, None)
-        governed = sorted(name for name in found if self._governor.policy_of(name) is not None)
+        governed = sorted(
+            name for name in found if self._governor.policy_of(name) is not None and may_see(client, name)
+        )
         for number, name in enumerate(governed):
             self._tell_topic(told, name, self._standing(name))
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    async def _describe(self, request: control.DescribeOwnersRequest, told: control.DescribeOwnersResponse) -> None:
+    async def _describe(
+        self, client: Client, request: control.DescribeOwnersRequest, told: control.DescribeOwnersResponse
+    ) -> None:
         """The resources that were named, in their order."""
-        names = {each.topic for each in request.resources if is_legal(each.topic.encode())}
+        asked = {each.topic for each in request.resources if is_legal(each.topic.encode())}
+        names = {name for name in asked if may_see(client, name)}
         partitions = await existing_partitions(self._upstream, names)
         for number, resource in enumerate(request.resources):
             fault = fault_of(resource)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.own.bodies import BadRequestError, answer, check_name, decode
+from sidecar.gateway.rights import may_see
 from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
 from sidecar.v1 import control_pb2 as control
 
@@ -38,6 +39,8 @@ class LastSequenceApi:
             if not request.topic:
                 raise BadRequestError("topic is empty: sequence ids are known by topic")
             check_name(request.producer_name)
+            if not may_see(client, request.topic):
+                raise IdsError.no_topic(request.topic)
             told = await self._last_sequence(request.topic, request.producer_name.encode())
         except BadRequestError as error:
             told = control.LastSequenceResponse(error=control.INVALID_REQUEST, message=str(error))

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from metadata.ownership import AccessMode
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
@@ -123,6 +124,9 @@ class _NothingGoverned:
         self, client: Client, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
     ) -> bool:
         return False
+
+    def policy_mode(self, topic: str) -> AccessMode:
+        return AccessMode.SHARED
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
         return {}

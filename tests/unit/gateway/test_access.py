@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from sidecar.exclusive.identity import parse
+from metadata.ownership import AccessMode
+from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.own.apis import not_allowed
@@ -174,11 +175,21 @@ def test_to_depose_others_takes_more_than_to_write(client_id: bytes) -> None:
     request = ProduceRequest(None, -1, 1000, [ProducePart(b"a", 0, 0, 0)])
     frame = Frame(bytearray(), 0, 0, True)
     write, alter = rule(Operation.WRITE, "a"), rule(Operation.ALTER, "a")
-    asks, plain = parse(client_id), parse(b"me;mode=exclusive")
-    assert denied_topics(rights(write), plain, frame, request) == {}
-    assert [error.code for error in denied_topics(rights(write), asks, frame, request).values()] == [29]
-    assert [error.code for error in denied_topics(rights(alter), asks, frame, request).values()] == [29]
-    assert denied_topics(rights(write, alter), asks, frame, request) == {}
+    asks, plain, wants_none = parse(client_id), parse(b"me;mode=exclusive"), parse(b"me")
+
+    def codes(identity: ClientIdentity, *rules: AclBinding, policy: AccessMode = AccessMode.EXCLUSIVE) -> list[int]:
+        denied = denied_topics(rights(*rules), identity, frame, request, lambda _: policy)
+        return [error.code for error in denied.values()]
+
+    fencing = AccessMode.EXCLUSIVE_WITH_FENCING
+    assert codes(plain, write) == []
+    assert codes(asks, write) == [29]
+    assert codes(asks, alter) == [29]
+    assert codes(asks, write, alter) == []
+    assert codes(wants_none, write) == []
+    assert codes(wants_none, write, policy=fencing) == [29]
+    assert codes(wants_none, write, alter, policy=fencing) == []
+    assert codes(plain, write, policy=fencing) == []
 
 
 @pytest.mark.parametrize(
@@ -197,7 +208,20 @@ def test_a_claim_takes_the_right_to_what_it_claims(
     target: Target, generation: int | None, allowed: list[Operation], may: bool
 ) -> None:
     wanted = cast(Any, SimpleNamespace(mode=control.EXCLUSIVE, targets=(target,), generations=(generation,)))
-    refused = not_allowed(wanted, rights(*(rule(operation, "a") for operation in allowed)))
+    refused = not_allowed(wanted, rights(*(rule(operation, "a") for operation in allowed)), as_asked)
     assert (refused is None) is may
     assert refused is None or refused.error == control.NOT_AUTHORIZED
-    assert not_allowed(wanted, None) is None
+    assert not_allowed(wanted, None, as_asked) is None
+
+
+def test_a_claim_in_the_mode_of_the_policy_takes_what_that_mode_takes() -> None:
+    wanted = cast(Any, SimpleNamespace(mode=0, targets=(Target("", "a", -1, ""),), generations=(None,)))
+    refused = not_allowed(
+        wanted, rights(rule(Operation.WRITE, "a")), lambda _topic, _asked: AccessMode.EXCLUSIVE_WITH_FENCING
+    )
+    assert refused is not None
+    assert refused.error == control.NOT_AUTHORIZED
+
+
+def as_asked(_topic: str, _asked: control.AccessMode) -> AccessMode:
+    return AccessMode.EXCLUSIVE
