@@ -84,7 +84,7 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
 def settings_here(
     config: Path | None, tell: Callable[[str], None] | None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings of `resolve_here`, which `tell` is told of where they are those of `sidecar up`.
+    """As `resolve_here`. If the settings are those of `sidecar up`, `tell` is called with a sentence that says so.
 
     Raises CommandError.
     """

@@ -111,7 +111,7 @@ class Brokers:
         return backoff is None or asyncio.get_running_loop().time() >= backoff.not_before
 
     def connect_failed(self, broker_id: int, reason: str) -> None:
-        """Told by whoever tried: the next try waits longer."""
+        """Called after a failed attempt to connect; the next one has to wait longer."""
         backoff = self._backoff.setdefault(broker_id, ReconnectBackoff(self._random))
         now = asyncio.get_running_loop().time()
         if now >= backoff.not_before:
@@ -158,7 +158,7 @@ class Brokers:
         return isinstance(reply, _Waiter) and asyncio.get_running_loop().time() - reply.asked_at > PATIENCE_S
 
     def fell_silent(self, broker_id: int) -> None:
-        """Told by whoever waited in vain for what any broker answers: for a while others are asked."""
+        """Called when a broker did not answer a question that any broker can answer; others are asked for a while."""
         self._silent[broker_id] = asyncio.get_running_loop().time() + _SILENT_S
 
     async def ask_any(self, request: Request[AnswerT]) -> AnswerT:

@@ -95,7 +95,9 @@ class GovernedTopics(Protocol):
         ...
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
-        """Have ordinary topics governed, every node knowing it; why not, by topic, where that is not to be had."""
+        """Make ordinary topics governed; returns when every node knows it. The result has an error for each topic for
+        which that failed.
+        """
         ...
 
 
