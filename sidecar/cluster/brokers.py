@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from sidecar.cluster.hedging import PATIENCE_S, Hedged
 from sidecar.cluster.view import ClusterView
+from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
-from sidecar.network.upstream import Owner, ReconnectBackoff, UpstreamConnection, UpstreamLostError
+from sidecar.network.upstream import Owner, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
     SHARED_LANE,

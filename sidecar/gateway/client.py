@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
+from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
-from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
+from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError

@@ -10,17 +10,16 @@ ends (KIP-368): brokers take nothing else on a connection meanwhile.
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import struct
 from collections import deque
-from contextlib import suppress
 from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
 
 from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
+from sidecar.network.login_frames import LoginFrames
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
@@ -29,8 +28,6 @@ from sidecar.security.exchange import Connection, Session, login
 from sidecar.security.words import in_words
 
 ANSWER_LIMIT: Final = 2**31 - 1
-_BACKOFF_FIRST: Final = 0.05
-_BACKOFF_MAX: Final = 2.0
 _CLIENT_ID: Final = "sidecar"
 _GOODBYE_S: Final = 10.0
 """How long a broker may take for what a client left behind."""
@@ -75,40 +72,6 @@ class Owner(Protocol):
     def upstream_closed(self, connection: UpstreamConnection) -> None: ...
 
 
-class ReconnectBackoff:
-    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds).
-
-    `reason` is that of the last failure.
-    """
-
-    __slots__ = ("_failures", "_random", "not_before", "reason")
-
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self._failures = 0
-        self._random = rng or random.Random()
-        self.not_before = 0.0
-        self.reason = ""
-
-    def failed(self, now: float) -> None:
-        ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        self.not_before = now + ceiling * (0.5 + 0.5 * self._random.random())
-
-    def succeeded(self) -> None:
-        self._failures = 0
-        self.not_before = 0.0
-
-
-class _Login:
-    """A login that is under way. `ahead`: answers to requests that were sent before it, and come first."""
-
-    __slots__ = ("ahead", "answer")
-
-    def __init__(self, ahead: int) -> None:
-        self.ahead = ahead
-        self.answer: asyncio.Future[Frame] | None = None
-
-
 class UpstreamConnection(FrameReceiver):
     """A connection to one broker; `send` may be called at once, what is sent before the connection stands waits for
     it.
@@ -143,7 +106,7 @@ class UpstreamConnection(FrameReceiver):
         self._connecting: asyncio.Task[None] | None = None
         self._ready = False
         """Whether requests may leave: it stands, and no login is under way."""
-        self._login: _Login | None = None
+        self._login: LoginFrames | None = None
         self._renewal: asyncio.TimerHandle | None = None
 
     async def _connect(self) -> None:
@@ -173,23 +136,15 @@ class UpstreamConnection(FrameReceiver):
     async def _log_in(self) -> None:
         """Raises what `login` raises, and OSError where the connection ends."""
         assert self._access.credentials is not None
-        session: Session = await login(Connection(self._ask, count(), _CLIENT_ID), self._access.credentials)
+        assert self._login is not None
+        connection = Connection(self._login.ask, count(), _CLIENT_ID)
+        session: Session = await login(connection, self._access.credentials)
         if self.closed and not self._finishing:
             return
         self._login = None
         self._stand()
         if session.renew_after_s is not None:
             self._renewal = asyncio.get_running_loop().call_later(session.renew_after_s, self._renew)
-
-    async def _ask(self, request: bytes) -> Octets:
-        """Send a frame of the login; its answer comes behind those of the requests before it."""
-        if self._transport is None or self._login is None or (self.closed and not self._finishing):
-            raise ConnectionError("the connection ended")
-        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._login.answer = answer
-        self._transport.write(request)
-        frame = await answer
-        return bytes(memoryview(frame.buffer)[frame.start : frame.end])
 
     def _renew(self) -> None:
         """Log in again: what is sent meanwhile waits."""
@@ -198,7 +153,7 @@ class UpstreamConnection(FrameReceiver):
         self._outbox.flush()
         self._outbox.transport = None
         self._ready, self._waiting_bytes = False, 0
-        self._login = _Login(ahead=len(self._pending))
+        self._login = LoginFrames(self._transport, ahead=len(self._pending))
         self._connecting = asyncio.get_running_loop().create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
@@ -355,17 +310,16 @@ class UpstreamConnection(FrameReceiver):
     def _forget_login(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-        if self._login is not None and self._login.answer is not None and not self._login.answer.done():
-            self._login.answer.set_exception(ConnectionError("the connection ended"))
-            with suppress(ConnectionError):  # whoever waited for it may be cancelled
-                self._login.answer.exception()
+        if self._login is not None:
+            self._login.end()
 
     # FrameReceiver ------------------------------------------------------------------------------------------------
 
     def frame_received(self, frame: Frame) -> None:
         if self._login is not None:
             if self._login.ahead == 0:
-                self._login_answered(self._login, frame)
+                if not self._login.received(frame):
+                    self.close("unexpected answer")
                 return
             self._login.ahead -= 1
         if frame.size < 8 or not self._pending:
@@ -386,12 +340,6 @@ class UpstreamConnection(FrameReceiver):
             self.close("an answer that makes no sense")
             reply.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
 
-    def _login_answered(self, login: _Login, frame: Frame) -> None:
-        if login.answer is None or login.answer.done():
-            self.close("unexpected answer")
-            return
-        login.answer.set_result(frame.own())
-
     def bad_length(self, size: int, head: bytes) -> None:
         self.close(f"answer of {size} bytes")
 
@@ -408,7 +356,7 @@ class UpstreamConnection(FrameReceiver):
         probe_when_idle(sock)
         end_when_stuck(sock)
         if self._access.credentials is not None:
-            self._login = _Login(ahead=0)
+            self._login = LoginFrames(transport)
             return
         self._stand()
 

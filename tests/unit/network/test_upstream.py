@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection
+from sidecar.network.backoff import ReconnectBackoff
+from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import LOOPBACK, Asked, Owner, Peer, answer_frame, broker, frame_of, on_uvloop
 from tests.wait import wait_for_async

@@ -1,0 +1,45 @@
+"""The frames of a login on a connection whose other requests wait for it, or came before it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.primitives import Octets
+
+
+class LoginFrames:
+    """A login that is under way. `ahead`: answers to requests that were sent before it, and come first."""
+
+    __slots__ = ("_answer", "_ended", "_transport", "ahead")
+
+    def __init__(self, transport: asyncio.Transport, ahead: int = 0) -> None:
+        self.ahead = ahead
+        self._transport = transport
+        self._answer: asyncio.Future[Frame] | None = None
+        self._ended = False
+
+    async def ask(self, request: bytes) -> Octets:
+        """Send a frame of the login and return its answer's. Raises ConnectionError where the connection ends."""
+        if self._ended:
+            raise ConnectionError("the connection ended")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        frame = await self._answer
+        return bytes(memoryview(frame.buffer)[frame.start : frame.end])
+
+    def received(self, frame: Frame) -> bool:
+        """Take an answer, borrowed for this call. False where none is expected."""
+        if self._answer is None or self._answer.done():
+            return False
+        self._answer.set_result(frame.own())
+        return True
+
+    def end(self) -> None:
+        """The connection has ended."""
+        self._ended = True
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError("the connection ended"))
+            self._answer.exception()  # whoever waited for it may be cancelled
