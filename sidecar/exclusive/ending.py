@@ -21,7 +21,8 @@ from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.topic_takeovers import TopicParts, TopicTakeovers
+    from sidecar.exclusive.topic_parts import TopicParts
+    from sidecar.exclusive.topic_takeovers import TopicTakeovers
 
 _SEEN_S: Final = 5.0
 

@@ -23,7 +23,8 @@ from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Owned
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.slots import SlotScope
-from sidecar.exclusive.topic_takeovers import TopicTakeovers, WholeTopic
+from sidecar.exclusive.topic_parts import WholeTopic
+from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.append import Outcome

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar.exclusive.answers import QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.interfaces import Owning
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
 from sidecar.exclusive.records import mode_of, was_deposed
@@ -34,72 +33,13 @@ from sidecar.protocol.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.changelog import SlotName
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Verdict
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
     from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.owner import TopicOwner
     from sidecar.exclusive.requests import Memory, Request
-    from sidecar.exclusive.shared import SharedSessions
     from sidecar.exclusive.slots import TakenSlot
-    from sidecar.exclusive.upkeep import Upkeep
-    from sidecar.exclusive.writer import SlotWriter
+    from sidecar.exclusive.topic_parts import TopicParts
     from sidecar.protocol.ids import Stamp
-
-
-class WholeTopic(Protocol):
-    """The topic that a partition with an owner of its own belongs to."""
-
-    upkeep: Upkeep
-
-    @property
-    def ids(self) -> TopicIds | None:
-        """The sequence ids of the topic, where it has any."""
-        ...
-
-    async def take(self, partition: int) -> Stamp:
-        """The right to serve the topic and its master slot, whose stamp is returned."""
-        ...
-
-    def outdated(self) -> None:
-        """The master slot is of a topic that was deleted: it is taken anew before anything else."""
-        ...
-
-    def taken(self, slot: SlotName) -> None:
-        """The partition's slot was taken for its owner."""
-        ...
-
-    def forget_if_idle(self, partition: int) -> None:
-        """The partition has no operation in progress any more."""
-        ...
-
-
-class TopicParts(Owning, Protocol):
-    """What a topic, or a partition with an owner of its own, is made of; `topic` puts them together."""
-
-    environment: Environment
-    whole: WholeTopic | None
-    upkeep: Upkeep
-    refusals: Refusals
-    newcomers: Newcomers
-    writer: SlotWriter
-    shared: SharedSessions
-
-    @property
-    def owner(self) -> TopicOwner: ...
-    @property
-    def queue(self) -> TopicQueue: ...
-    @property
-    def ids(self) -> TopicIds | None: ...
-    def stop_writing(self) -> None:
-        """Nobody writes under the epochs there are."""
-        ...
-
-    async def save_ids(self) -> None:
-        """The topic is served here no longer."""
-        ...
 
 
 class TopicTakeovers:
