@@ -53,7 +53,8 @@ def watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int]:
             if error.args[0].code() not in _NOT_THERE:
                 raise
             refused.append(error)
-            consumer.list_topics(at.topic, timeout=5)  # or the leader it knows is asked again and again
+            with suppress(KafkaException):  # the broker that it asks may be starting: the wait goes on
+                consumer.list_topics(at.topic, timeout=5)  # or the leader it knows is asked again and again
             return None
 
     try:
