@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
