@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import jwt
 
-from sidecar.security.servers import Identity, RefusedTokenError
+from sidecar.security.servers import NAME_BYTES, Identity, RefusedTokenError
 from sidecar.security.web import WebError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ KEYS: Final = 100
 """Of one set."""
 _UNNAMED: Final = 4
 """Keys that a token without a key id is tried with."""
-NAME_BYTES: Final = 255
 _KINDS: Final[dict[tuple[str, str | None], str]] = {("RSA", None): "RS256", ("EC", "P-256"): "ES256"}
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from sidecar.security import scram
 from sidecar.security.errors import SaslError
 from sidecar.security.files import MadeOfFiles
-from sidecar.security.jwks import NAME_BYTES, Expected, Jwks
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.scram import Hash
 from sidecar.security.servers import (
+    NAME_BYTES,
     OauthBearerServer,
     PlainServer,
     ScramServer,
@@ -32,6 +32,7 @@ from sidecar.security.web import WebClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sidecar.security.jwks import Jwks
     from sidecar.security.listener import ListenerSettings
     from sidecar.security.servers import ServerMechanism
 
@@ -109,6 +110,8 @@ def own_logins(settings: ListenerSettings, tell: Tell) -> OwnLogins | None:
         makers = {PLAIN: partial(PlainServer, check_password(users))}
         makers |= {kind.mechanism: partial(ScramServer, kind, partial(_credential, users)) for kind in Hash}
     else:
+        from sidecar.security.jwks import Expected, Jwks  # noqa: PLC0415 - loads 9 MB that no other node needs
+
         expected = Expected(settings.sasl_audience, settings.sasl_issuer, settings.sasl_principal_claim)
         web = WebClient()
         keys = Jwks(settings.sasl_jwks_url or "", expected, web, tell)

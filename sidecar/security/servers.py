@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sidecar.security.users import Credential, Users
 
 
+NAME_BYTES: Final = 255
+"""The longest name that somebody may have."""
+
+
 class Identity(NamedTuple):
     """Who has logged in. `expires_at`: Unix time in seconds at which the login ends, None for never."""
 

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import contextlib
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -274,3 +276,10 @@ async def test_without_keys_nobody_is_let_in() -> None:
     assert not await checked.accepts(token())
     assert not await checked.accepts(token(key_id=None))
     assert checked.web.asked == 1
+
+
+def test_a_node_without_key_sets_does_not_load_what_checks_signatures() -> None:
+    """It takes 9 MB."""
+    code = "import sys, sidecar.node.process; print([m for m in sys.modules if m == 'jwt' or m.startswith('jwt.')])"
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
