@@ -29,6 +29,8 @@ _PLAIN_HEADER: Final = 18
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SLICE: Final = limits.SLICE // 4
 """An element here is a dict of fields: some 20 µs."""
+_SHORT_BYTES: Final = 4096
+"""A message of this size is read at once, without a generator for each of its lists: it takes milliseconds at most."""
 
 
 class Form(NamedTuple):
@@ -323,27 +325,37 @@ class Message:
         """
         reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
         reader.tags(form.flexible)
-        values = yield from self.request.read_steps(reader, form)
+        if end - body <= _SHORT_BYTES:
+            values = self.request.read(reader, form)
+        else:
+            values = yield from self.request.read_steps(reader, form)
         if whole:
             self._check_end(reader, version)
         return values
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
         """A whole answer frame."""
+        writer, form = self._answer_head(version, correlation_id)
+        yield from self.answer.write_steps(writer, values, form)
+        I32.pack_into(writer.out, 0, len(writer.out) - 4)
+        return writer.finish()
+
+    def _answer_head(self, version: int, correlation_id: int) -> tuple[Writer, Form]:
         writer, form = Writer(), self.form(version)
         writer.i32(0)
         writer.i32(correlation_id)
         writer.tags(form.flexible and self.key != _PLAIN_HEADER)
-        yield from self.answer.write_steps(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
+        return writer, form
 
     def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
         """A broker's answer frame. Raises `MalformedFrameError`."""
         reader, form = Reader(buffer, start, end), self.form(version)
         reader.skip(8)
         reader.tags(form.flexible and self.key != _PLAIN_HEADER)
-        values = yield from self.answer.read_steps(reader, form)
+        if end - start <= _SHORT_BYTES:
+            values = self.answer.read(reader, form)
+        else:
+            values = yield from self.answer.read_steps(reader, form)
         self._check_end(reader, version)
         return values
 
@@ -375,4 +387,7 @@ class Message:
 
     def encode_answer(self, version: int, correlation_id: int, values: Values) -> bytes:
         """As `answer_steps`, at once."""
-        return at_once(self.answer_steps(version, correlation_id, values))
+        writer, form = self._answer_head(version, correlation_id)
+        self.answer.write(writer, values, form)
+        I32.pack_into(writer.out, 0, len(writer.out) - 4)
+        return writer.finish()

@@ -25,6 +25,7 @@ NOBODY: Final = "nobody"
 """Who owns what was let go of, in what clients are told."""
 _SHOWN: Final = 60
 """Bytes of a record that a sentence shows."""
+_NOTHING: Final[list[Record]] = []
 _MOST: Final = 5
 """Sentences for one rule: more of the same say nothing."""
 
@@ -100,7 +101,8 @@ class Evidence:
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
     zeroed: set[str] = field(default_factory=set)
-    _copies: dict[tuple[str, int, bytes], list[Record]] | None = None
+    _copies: dict[tuple[str, int], dict[bytes, list[Record]]] = field(default_factory=dict)
+    _known: dict[tuple[str, int, bytes], Sent] | None = None
 
     def places(self, sent: Sent) -> list[int]:
         """Offsets at which a record stands."""
@@ -108,19 +110,28 @@ class Evidence:
 
     def copies(self, sent: Sent) -> list[Record]:
         """What the log has of it."""
-        if self._copies is None:
-            self._copies = {}
-            for (topic, partition), records in self.logs.items():
-                for record in records:
-                    self._copies.setdefault((topic, partition, record.value), []).append(record)
-        return self._copies.get((sent.topic, sent.partition, sent.value), [])
+        where = sent.topic, sent.partition
+        found = self._copies.get(where)
+        if found is None:
+            found = self._copies[where] = {}
+            for record in self.logs.get(where, ()):
+                found.setdefault(record.value, []).append(record)
+        return found.get(sent.value) or _NOTHING
+
+    @property
+    def known(self) -> dict[tuple[str, int, bytes], Sent]:
+        """What was sent, by topic, partition and value."""
+        if self._known is None:
+            self._known = {(sent.topic, sent.partition, sent.value): sent for sent in self.ledger.sent}
+        return self._known
 
     def fenced(self, sent: Sent) -> list[Record]:
         """As `copies`, but for what was written to a topic that was created anew before a node had seen that: it is in
         nobody's epoch (`docs/guarantees.md`, A topic deleted and created again).
         """
         begin = self.unfenced.get((sent.topic, sent.partition), 0)
-        return [record for record in self.copies(sent) if record.offset >= begin]
+        found = self.copies(sent)
+        return found if not begin else [record for record in found if record.offset >= begin]
 
     def is_gone(self, sent: Sent) -> bool:
         """Whether Kafka had it, and lost it."""
@@ -229,7 +240,7 @@ def reordered(evidence: Evidence) -> Iterator[str]:
 
 def phantom(evidence: Evidence) -> Iterator[str]:
     """Whatever is in the log somebody sent, there."""
-    known = {(sent.topic, sent.partition, sent.value) for sent in evidence.ledger.sent}
+    known = evidence.known
     for (topic, partition), records in evidence.logs.items():
         for record in records:
             if (topic, partition, record.value) not in known:
@@ -266,7 +277,7 @@ def twice_counted(evidence: Evidence) -> Iterator[str]:
 
     A node that has room for fewer names than there are forgets the ids of some.
     """
-    known = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    known = evidence.known
     for (topic, partition), records in evidence.logs.items():
         both = [(record, known.get((topic, partition, record.value))) for record in records]
         with_ids = [(record, sent) for record, sent in both if sent is not None and sent.sequence_id is not None]
@@ -286,7 +297,7 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
 
     A generation of before the policy changed says nothing about records that were sent since.
     """
-    known = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    known = evidence.known
     for (topic, partition), spans in _spans(evidence).items():
         writers: dict[int, str] = {}
         for record in evidence.logs.get((topic, partition), ()):
@@ -319,7 +330,7 @@ def _is_fenced(evidence: Evidence, tenure: Tenure, record: Record, sent: Sent) -
 
 def strange_writers(evidence: Evidence) -> Iterator[str]:
     """Whatever was sent to a governed topic was stamped by a writer slot."""
-    known = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    known = evidence.known
     for (topic, partition), records in evidence.logs.items():
         for record in records:
             sent = known.get((topic, partition, record.value))
@@ -389,7 +400,7 @@ def held_up(evidence: Evidence) -> Iterator[str]:
 
 def comes_again(evidence: Evidence) -> Iterator[str]:
     """Behind the offset at which a topic began to have sequence ids none comes that stands in front of it."""
-    names = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    names = evidence.known
     for (topic, partition), since in evidence.since.items():
         seen: dict[tuple[str, int], int] = {}
         for record in evidence.logs.get((topic, partition), ()):

@@ -35,12 +35,17 @@ class Timeline:
     """By topic: since when live nodes applied which policies, more than one where they were not agreed."""
 
     seen: dict[str, list[tuple[float, frozenset[Policy]]]] = field(default_factory=dict)
+    _known: dict[str, list[tuple[float, float, frozenset[Policy]]]] = field(default_factory=dict)
 
     def constant(self, topic: str, begin: float, end: float, of: Callable[[Policy], T]) -> T | None:
         """What all nodes applied all the time, from a little before `begin` to a little behind `end`; else None."""
+        spans = self._spans(topic)
+        if len(spans) == 1 and len(spans[0][2]) == 1:
+            (policy,) = spans[0][2]
+            return of(policy)
         values = {
             of(policy)
-            for since, until, policies in self._spans(topic)
+            for since, until, policies in spans
             if since <= end + EVERY_S and until >= begin - EVERY_S
             for policy in policies
         }
@@ -68,10 +73,13 @@ class Timeline:
         return found
 
     def _spans(self, topic: str) -> list[tuple[float, float, frozenset[Policy]]]:
-        seen = self.seen.get(topic, [])
-        begins = [-math.inf, *(since for since, _ in seen[1:])]
-        ends = [*begins[1:], math.inf]
-        return [(begin, end, policies) for begin, end, (_, policies) in zip(begins, ends, seen, strict=False)]
+        seen, known = self.seen.get(topic, []), self._known.get(topic)
+        if known is None or len(known) != len(seen):
+            begins = [-math.inf, *(since for since, _ in seen[1:])]
+            ends = [*begins[1:], math.inf]
+            known = [(begin, end, policies) for begin, end, (_, policies) in zip(begins, ends, seen, strict=False)]
+            self._known[topic] = known
+        return known
 
 
 class Watch:

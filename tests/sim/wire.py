@@ -251,6 +251,8 @@ def _read_record(data: bytes, place: int, base: int, fields: tuple[Any, ...], fo
 
 def _varint(value: int) -> bytes:
     value = (value << 1) ^ (value >> 63)
+    if value < len(_VARINTS):
+        return _VARINTS[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -259,7 +261,17 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
+_VARINTS: Final = (
+    *(bytes((value,)) for value in range(1 << 7)),
+    *(bytes((value & 0x7F | 0x80, value >> 7)) for value in range(1 << 7, 1 << 12)),
+)
+"""Those of one and two bytes, by the zigzag of their value: most that are written."""
+
+
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
     shift = value = 0
     while True:
         byte = data[at]

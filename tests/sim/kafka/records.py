@@ -91,6 +91,9 @@ def _bytes(section: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _varint(section: bytes, at: int) -> tuple[int, int]:
+    byte = section[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
     value = shift = 0
     while True:
         byte = section[at]
