@@ -127,7 +127,7 @@ def checked(
     if found is None:
         return None
     role, nonce, behalf = found["role"], found["nonce"], Behalf(found["who"], found["peer"], found["certificate"])
-    token = dict(zip(_ROLES, tokens, strict=True)).get(role)
+    token = next((each for name, each in zip(_ROLES, tokens, strict=True) if name == role), None)
     if token is None:
         return None
     right = _signature(token, role, nonce, passed, behalf)

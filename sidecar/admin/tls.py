@@ -38,12 +38,12 @@ def admin_tls(settings: Settings) -> AdminTls | None:
     """
     if settings.admin_ssl_certificate is None:
         return None
-    own = TlsFiles(*map(_path, (settings.admin_ssl_certificate, settings.admin_ssl_key, settings.admin_ssl_ca)))
+    certificate, key = _path(settings.admin_ssl_certificate), _path(settings.admin_ssl_key)
+    own = TlsFiles(certificate, key, _path(settings.admin_ssl_ca))
     asks = ClientAuth.NONE if own.ca is None else ClientAuth.REQUESTED
-    shown = own.certificate, own.key
     if settings.admin_client_ssl_certificate is not None:
-        shown = _path(settings.admin_client_ssl_certificate), _path(settings.admin_client_ssl_key)
-    to_nodes = TlsFiles(*shown, _path(settings.admin_client_ssl_ca) or own.ca)
+        certificate, key = _path(settings.admin_client_ssl_certificate), _path(settings.admin_client_ssl_key)
+    to_nodes = TlsFiles(certificate, key, _path(settings.admin_client_ssl_ca) or own.ca)
     log = structlog.get_logger()
 
     def tell(error: FileError | None) -> None:

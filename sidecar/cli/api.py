@@ -185,7 +185,9 @@ class AdminApi:
 
 def context_of(access: AdminAccess) -> ssl.SSLContext:
     """TLS towards a node. Raises TlsFileError."""
-    files = TlsFiles(*(None if name is None else Path(name) for name in (access.certificate, access.key, access.ca)))
+    names = access.certificate, access.key, access.ca
+    certificate, key, ca = (None if name is None else Path(name) for name in names)
+    files = TlsFiles(certificate, key, ca)
     return client_context(files) if access.own is None else pinned_context(Path(access.own), files)
 
 

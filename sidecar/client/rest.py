@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, of_http
 from sidecar.protocol.errors import ErrorCode
+from sidecar.security.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -105,7 +106,7 @@ class Rest:
         self, method: str, path: str, query: Mapping[str, str] | None, **more: Any
     ) -> AsyncIterator[ClientResponse]:
         """The answer, once it begins, where it is no error."""
-        from aiohttp import ClientError  # noqa: PLC0415
+        from aiohttp import ClientConnectorCertificateError, ClientError  # noqa: PLC0415
         from yarl import URL  # noqa: PLC0415
 
         if self._session is None:
@@ -118,6 +119,9 @@ class Rest:
                 if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
                     raise of_http(answer.status, f"{method} {path}: {_message(await _text(answer), self.url)}")
                 yield answer
+        except ClientConnectorCertificateError as error:  # which is a ValueError, too
+            message = f"{self.url}: {in_words(error.certificate_error)} (ssl_context)"
+            raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=False) from error
         except ValueError as error:  # aiohttp's, of a line that does not end
             raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{method} {path}: {error}") from error
         except TimeoutError as error:
