@@ -25,8 +25,8 @@ _TIMEOUT: Final = 70.0
 """Seconds; longer than a node takes for its slowest answer."""
 _UNSAID: Final = "the node does not do this without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
 _ANOTHER: Final = (
-    "the node does not do this for the token here: SIDECAR_ADMIN_TOKEN or SIDECAR_ADMIN_READ_TOKEN, in the environment"
-    " or in sidecar.toml"
+    "the node wants another token for this than SIDECAR_ADMIN_TOKEN or SIDECAR_ADMIN_READ_TOKEN, in the environment or"
+    " in sidecar.toml, says here"
 )
 
 

@@ -12,6 +12,7 @@ from sidecar.telemetry.series import ShadowSeries
 
 if TYPE_CHECKING:
     from metadata import MetadataError
+    from sidecar.gateway.audit import Act
     from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
@@ -89,6 +90,23 @@ class NodeHooks:
             self._log.warning(
                 "acls_unreadable", problem=str(error), effect="clients have the rights that were read last"
             )
+
+    def acted(self, act: Act) -> None:
+        """What a client changed, or was refused: an event of the audit log, as the admin port writes them."""
+        tell = self._log.info if act.result == "done" else self._log.warning
+        more = {"more": act.more} if act.more else {}
+        errors = {"errors": act.errors} if act.errors else {}
+        tell(
+            "audit",
+            act=act.api,
+            result=act.result,
+            who=act.principal,
+            peer=act.peer,
+            client_id=act.client_id,
+            on=act.on,
+            **more,
+            **errors,
+        )
 
     # Upstream, changelog, Redis
 

@@ -115,6 +115,7 @@ class Node:
         self._lag.start()
         limit, tls = settings.max_request_bytes, self._tls
         gateway = Gateway(self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins)
+        gateway.acted = self.hooks.acted
         new = gateway.new_connection
         listener = self._listener = PlainListener(new) if tls is None else TlsListener(new, tls.context, self.hooks)
         try:

@@ -56,8 +56,7 @@ class Admin(BaseSettings):
         about(
             "More host names that requests without a token may be sent to, separated by commas; `.example.com` stands"
             " for every name below it, `*` for any. IP addresses, names without a dot and the node's own names are"
-            " always allowed. With TLS names are not checked.",
-            "sidecar.example.com",
+            " always allowed. With TLS names are not checked."
         ),
         Needs("host names, separated by commas", "^[A-Za-z0-9_.*, -]*$"),
     ] = ""

@@ -85,7 +85,6 @@ class Settings:
     reconnect_grace_ms: int
     disconnect_grace_ms: int
     admin_url: str
-    admin_token: str | None = field(repr=False)
     deduplication: bool
     sequence_id_header: str
     producer_name_header: str
@@ -101,6 +100,7 @@ class Settings:
     max_request_bytes: int
     log_level: str
     log_format: str
+    admin_token: str | None = field(repr=False)
     admin_read_token: str | None = field(default=None, repr=False)
     admin_hosts: str = ""
     admin_ssl_certificate: str | None = None
