@@ -15,6 +15,8 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourcePatternType,
@@ -97,8 +99,10 @@ def test_what_clients_change_is_told_with_who_it_was_and_what_came_of_it(
     (ruled,) = heard(node, "CreateAcls")
     assert ruled["on"] == [f"ALLOW User:alice from * READ on TOPIC {topic} LITERAL"]
 
-    done(admin.alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, {"retention.ms": "1234567"})]))
-    (altered,) = heard(node, "AlterConfigs")
+    setting = ConfigEntry("retention.ms", "1234567", incremental_operation=AlterConfigOpType.SET)
+    kind = ConfigResource.Type.TOPIC
+    done(admin.incremental_alter_configs([ConfigResource(kind, topic, incremental_configs=[setting])]))
+    (altered,) = heard(node, "IncrementalAlterConfigs")
     assert altered.items() >= {**who, "on": [f"topic {topic}: retention.ms"]}.items()
     assert "1234567" not in node.log
 
