@@ -313,7 +313,9 @@ def test_what_is_not_there_is_404_in_json(asked: Asked, method: str, path: str) 
     assert "/openapi.json" in check_error(answer)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, each in OPERATIONS.items() if each.told["security"] == TO_OPERATE))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, each in OPERATIONS.items() if each.told["security"] == TO_OPERATE)
+)
 def test_a_write_that_a_proxy_passes_on_is_403_in_json(asked: Asked, name: str) -> None:
     if name == "postSchemas":
         asked.values["path"] = "subjects/x/versions"  # a look-up by POST is a read
