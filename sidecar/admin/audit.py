@@ -6,8 +6,9 @@ a record.
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -64,25 +65,25 @@ class AuditLog:
             self._tell(READ, request, judged, status, problem)
 
     def _tell(self, act: str, request: web.Request, judged: JudgedRequest, status: int | None, problem: str) -> None:
-        result = result_of(status)
-        found: dict[str, Any] = {
-            "act": act,
-            "result": result,
-            "who": judged.behalf.who,
-            "peer": judged.behalf.peer,
-            "certificate": judged.behalf.certificate,
-            "via": judged.via,
-            "status": status,
-            "method": request.method,
-            "path": request.path[:_LONGEST],
-            **{field: request.match_info[name] for name, field in _FIELDS.items() if name in request.match_info},
-            "partition": request.query.get("partition"),
-            **judged.noted,
-            "problem": problem,
-        }
-        log = structlog.get_logger()
-        shown = {name: value for name, value in found.items() if value not in (None, "")}
-        (log.info if result == "done" else log.warning)("audit", **shown)
+        result, match, query = result_of(status), request.match_info, request.query
+        named = {field: match[name] for name, field in _FIELDS.items() if name in match}
+        more = {"partition": query.get("partition"), **judged.noted, "problem": problem}
+        if judged.behalf.certificate:
+            more["certificate"] = judged.behalf.certificate
+        if judged.via:
+            more["via"] = judged.via
+        said = {name: value for name, value in more.items() if value not in (None, "")}
+        structlog.get_logger().bind(**named, **said).log(
+            logging.INFO if result == "done" else logging.WARNING,
+            "audit",
+            act=act,
+            result=result,
+            who=judged.behalf.who,
+            peer=judged.behalf.peer,
+            status=status,
+            method=request.method,
+            path=request.path[:_LONGEST],
+        )
 
 
 def act_of(request: web.Request) -> str:

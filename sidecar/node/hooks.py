@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -93,10 +94,10 @@ class NodeHooks:
 
     def acted(self, act: Act) -> None:
         """What a client changed, or was refused: an event of the audit log, as the admin port writes them."""
-        tell = self._log.info if act.result == "done" else self._log.warning
         more = {"more": act.more} if act.more else {}
         errors = {"errors": act.errors} if act.errors else {}
-        tell(
+        self._log.bind(**more, **errors).log(
+            logging.INFO if act.result == "done" else logging.WARNING,
             "audit",
             act=act.api,
             result=act.result,
@@ -104,8 +105,6 @@ class NodeHooks:
             peer=act.peer,
             client_id=act.client_id,
             on=act.on,
-            **more,
-            **errors,
         )
 
     # Upstream, changelog, Redis

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
+from sidecar.cli.root import cli
 from sidecar.local.ports import HOST
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.kafka.security.secured import NODE, PASSWORD, Secured, secured_kafka
 from tests.rest import Rest
-from tests.slow.pipeline.test_rebuild import QUICK
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,25 +43,41 @@ def towards(secured: Secured, protocol: str) -> dict[str, str]:
     return {"KAFKA_SECURITY_PROTOCOL": protocol, **{f"KAFKA_{name}": value for name, value in who.items()}}
 
 
-def run(settings: dict[str, str], *arguments: str, code: int = 0) -> Any:
-    ours = {f"SIDECAR_{name}": value for name, value in settings.items()}
-    others = {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "sidecar", "pipeline", *arguments, "-o", "json", *QUICK],
-        env=others | ours,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    assert PASSWORD not in done.stdout + done.stderr
-    return json.loads(done.stdout)
+class Jobs:
+    """The commands, in this process and on one session of Spark: to start it takes longer than all of them."""
+
+    def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        @contextmanager
+        def lent(*_: object, **__: object) -> Iterator[SparkSession]:
+            yield spark
+
+        for command in ("audit", "export", "compact", "rebuild"):
+            monkeypatch.setattr(f"sidecar.cli.pipeline.{command}.spark_session", lent)
+        self._none = {name: None for name in os.environ if name.startswith("SIDECAR_")}
+
+    def run(self, settings: dict[str, str], *arguments: str) -> Any:
+        """What a command prints."""
+        ours = {f"SIDECAR_{name}": value for name, value in settings.items()}
+        done = CliRunner().invoke(cli, ["pipeline", *arguments, "-o", "json"], env=self._none | ours)
+        assert done.exit_code == 0, done.output
+        assert PASSWORD not in done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def jobs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    return Jobs(spark, monkeypatch)
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_every_job_takes_what_the_nodes_are_told(
-    secured: Secured, own_valkey: OwnValkey, node_process: StartNode, unique: Unique, tmp_path: Path, protocol: str
+    secured: Secured,
+    own_valkey: OwnValkey,
+    node_process: StartNode,
+    unique: Unique,
+    tmp_path: Path,
+    jobs: Jobs,
+    protocol: str,
 ) -> None:
     kafka, redis, topic = f"{HOST}:{secured.ports[protocol]}", own_valkey().url, unique("orders")
     secured.topics(topic)
@@ -80,11 +97,11 @@ def test_every_job_takes_what_the_nodes_are_told(
         "CLUSTER": topic,
         "ADMIN_URL": node.admin_url,
     }
-    audit = run(told, "audit", topic)
+    audit = jobs.run(told, "audit", topic)
     assert (audit["records"], set(audit["violations"].values())) == (RECORDS, {0})
-    exported = run(told, "export", topic, "--to", str(tmp_path / "export"), "--available-now")
+    exported = jobs.run(told, "export", topic, "--to", str(tmp_path / "export"), "--available-now")
     assert exported["rows"] == RECORDS
-    compacted = run(told, "compact", topic, "--to", str(tmp_path / "compact"), "--yes")
+    compacted = jobs.run(told, "compact", topic, "--to", str(tmp_path / "compact"), "--yes")
     assert compacted["keys"] == 5
-    rebuilt = run(told, "rebuild", topic)
+    rebuilt = jobs.run(told, "rebuild", topic)
     assert rebuilt["topic"] == topic
