@@ -1,16 +1,37 @@
-"""Who may write over HTTP. Reads, health and metrics are open to whoever reaches the port.
+"""Who may do what over HTTP: a table of credentials, and what each is good for. Pure.
 
-With a token, whoever shows it may. Without one, only programs on the node's own machine may, and of those not a
-browser that was led here by a page of somebody else: such a request carries the page's origin, or a host name that
-somebody made to mean 127.0.0.1.
+Two tokens: the one to operate is good for reads too. Without a token to operate, only programs on the node's own
+machine may write, and of those not a browser that was led here by a page of somebody else: such a request carries the
+page's origin, or a host name that somebody made to mean this node (DNS rebinding). Reads without a token are open, but
+not under such a host name either. Health is open to everybody. Where the port asks for client certificates, everything
+but health needs one; it says who somebody is, and replaces no token.
 """
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from enum import IntEnum
 from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
+"""Headers by which a proxy says that the request is somebody else's (RFC 7239, RFC 9110 §7.6.3, and usage)."""
+
+
+class Right(IntEnum):
+    """What a request needs; each includes those before it."""
+
+    HEALTH = 0
+    """Whether the node runs and can serve: for orchestrators, from anywhere, with nothing."""
+    FILES = 1
+    """What is the same on every node: the page, the OpenAPI document."""
+    READ = 2
+    OPERATE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +44,137 @@ class Caller:
     authorization: str = ""
     forwarded: bool = False
     """True where a proxy says it passes on somebody else's request; `peer` is the proxy then."""
+    certificate: str = ""
+    """The subject of the client certificate that was shown and is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rules:
+    """What the port asks for. `hosts`: names that requests without a token may be sent to, `.name` with all below it,
+    `*` any; with `tls` none is looked at, as a browser has compared the name with the certificate.
+    """
+
+    operate: str | None
+    read: str | None
+    hosts: frozenset[str] = frozenset()
+    tls: bool = False
+    certificates: bool = False
+
+
+class Refusal(NamedTuple):
     """Why not: an HTTP status (401 or 403) and what to do."""
 
     status: int
     message: str
 
 
-def refusal_of_write(caller: Caller, token: str | None) -> Refusal | None:
-    """None where the caller may write."""
-    if token is not None:
-        scheme, _, shown = caller.authorization.partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(
-            shown.strip().encode(errors="surrogateescape"), token.encode()
-        ):
-            return None
-        return Refusal(401, "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN")
-    if caller.forwarded or not _is_loopback(caller.peer):
+class Judged(NamedTuple):
+    """Who asks, in words of the audit log, and why he may not; None: he may."""
+
+    who: str
+    refusal: Refusal | None = None
+
+
+OPERATOR: Final = "token"
+READER: Final = "read-token"
+LOCAL: Final = "loopback"
+ANYBODY: Final = "anonymous"
+
+
+def judge(caller: Caller, right: Right, rules: Rules) -> Judged:
+    """Who the caller is, and whether he has this right."""
+    who = _who(caller, rules)
+    return Judged(who, None if right is Right.HEALTH else _refusal(caller, right, rules, who))
+
+
+def granted(who: str, right: Right, rules: Rules) -> Refusal | None:
+    """None where a token, or the node that passed the request on for its holder, is good for this right."""
+    if who == OPERATOR or (who == READER and right <= Right.READ):
+        return None
+    if right is Right.OPERATE:
+        return _NEEDS_OPERATOR
+    return _NEEDS_READER if rules.read is not None and right is Right.READ else None
+
+
+def _who(caller: Caller, rules: Rules) -> str:
+    scheme, _, shown = caller.authorization.partition(" ")
+    shown = shown.strip() if scheme.lower() == "bearer" else ""
+    is_operator, is_reader = same(shown, rules.operate), same(shown, rules.read)  # both: it takes the same time
+    if is_operator:
+        return OPERATOR
+    if is_reader:
+        return READER
+    return LOCAL if not caller.forwarded and _is_loopback(caller.peer) else ANYBODY
+
+
+def _refusal(caller: Caller, right: Right, rules: Rules, who: str) -> Refusal | None:
+    if rules.certificates and not caller.certificate:
+        return Refusal(403, "this port asks for a client certificate (SIDECAR_ADMIN_SSL_CA on the node)")
+    if who in (OPERATOR, READER):
+        return granted(who, right, rules)
+    if right is Right.OPERATE:
+        return _NEEDS_OPERATOR if rules.operate is not None else _of_write(caller, who)
+    if right is Right.READ and rules.read is not None:
+        return _NEEDS_READER
+    if not rules.tls and not is_known(caller.host, rules.hosts):
+        return Refusal(
+            403,
+            f"this node is not called {_hostname(caller.host)[:100] or 'that'}: name it in SIDECAR_ADMIN_HOSTS, use its"
+            " address, or show a token",
+        )
+    return None
+
+
+def _of_write(caller: Caller, who: str) -> Refusal | None:
+    if who != LOCAL:
         return Refusal(
             403, "without SIDECAR_ADMIN_TOKEN set on the node, it accepts writes only from its own machine or container"
         )
     if not _names_this_machine(caller.host) or (caller.origin and _place(caller.origin) != caller.host):
         return Refusal(403, "without SIDECAR_ADMIN_TOKEN set on the node, writes through another web site are refused")
     return None
+
+
+_NEEDS_OPERATOR: Final = Refusal(401, "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN")
+_NEEDS_READER: Final = Refusal(
+    401, "this needs a token of the node: Authorization: Bearer SIDECAR_ADMIN_READ_TOKEN or SIDECAR_ADMIN_TOKEN"
+)
+
+
+def same(shown: str, token: str | None) -> bool:
+    """Whether a token was shown, in a time that does not depend on how much of it is right."""
+    return token is not None and hmac.compare_digest(shown.encode(errors="surrogateescape"), token.encode())
+
+
+def own_hosts(names: Iterable[str], more: str) -> frozenset[str]:
+    """The names of `Rules.hosts`: the node's own, and those of SIDECAR_ADMIN_HOSTS."""
+    return frozenset(each.strip().lower() for each in (*names, *more.split(",")) if each.strip())
+
+
+def is_known(host: str, hosts: frozenset[str]) -> bool:
+    """Whether no stranger's name server can have led a browser to this name: an address, a name without a dot, which
+    no public name server answers for, or one of `hosts`.
+    """
+    name = _hostname(host)
+    if not name:
+        return False
+    if "*" in hosts or "." not in name or name.endswith(".localhost") or _is_address(name):
+        return True
+    return name in hosts or any(each.startswith(".") and name.endswith(each) for each in hosts)
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 def _place(origin: str) -> str | None:
@@ -69,8 +195,5 @@ def _is_loopback(address: str) -> bool:
 
 def _names_this_machine(host: str) -> bool:
     """True for IP addresses and localhost: the names that no name server can turn into something else."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or bool(ip_address(name))
-    except ValueError:
-        return False
+    name = _hostname(host)
+    return name == "localhost" or _is_address(name)

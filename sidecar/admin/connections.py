@@ -11,11 +11,19 @@ import resource
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from aiohttp import web
 
+from sidecar.network.listening import PlainListener
+from sidecar.network.tls_listening import TlsListener
+
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
     from aiohttp.typedefs import Handler
 
+    from sidecar.network.listening import Listener
     from sidecar.settings import Address
 
 _SILENT_S: Final = 75.0
@@ -38,13 +46,23 @@ class Connections:
         self._open: set[web.RequestHandler] = set()
         self._silent: dict[web.RequestHandler, float] = {}
         """Since when, the longest first."""
+        self._watching: asyncio.TimerHandle | None = None
 
-    async def listen(self, server: web.Server, address: Address) -> asyncio.Server:
+    async def listen(
+        self, server: web.Server, address: Address, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> Listener:
         """Accept for `server`. Raises OSError where the address is taken or is not one of this machine."""
-        loop = asyncio.get_running_loop()
-        listening = await loop.create_server(partial(_Connection, server, self), address.host, address.port)
-        self._look(listening)
+        new = partial(_Connection, server, self)
+        listening: Listener = PlainListener(new) if tls is None else TlsListener(new, tls, _Handshakes())
+        await listening.bind(address.host, address.port)
+        await listening.start()
+        self._watch()
         return listening
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._watching is not None:
+            self._watching.cancel()
 
     @web.middleware
     async def under_way(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -72,14 +90,22 @@ class Connections:
         self.went(connection)
         connection.force_close()
 
-    def _look(self, listening: asyncio.Server) -> None:
-        """Close those that are silent for too long, now and then until nobody listens."""
-        if not listening.is_serving():
-            return
+    def _watch(self) -> None:
+        """Close those that are silent for too long, now and then until the end."""
         loop = asyncio.get_running_loop()
         for connection in [each for each, since in self._silent.items() if since + _SILENT_S <= loop.time()]:
             self._close(connection)
-        loop.call_later(_LOOK_S, self._look, listening)
+        self._watching = loop.call_later(_LOOK_S, self._watch)
+
+
+class _Handshakes:
+    """Hooks of the listener: a handshake that fails is seen by whoever tried, and by an operator who looks closely."""
+
+    def handshake_done(self) -> None:
+        """Nothing to tell."""
+
+    def handshake_failed(self, peer: str, reason: str) -> None:
+        structlog.get_logger().debug("admin_handshake_failed", peer=peer, reason=reason[:200])
 
 
 class _Connection(web.RequestHandler):

@@ -11,6 +11,9 @@ from sidecar.admin.fields import COUNT, TEXT, Component, Schema, Shape, ref
 from sidecar.admin.names import LAST_PARTITION
 from sidecar.admin.openapi_parts import (
     FAILED,
+    SECURITY,
+    TO_OPERATE,
+    TO_READ,
     also,
     answer,
     flag,
@@ -105,13 +108,7 @@ def document(version: str) -> dict[str, Any]:
         },
         "components": {
             "schemas": {each.name: each.schema for each in _COMPONENTS},
-            "securitySchemes": {
-                "token": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "SIDECAR_ADMIN_TOKEN of the node. Without it only loopback may write.",
-                }
-            },
+            "securitySchemes": SECURITY,
         },
     }
 
@@ -239,8 +236,8 @@ def _registry() -> Schema:
         method: {"operationId": f"{method}Schemas", "summary": summary, "responses": {"default": told}}
         for method, summary in what.items()
     }
-    for method in ("post", "put", "delete"):
-        operations[method]["security"] = [{"token": []}, {}]
+    for method, operation in operations.items():
+        operation["security"] = TO_READ if method == "get" else TO_OPERATE
     path = in_path(
         "path", "A path of Confluent's schema registry API, slashes and all: `subjects/orders-value/versions`."
     )

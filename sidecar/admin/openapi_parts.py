@@ -66,12 +66,49 @@ def nothing(description: str) -> Schema:
 
 
 FAILED: Final = answer(ERROR)
+SECURITY: Final[Schema] = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "SIDECAR_ADMIN_TOKEN of the node: to operate, and to read. Without one on the node, only"
+        " programs on its own machine may write.",
+    },
+    "readToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "SIDECAR_ADMIN_READ_TOKEN of the node: to read. Without one on the node, reads need none.",
+    },
+    "certificate": {
+        "type": "mutualTLS",
+        "description": "Where the node has SIDECAR_ADMIN_SSL_CA, everything but /livez and /readyz needs a client"
+        " certificate besides the token.",
+    },
+}
+"""Who may do what (`access`), as the document says it."""
+TO_OPERATE: Final[list[Schema]] = [{"token": []}, {"token": [], "certificate": []}, {}, {"certificate": []}]
+TO_READ: Final[list[Schema]] = [
+    {"readToken": []},
+    {"token": []},
+    {"readToken": [], "certificate": []},
+    {"token": [], "certificate": []},
+    {},
+    {"certificate": []},
+]
+FOR_ANYBODY: Final[list[Schema]] = [{}]
+
+
+_HEALTH: Final = frozenset({"livez", "readyz"})
 
 
 def read(name: str, summary: str, found: Schema, parameters: list[Schema] | None = None, **more: Schema) -> Schema:
     """An operation that changes nothing. `found`: its answer; `more`: others, by `status_…`."""
     others = {status.removeprefix("status_"): each for status, each in more.items()}
-    operation = {"operationId": name, "summary": summary, "responses": {"200": found, **others, "default": FAILED}}
+    operation = {
+        "operationId": name,
+        "summary": summary,
+        "security": FOR_ANYBODY if name in _HEALTH else TO_READ,
+        "responses": {"200": found, **others, "default": FAILED},
+    }
     return operation if parameters is None else {**operation, "parameters": parameters}
 
 
@@ -81,7 +118,7 @@ def write(name: str, summary: str, answers: Schema, body: str = "", *, optional:
     operation = {
         "operationId": name,
         "summary": summary,
-        "security": [{"token": []}, {}],
+        "security": TO_OPERATE,
         "responses": {**answers, **refused},
     }
     return {**operation, "requestBody": {"required": not optional, **_json(ref(body))}} if body else operation

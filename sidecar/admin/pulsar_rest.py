@@ -15,6 +15,7 @@ from aiohttp import web
 
 from sidecar.admin import asked, names
 from sidecar.admin.faults import ShapeError, quoted
+from sidecar.admin.judged import judged_now
 from sidecar.admin.replies import reply
 from sidecar.admin.shadow_shapes import NAMES, SOURCE_PROPERTY
 from sidecar.node.port import NotFoundError, PortError, UnavailableError
@@ -56,19 +57,21 @@ class PulsarRest:
         """Make those that are named and not there, then delete those that are there and not named."""
         source, wanted = asked.one_topic(request, _BELONG), _names(await asked.body(request))
         known = await self._known(source)
-        return await self._change(source, _without(wanted, known), _without(known, wanted))
+        return await self._change(request, source, _without(wanted, known), _without(known, wanted))
 
     async def add(self, request: web.Request) -> web.Response:
         """Make those that are named and not there."""
         source, wanted = asked.one_topic(request, _BELONG), _names(await asked.body(request))
-        return await self._change(source, _without(wanted, await self._known(source)), ())
+        return await self._change(request, source, _without(wanted, await self._known(source)), ())
 
     async def remove(self, request: web.Request) -> web.Response:
         """Delete those that are named, or all where there is no body; what is gone already is no fault."""
         source = asked.one_topic(request, _BELONG)
         named = _names(await asked.body(request)) if await request.read() else None
         known = await self._known(source)
-        return await self._change(source, (), known if named is None else [name for name in named if name in known])
+        return await self._change(
+            request, source, (), known if named is None else [name for name in named if name in known]
+        )
 
     async def properties(self, request: web.Request) -> web.Response:
         """What Pulsar keeps of a topic, as far as there is any of it: the source of a shadow."""
@@ -83,10 +86,13 @@ class PulsarRest:
     async def _known(self, source: str) -> list[str]:
         return [shadow.name for shadow in await self._port.known(source)]
 
-    async def _change(self, source: str, made: Iterable[str], deleted: Iterable[str]) -> web.Response:
+    async def _change(
+        self, request: web.Request, source: str, made: Iterable[str], deleted: Iterable[str]
+    ) -> web.Response:
         """One after the other, up to the first that fails: what was done stays, and the error says what that is."""
         deadline = asyncio.get_running_loop().time() + _ENOUGH_S
         done: list[str] = []
+        judged_now().note(done=done)  # also where a later one fails
         steps: list[tuple[str, str, Callable[[], Awaitable[object]]]] = [
             *(("make", name, lambda name=name: self._port.create(source, name, None)) for name in made),
             *(("delete", name, lambda name=name: self._delete(source, name)) for name in deleted),

@@ -12,13 +12,14 @@ import re
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, web
-from yarl import URL
+from aiohttp import web
 
 from sidecar import __version__
 from sidecar.admin import asked, names
 from sidecar.admin.faults import ShapeError
-from sidecar.admin.replies import NOTHING_DONE, reply
+from sidecar.admin.judged import judged_now
+from sidecar.admin.passing_on import BEHIND, PASSED_ON, SilentError
+from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     CLIENTS,
     EVENT,
@@ -30,11 +31,12 @@ from sidecar.admin.shapes import (
     TOPIC,
     policy_from_json,
 )
-from sidecar.node.port import ElsewhereError, NotFoundError, NothingDoneError, UnavailableError
+from sidecar.node.port import NotFoundError, NothingDoneError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sidecar.admin.passing_on import Passing
     from sidecar.node.port import Event, NodePort, Topic
 
 _ID_DIGITS: Final = 19
@@ -42,27 +44,10 @@ _POLICY_LIMIT: Final = 64 * 1024
 """Bytes of a policy."""
 _PER_TURN: Final = 64
 """Topics that are written down in one turn of the event loop: a page may hold a thousand."""
-_PASSED_ON: Final = "X-Sidecar-Passed-On"
-_PASS_ON_S: Final = 15.0
-"""Seconds for another node to do what was passed on to it."""
-READ_S: Final = 5.0
-"""Seconds for it to answer a read: whoever asked, as the page does, has still to be told which node is silent."""
 _TOLD_S: Final = 3.0
 """Seconds for another node to describe a topic: behind them this one tells what it knows."""
 KNOWN_S: Final = 2.0
 """Seconds for this node to learn what others did, before it tells who looks around what it knows without that."""
-BEHIND: Final = "X-Sidecar-Behind"
-"""The header of an answer that may lack what other nodes acknowledged, as it could not be asked for."""
-MOVES_S: Final = 8.0
-"""Seconds that a change waits while the topic moves between nodes, or until the lease of a node that died is over."""
-READ_MOVES_S: Final = 1.0
-"""The same for a read."""
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 0.5
-_WITH_IT: Final = ("Authorization", "If-Match")
-"""What goes on to another node with a change; a read needs none of it, least of all the token."""
-_READS: Final = frozenset({"GET", "HEAD"})
-_BACK: Final = ("ETag", "Cache-Control", NOTHING_DONE, BEHIND)
 CLIENTS_SHOWN: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 _LAST_TOKEN: Final = 9_999_999_999
@@ -74,15 +59,12 @@ _TAKEN_S: Final = 30.0
 """Seconds for a reader of events to take what was written to him."""
 
 
-class _SilentError(UnavailableError):
-    """The node that serves a topic does not answer this one."""
-
-
 class Rest:
     """The handlers."""
 
-    def __init__(self, port: NodePort) -> None:
+    def __init__(self, port: NodePort, passing: Passing) -> None:
         self._port = port
+        self._passing = passing
 
     async def status(self, _request: web.Request) -> web.Response:
         """The node and what it sees."""
@@ -132,9 +114,9 @@ class Rest:
         knows = False
         if names.is_topic(name):
             try:
-                told = await _where_it_is_served(request, answer, _TOLD_S)
-            except (_SilentError, NothingDoneError):
-                if _PASSED_ON in request.headers:
+                told = await self._passing.where_it_is_served(request, answer, _TOLD_S)
+            except (SilentError, NothingDoneError):
+                if PASSED_ON in request.headers:
                     raise
             else:
                 if told.status == web.HTTPOk.status_code:
@@ -167,7 +149,8 @@ class Rest:
         """Merge fields into a policy; answers with the topic as it is then."""
         name = asked.governable(request)
         match = asked.generations_alone(request)
-        change = policy_from_json(await asked.body(request, _POLICY_LIMIT))
+        change = policy_from_json(wanted := await asked.body(request, _POLICY_LIMIT))
+        judged_now().note(policy=wanted)
         topic = await self._port.merge_policy(name, change, match)
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
 
@@ -219,7 +202,7 @@ class Rest:
         async def answer() -> web.Response:
             return _shown(await act(name, partition, None if match is None else match.generations), partition)
 
-        return await _where_it_is_served(request, answer)
+        return await self._passing.where_it_is_served(request, answer)
 
     @asked.takes("page_size", "page_token")
     async def producers(self, request: web.Request) -> web.Response:
@@ -232,7 +215,7 @@ class Rest:
             token = None if last is None else f"{last[0]}.{last[1].hex()}"
             return reply(PRODUCERS_PAGE.to_json((found, token)))
 
-        return await _where_it_is_served(request, answer)
+        return await self._passing.where_it_is_served(request, answer)
 
     async def producer(self, request: web.Request) -> web.Response:
         """What is known of one producer name."""
@@ -241,7 +224,7 @@ class Rest:
         async def answer() -> web.Response:
             return reply(PRODUCER_IDS.to_json(await self._port.producer(name, producer)))
 
-        return await _where_it_is_served(request, answer)
+        return await self._passing.where_it_is_served(request, answer)
 
     async def forget_producer(self, request: web.Request) -> web.Response:
         """Forget a producer name and its sequence ids."""
@@ -251,7 +234,7 @@ class Rest:
             await self._port.forget_producer(name, producer)
             return web.Response(status=204)
 
-        return await _where_it_is_served(request, answer)
+        return await self._passing.where_it_is_served(request, answer)
 
 
 def _place(request: web.Request) -> tuple[int, bytes] | None:
@@ -287,70 +270,6 @@ def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
         generation = topic.generations.get(partition, 0)
     stored = {"Cache-Control": "no-store"}
     return stored if topic.name.endswith("*") else {"ETag": f'"{generation}"', **stored}
-
-
-async def _where_it_is_served(
-    request: web.Request, answer: Callable[[], Awaitable[web.Response]], limit: float | None = None
-) -> web.Response:
-    """The answer of this node, or of the one that serves the topic, which has `limit` seconds for it.
-
-    While the topic moves each node may name another one, or none: both are asked again until one does it. Whoever was
-    asked by another node passes nothing on: that one asks again. Raises NothingDoneError where it takes too long.
-    """
-    reads, now = request.method in _READS, asyncio.get_running_loop().time
-    until, pause = now() + (READ_MOVES_S if reads else MOVES_S), _FIRST_PAUSE_S
-    while True:
-        try:
-            return await answer()
-        except NothingDoneError as error:
-            if _PASSED_ON in request.headers:
-                raise
-            moves = error
-        if isinstance(moves, ElsewhereError):
-            try:
-                found = await _pass_on(request, moves, limit or (READ_S if reads else _PASS_ON_S))
-            except NothingDoneError as error:
-                moves = error
-            else:
-                if NOTHING_DONE not in found.headers:
-                    return found
-        if now() + pause > until:
-            raise moves
-        await asyncio.sleep(pause)
-        pause = min(_LONGEST_PAUSE_S, pause * 2)
-
-
-async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float) -> web.Response:
-    """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
-    hold whatever stands for something else in a URL. `limit`: seconds.
-
-    Raises `_SilentError` where it does not answer a read, NothingDoneError where a change did not reach it, and
-    UnavailableError where that may have been done.
-    """
-    if elsewhere.admin is None:
-        raise _SilentError(str(elsewhere))
-    target = URL(f"http://{elsewhere.admin}{request.rel_url.raw_path_qs}", encoded=True)
-    headers = {_PASSED_ON: "1"}
-    if request.method not in _READS:
-        headers |= {name: ", ".join(request.headers.getall(name)) for name in _WITH_IT if name in request.headers}
-    try:
-        async with (
-            ClientSession(timeout=ClientTimeout(total=limit)) as session,
-            session.request(request.method, target, headers=headers) as answer,
-        ):
-            body = await answer.read()
-            kind = "application/json" if body else None
-            back = {name: answer.headers[name] for name in _BACK if name in answer.headers}
-            return web.Response(body=body, status=answer.status, content_type=kind, headers=back)
-    except (ClientError, TimeoutError) as error:
-        silent = f"{elsewhere}, which does not answer: {error or f'{limit:g} s are over'}"
-        if request.method in _READS:
-            raise _SilentError(silent) from None
-        if isinstance(error, ClientConnectorError):
-            raise NothingDoneError(silent) from None
-        raise UnavailableError.unsettled(
-            _SilentError(silent), f"sidecar topic show {request.match_info['topic']}"
-        ) from None
 
 
 async def _write(request: web.Request, answer: web.StreamResponse, event: Event | None) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import ssl
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -18,11 +17,12 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, T
 from multidict import CIMultiDict
 from yarl import URL
 
+from sidecar.admin.access import same
 from sidecar.admin.schema_answers import BadAnswerError
 from sidecar.admin.schema_errors import RegistryError, away
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 
     from aiohttp import ClientResponse
 
@@ -45,12 +45,12 @@ _ON_CONDITION: Final = frozenset({"accept-encoding", "if-none-match", "if-modifi
 
 
 class SchemaRegistry:
-    """A registry at a URL, which may hold a name and a password. `token` is the node's own, which stays here."""
+    """A registry at a URL, which may hold a name and a password. `secrets`: the node's own tokens, which stay here."""
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(self, url: str, secrets: Sequence[str]) -> None:
         self._url, self._credentials = _taken_apart(url)
         self._trust = _trusted() if urlsplit(url).scheme == "https" else True
-        self.token = token
+        self.secrets = secrets
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
@@ -100,8 +100,9 @@ class SchemaRegistry:
         headers = _kept(request.headers, less)
         headers[PASSED_ON] = "1"
         shown = headers.get("Authorization", "").partition(" ")[2].strip()
-        if self.token is not None and hmac.compare_digest(shown.encode(errors="replace"), self.token.encode()):
-            headers.popall("Authorization")  # the node's own token is nobody else's
+        matches = [same(shown, each) for each in self.secrets]
+        if any(matches):
+            headers.popall("Authorization")  # a token of the node is nobody else's
         if self._credentials is not None:
             headers.setdefault("Authorization", self._credentials)
         return headers

@@ -21,7 +21,7 @@ from sidecar.admin.schema_upstream import PASSED_ON, PLACES, SchemaRegistry, cha
 from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from sidecar.node.port import NodePort
 
@@ -37,15 +37,15 @@ _PAGE: Final = {"offset": None, "limit": None}
 class SchemaProxy:
     """The handler, and the bound on what is with the registry at one time."""
 
-    def __init__(self, port: NodePort, url: str | None, token: str | None) -> None:
+    def __init__(self, port: NodePort, url: str | None, secrets: Sequence[str]) -> None:
         self._port = port
-        self._registry = None if url is None else SchemaRegistry(url, token)
+        self._registry = None if url is None else SchemaRegistry(url, secrets)
         self._places = asyncio.Semaphore(PLACES)
 
-    def keep_secret(self, token: str | None) -> None:
-        """The node's own token, which the registry is never shown."""
+    def keep_secret(self, secrets: Sequence[str]) -> None:
+        """The node's own tokens, which the registry is never shown."""
         if self._registry is not None:
-            self._registry.token = token
+            self._registry.secrets = secrets
 
     async def close(self, _application: object = None) -> None:
         """End what is open to the registry."""

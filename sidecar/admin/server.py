@@ -1,4 +1,4 @@
-"""The HTTP server of a node: routes, who may write, start and stop.
+"""The HTTP server of a node: routes, who may do what, start and stop.
 
 It runs in the node's event loop and takes no signals: the node says when it ends.
 """
@@ -6,35 +6,42 @@ It runs in the node's event loop and takes no signals: the node says when it end
 from __future__ import annotations
 
 import asyncio
+from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
 
 from sidecar import __version__
-from sidecar.admin.access import Caller, refusal_of_write
+from sidecar.admin.access import FORWARDED, Caller, Right, Rules, granted, judge, own_hosts
 from sidecar.admin.asked import known_parameters_alone
+from sidecar.admin.audit import AuditLog
 from sidecar.admin.connections import Connections
 from sidecar.admin.health import Health
+from sidecar.admin.judged import JudgedRequest
 from sidecar.admin.page_files import Page
+from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked
+from sidecar.admin.passing_on import PASSED_ON, Passing
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
 from sidecar.admin.schema_paths import is_read
 from sidecar.admin.schemas import ROOT, SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
+from sidecar.admin.tls import admin_tls, subject_at
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
+    from sidecar.admin.access import Refusal
+    from sidecar.network.listening import Listener
     from sidecar.node.port import NodePort
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_REFUSALS: Final = 400
-"""From this status on nothing was changed."""
+_HEALTH: Final = frozenset({"/livez", "/readyz"})
 _ANSWER_TIMEOUT: Final = 60.0
 """Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
 _EVENTS: Final = "/v1/events"
@@ -48,13 +55,20 @@ _BODY_LIMIT: Final = 1024 * 1024
 
 
 class AdminServer:
-    """Serves `port` and `metrics` at `settings.admin_listen`, from `start` to `stop`."""
+    """Serves `port` and `metrics` at `settings.admin_listen`, from `start` to `stop`.
+
+    Raises ValueError for a certificate that cannot be used.
+    """
 
     def __init__(self, port: NodePort, metrics: NodeMetrics, settings: Settings) -> None:
         self._listen = settings.admin_listen
-        self._token = settings.admin_token
+        self._advertise = settings.admin_advertise
+        self._tls = admin_tls(settings)
+        self._rules = _rules(settings)
+        self._nonces = Nonces()
+        self._audit = AuditLog()
         self._connections = Connections()
-        self._listening: asyncio.Server | None = None
+        self._listening: Listener | None = None
         application = web.Application(
             middlewares=[
                 self._connections.under_way,
@@ -65,15 +79,16 @@ class AdminServer:
             ],
             client_max_size=_BODY_LIMIT,
         )
+        passing = Passing(lambda: self._rules, None if self._tls is None else self._tls.to_nodes)
         application.add_routes(
             [
-                *_routes(Health(port, metrics), Rest(port)),
+                *_routes(Health(port, metrics), Rest(port, passing)),
                 *ShadowRest(port.shadows).routes(),
                 *PulsarRest(port.shadows).routes(),
                 *Page().routes(),
             ]
         )
-        self._schemas = SchemaProxy(port, settings.schema_registry_url, settings.admin_token)
+        self._schemas = SchemaProxy(port, settings.schema_registry_url, _secrets(settings))
         application.add_routes(_schema_routes(self._schemas))
         application.on_cleanup.append(self._schemas.close)
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
@@ -81,44 +96,79 @@ class AdminServer:
     @property
     def address(self) -> Address:
         """Where it listens; the port that was found where the setting says 0."""
-        sockets = () if self._listening is None else self._listening.sockets
-        return Address(self._listen.host, sockets[0].getsockname()[1]) if sockets else self._listen
+        return self._listen if self._listening is None else self._listen._replace(port=self._listening.port)
 
     async def start(self) -> None:
         """Listen. Raises OSError where the address is taken or is not one of this machine."""
         await self._runner.setup()
         try:
             assert self._runner.server is not None
-            self._listening = await self._connections.listen(self._runner.server, self._listen)
+            tls = None if self._tls is None else self._tls.of_clients
+            self._listening = await self._connections.listen(self._runner.server, self._listen, tls)
         except BaseException:
             await self._runner.cleanup()
             raise
-        structlog.get_logger().info("admin_listening", url=f"http://{self.address}")
+        scheme = "http" if self._tls is None else "https"
+        structlog.get_logger().info("admin_listening", url=f"{scheme}://{self.address}")
 
     async def stop(self) -> None:
         """Close; requests under way get two seconds. Repeating it is harmless."""
         if self._listening is not None:
-            self._listening.close()
+            self._connections.end()
+            await self._listening.close()
         await self._runner.cleanup()
 
     def take(self, settings: Settings) -> None:
-        """The token that writes need from now on; requests under way were let in."""
-        self._token = settings.admin_token
-        self._schemas.keep_secret(settings.admin_token)
+        """The tokens and names that requests need from now on; requests under way were let in."""
+        self._rules = _rules(settings)
+        self._schemas.keep_secret(_secrets(settings))
 
     @web.middleware
     async def _only_who_may(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method in _READS or _reads_schemas(request):
-            return await handler(request)
-        refusal = refusal_of_write(_caller(request), self._token)
-        log = structlog.get_logger().bind(method=request.method, path=request.path, peer=request.remote)
+        right = _right(request)
+        judged, refusal = await self._judged(request, right)
+        judged.begin()
         if refusal is not None:
-            log.warning("admin_write_refused", status=refusal.status)
-            headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+            tell = self._audit.write if right is Right.OPERATE else self._audit.read_refused
+            tell(request, judged, refusal.status, refusal.message)
+            headers = {"WWW-Authenticate": "Bearer"} if refusal.status == web.HTTPUnauthorized.status_code else None
             return error(refusal.status, refusal.message, headers)
-        answer = await handler(request)
-        if answer.status < _REFUSALS:
-            log.info("admin_write", status=answer.status)
+        if right is not Right.OPERATE:
+            return self._with_nonce(request, await handler(request))
+        status: int | None = None
+        try:
+            answer = await handler(request)
+            status = answer.status
+        finally:
+            self._audit.write(request, judged, status)
+        return answer
+
+    async def _judged(self, request: web.Request, right: Right) -> tuple[JudgedRequest, Refusal | None]:
+        """For whom a request is, and why that one may not; None: he may."""
+        caller, rules = _caller(request), self._rules
+        if PASSED_ON in request.headers and caller.authorization.startswith(f"{SCHEME} "):
+            found = await self._signed(request, caller.authorization)
+            if found is not None and (caller.certificate or not rules.certificates):
+                role, behalf = found
+                return JudgedRequest(behalf, via=caller.peer), granted(role, right, rules)
+        who, refusal = judge(caller, right, rules)
+        return JudgedRequest(Behalf(who, caller.peer, caller.certificate)), refusal
+
+    async def _signed(self, request: web.Request, authorization: str) -> tuple[str, Behalf] | None:
+        try:
+            body = await request.read()
+        except (web.HTTPException, web.RequestPayloadError):
+            return None
+        match = ", ".join(request.headers.getall("If-Match", ()))
+        port = self._advertise.port or self.address.port
+        passed = Passed(str(self._advertise._replace(port=port)), request.method, request.raw_path, match, body)
+        return checked((self._rules.operate, self._rules.read), self._nonces, authorization, passed)
+
+    def _with_nonce(self, request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
+        """Health answers another node with what it has to sign, where this one asks for a token."""
+        has_token = self._rules.operate is not None or self._rules.read is not None
+        if has_token and PASSED_ON in request.headers and request.path in _HEALTH:
+            answer.headers["WWW-Authenticate"] = challenge(self._nonces.new())
         return answer
 
 
@@ -161,6 +211,15 @@ def _schema_routes(schemas: SchemaProxy) -> list[web.RouteDef]:
     return [each(_SCHEMAS, schemas.handle) for each in add]
 
 
+def _right(request: web.Request) -> Right:
+    """What a request needs."""
+    if request.method not in _READS and not _reads_schemas(request):
+        return Right.OPERATE
+    if request.path in _HEALTH:
+        return Right.HEALTH
+    return Right.FILES if request.path in ("/", "/openapi.json") or request.path.startswith("/page/") else Right.READ
+
+
 def _reads_schemas(request: web.Request) -> bool:
     """A look-up of a schema is sent by POST."""
     path = request.raw_path.partition("?")[0]
@@ -174,5 +233,21 @@ def _caller(request: web.Request) -> Caller:
         host=headers.get("Host", ""),
         origin=headers.get("Origin", ""),
         authorization=headers.get("Authorization", ""),
-        forwarded="Forwarded" in headers or "X-Forwarded-For" in headers,
+        forwarded=any(name in headers for name in FORWARDED),
+        certificate=subject_at(request.transport),
     )
+
+
+def _rules(settings: Settings) -> Rules:
+    own = (settings.admin_listen, settings.admin_advertise, settings.listen, settings.advertise)
+    return Rules(
+        operate=settings.admin_token,
+        read=settings.admin_read_token,
+        hosts=own_hosts((*(each.host for each in own), gethostname()), settings.admin_hosts),
+        tls=settings.admin_ssl_certificate is not None,
+        certificates=settings.admin_ssl_ca is not None,
+    )
+
+
+def _secrets(settings: Settings) -> tuple[str, ...]:
+    return tuple(each for each in (settings.admin_token, settings.admin_read_token) if each is not None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sidecar.admin import asked
+from sidecar.admin.judged import judged_now
 from sidecar.admin.replies import reply
 from sidecar.admin.shadow_shapes import (
     CURSOR,
@@ -65,6 +66,7 @@ class ShadowRest:
         """Make a shadow of a topic."""
         source = asked.one_topic(request, _BELONG)
         name, allow, limit = shadow_from_json(await asked.body(request))
+        judged_now().note(shadow=name, allow=allow)
         return reply(SHADOW.to_json(await self._port.create(source, name, allow, limit)), status=201)
 
     async def delete(self, request: web.Request) -> web.Response:
@@ -82,13 +84,15 @@ class ShadowRest:
 
     async def change(self, request: web.Request) -> web.Response:
         """Change some fields of a shadow; answers with the shadow as it is then."""
-        wanted = change_from_json(await asked.body(request))
+        wanted = change_from_json(body := await asked.body(request))
+        judged_now().note(change=body)
         return reply(SHADOW.to_json(await self._port.change(request.match_info["shadow"], wanted)))
 
     @asked.takes("force")
     async def delete_topic(self, request: web.Request) -> web.Response:
         """Delete a topic, with its shadows where that is said."""
         topic = asked.one_topic(request, "a deletion belongs")
+        judged_now().note(force=asked.flag(request, "force"))
         await self._port.delete_topic(topic, force=asked.flag(request, "force"))
         return web.Response(status=204)
 
@@ -104,6 +108,7 @@ class ShadowRest:
 
     async def reset(self, request: web.Request) -> web.Response:
         """Move the cursor of a group without members."""
-        to, partitions = reset_from_json(await asked.body(request))
+        to, partitions = reset_from_json(body := await asked.body(request))
+        judged_now().note(change=body)
         names = request.match_info
         return reply(CURSOR.to_json(await self._port.reset_cursor(names["shadow"], names["group"], to, partitions)))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.hints import hint
+from sidecar.security.tls import TlsFileError, TlsFiles, client_context, pinned_context
+from sidecar.security.words import in_words
 from sidecar.settings.told import text_of
 
 if TYPE_CHECKING:
@@ -19,8 +23,11 @@ if TYPE_CHECKING:
 _CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0
 """Seconds; longer than a node takes for its slowest answer."""
-_UNSAID: Final = "the node accepts no writes without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
-_ANOTHER: Final = "the node has another token than SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml, says here"
+_UNSAID: Final = "the node does not do this without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
+_ANOTHER: Final = (
+    "the node wants another token for this than SIDECAR_ADMIN_TOKEN or SIDECAR_ADMIN_READ_TOKEN, in the environment or"
+    " in sidecar.toml, says here"
+)
 
 
 class ApiError(CommandError):
@@ -40,6 +47,8 @@ class AdminApi:
         """As people may see it: without a password."""
         self._url = access.url
         self._token = access.token
+        self._access = access
+        self._tls: ssl.SSLContext | None = None
         self._timeout = timeout
 
     def get(self, path: str, **query: str | int) -> Any:
@@ -120,8 +129,7 @@ class AdminApi:
             headers["Content-Type"] = "application/json"
         try:
             url = urlsplit(self._url)
-            kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}[url.scheme]
-            connection = kind(url.hostname or "", url.port, timeout=self._timeout)
+            connection = self._connection(url.scheme, url.hostname or "", url.port)
         except (KeyError, ValueError, http.client.InvalidURL):
             raise self._wrong_url() from None
         try:
@@ -137,7 +145,7 @@ class AdminApi:
                     f"for is at {self.url}/readyz",
                     Exit.UNREACHABLE,
                 ) from None
-            reason = str(error) or type(error).__name__
+            reason = self._why(error)
             raise CommandError(
                 f"no node answers at {self.url} ({reason}). Start one, or name its admin address with --admin-url "
                 "or SIDECAR_ADMIN_URL.",
@@ -146,8 +154,41 @@ class AdminApi:
         finally:
             connection.close()
 
+    def _connection(self, scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
+        """Not open yet. Raises KeyError for a scheme that is not HTTP's."""
+        if {"http": False, "https": True}[scheme]:
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=self._context())
+        return http.client.HTTPConnection(host, port, timeout=self._timeout)
+
+    def _context(self) -> ssl.SSLContext:
+        """TLS of the next connection; the files are read once. Raises CommandError for one that cannot be used."""
+        if self._tls is None:
+            try:
+                self._tls = context_of(self._access)
+            except TlsFileError as error:
+                raise CommandError(f"{error}. See the settings SIDECAR_ADMIN_CLIENT_SSL_…", Exit.USAGE) from None
+        return self._tls
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            remedy = "its authority's certificate belongs in SIDECAR_ADMIN_CLIENT_SSL_CA"
+            return f"{in_words(error)}; {remedy}"
+        if isinstance(error, ssl.SSLError):
+            return in_words(error)
+        if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError) and self._url.startswith("http:"):
+            return f"{error}; if its admin port has TLS, the URL begins with https://"
+        return str(error) or type(error).__name__
+
     def _wrong_url(self) -> CommandError:
         return CommandError(f"{self.url} is not of the form http://host:port", Exit.USAGE)
+
+
+def context_of(access: AdminAccess) -> ssl.SSLContext:
+    """TLS towards a node. Raises TlsFileError."""
+    names = access.certificate, access.key, access.ca
+    certificate, key, ca = (None if name is None else Path(name) for name in names)
+    files = TlsFiles(certificate, key, ca)
+    return client_context(files) if access.own is None else pinned_context(Path(access.own), files)
 
 
 def topic_path(topic: str, *more: str) -> str:

@@ -15,9 +15,11 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, of_http
 from sidecar.protocol.errors import ErrorCode
+from sidecar.security.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from ssl import SSLContext
 
     from aiohttp import ClientResponse, ClientSession
 
@@ -34,22 +36,29 @@ class Sent(NamedTuple):
 
 
 class Rest:
-    """Requests to one address. `timeout` (seconds) bounds each."""
+    """Requests to one address. `timeout` (seconds) bounds each; `tls` None: as the system trusts."""
 
-    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+    def __init__(self, url: str, token: str | None, timeout: float, tls: SSLContext | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"url {url!r} is not of the form http://host:port")
+            raise ValueError(f"url {url!r} is not of the form http://host:port or https://host:port")
         self.url: str = url.rstrip("/")
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._timeout = timeout
+        if tls is not None and parts.scheme == "http":
+            raise ValueError(f"ssl_context is of no use: url {url!r} is not of the form https://host:port")
+        self._tls = tls
         self._session: ClientSession | None = None
 
     def open(self) -> None:
         """Begin; in a running event loop."""
-        from aiohttp import ClientSession, ClientTimeout  # noqa: PLC0415
+        from aiohttp import ClientSession, ClientTimeout, TCPConnector  # noqa: PLC0415
 
-        self._session = ClientSession(headers=self._headers, timeout=ClientTimeout(total=self._timeout))
+        self._session = ClientSession(
+            headers=self._headers,
+            timeout=ClientTimeout(total=self._timeout),
+            connector=None if self._tls is None else TCPConnector(ssl=self._tls),
+        )
 
     async def close(self) -> None:
         """End every connection; what is under way fails. Repeating it is harmless."""
@@ -97,7 +106,7 @@ class Rest:
         self, method: str, path: str, query: Mapping[str, str] | None, **more: Any
     ) -> AsyncIterator[ClientResponse]:
         """The answer, once it begins, where it is no error."""
-        from aiohttp import ClientError  # noqa: PLC0415
+        from aiohttp import ClientConnectorCertificateError, ClientError  # noqa: PLC0415
         from yarl import URL  # noqa: PLC0415
 
         if self._session is None:
@@ -110,6 +119,9 @@ class Rest:
                 if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
                     raise of_http(answer.status, f"{method} {path}: {_message(await _text(answer), self.url)}")
                 yield answer
+        except ClientConnectorCertificateError as error:  # which is a ValueError, too
+            message = f"{self.url}: {in_words(error.certificate_error)} (ssl_context)"
+            raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=False) from error
         except ValueError as error:  # aiohttp's, of a line that does not end
             raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{method} {path}: {error}") from error
         except TimeoutError as error:

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
+from sidecar.gateway.audit import KEYS as AUDITED
+from sidecar.gateway.audit import AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.enforcement import AmendedExchange
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
@@ -31,6 +33,7 @@ from sidecar.security.principal_mapping import NoRuleError
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.audit import Act
     from sidecar.gateway.enforcement import Enforcement
     from sidecar.gateway.logins import Logins
     from sidecar.security.listener import ListenerTls
@@ -101,6 +104,8 @@ class Gateway:
         self._rejected: set[int] = set()
         self.enforcement: Enforcement | None = None
         """Set where Kafka's ACLs are enforced, before the first client connects."""
+        self.acted: Callable[[Act], None] | None = None
+        """Told what clients change, for the audit log; set before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients are told and may use."""
@@ -162,11 +167,16 @@ class Gateway:
                 return
         except MalformedFrameError as error:
             raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None
-        exchange = Exchange(connection, request) if client.rights is None else AmendedExchange(connection, request)
+        exchange = self._exchange(client, request)
         connection.expect(exchange)
         connection.hold()
         request.own()
         self.tasks.start(self._run(client, exchange, request))
+
+    def _exchange(self, client: Client, request: Request) -> Exchange:
+        if self.acted is not None and request.key in AUDITED:
+            return AuditedExchange(client.connection, request)
+        return (Exchange if client.rights is None else AmendedExchange)(client.connection, request)
 
     def _identify(self, client: Client, request: Request) -> None:
         """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
@@ -205,6 +215,10 @@ class Gateway:
         finally:
             if not connection.closed:
                 connection.release()
+        if self.acted is not None and isinstance(exchange, AuditedExchange):
+            act = await act_of(client, exchange, request)
+            if act is not None:
+                self.acted(act)
 
     def _refuse_version(self, connection: ClientConnection, request: Request) -> None:
         if request.key == API_VERSIONS:

@@ -17,6 +17,7 @@ from sidecar.jobs.session import rate
 from sidecar.pipeline.audit.judge import audit as judge
 from sidecar.pipeline.audit.page import page, shown
 from sidecar.pipeline.audit.tables import AuditTables
+from sidecar.pipeline.clients import of_settings
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, told_by
 from sidecar.pipeline.folders import absolute
 from sidecar.pipeline.kafka import Kafka
@@ -52,7 +53,8 @@ class Asked:
     """What to audit: `topics`, or all that nodes have served where there are none, from `begin` to `until`, points as
     `sidecar.pipeline.points` has them (None: from the start of the log).
 
-    Logs are read at `bootstrap`, the nodes' own topics at `kafka`. `lags` tells how far behind the readers of a topic's
+    Logs are read at `bootstrap`, with the settings `security` of `sidecar.pipeline.security`, the nodes' own topics at
+    `kafka`, as the settings of the nodes say. `lags` tells how far behind the readers of a topic's
     shadows are. What is found is added to the Delta tables at `table`, and is on the page `html`.
     """
 
@@ -64,6 +66,7 @@ class Asked:
     lags: Callable[[str], Sequence[Lag]] = lambda _: ()
     table: str | None = None
     html: Path | None = None
+    security: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 def audit(asked: Asked, settings: Settings, sessions: Sessions, tell: Tell) -> list[Audit]:
@@ -71,10 +74,10 @@ def audit(asked: Asked, settings: Settings, sessions: Sessions, tell: Tell) -> l
     `PipelineError`: before Spark is opened, where nobody answers or a topic is not there.
     """
     with ExitStack() as stack:
-        data = stack.enter_context(Kafka(asked.bootstrap))
+        data = stack.enter_context(Kafka(asked.bootstrap, security=asked.security))
         for topic in asked.topics:
             data.partitions(topic)
-        internal = stack.enter_context(Kafka(asked.kafka))
+        internal = stack.enter_context(Kafka(asked.kafka, security=of_settings(settings)))
         clusters = {asked.bootstrap: data.cluster_id, asked.kafka: internal.cluster_id}
         if len(set(clusters.values())) > 1:
             told = ", and ".join(f"{address} belongs to the Kafka cluster {its}" for address, its in clusters.items())
@@ -181,7 +184,7 @@ class _Auditor:
 
     def _view(self, topic: str, name: str, ranges: Mapping[int, tuple[int, int]], **more: str) -> DataFrame:
         headers = self.settings.sequence_id_header, self.settings.producer_name_header
-        return view(self.spark, Log(self.asked.bootstrap, topic, *headers), name, ranges, **more)
+        return view(self.spark, Log(self.asked.bootstrap, topic, *headers, self.asked.security), name, ranges, **more)
 
     def _reader(self, topic: str) -> ReadRecords:
         """Reads stretches; the n-th of each partition together."""

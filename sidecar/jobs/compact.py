@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sidecar.jobs.session import rate
+from sidecar.pipeline.clients import for_java
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import NOW, Extent, check_order, extent, listed, resolve
 
@@ -53,11 +55,13 @@ def compact(
     path: str | None = None,
     as_of: str = NOW,
     since: str | None = None,
+    security: Mapping[str, str] = MappingProxyType({}),
 ) -> Compacted:
     """Replace the Delta table at `path`, where one is named, by the newest values as of a point; with `since` by what
-    changed from that point on. Points are as `sidecar.pipeline.points` has them. Raises `PipelineError`.
+    changed from that point on. Points are as `sidecar.pipeline.points` has them. `security`: settings of
+    `sidecar.pipeline.security`. Raises `PipelineError`.
     """
-    with Kafka(bootstrap) as kafka:
+    with Kafka(bootstrap, security=security) as kafka:
         log = extent(kafka, topic)
         until = resolve(as_of, kafka, log)
         before = resolve(since, kafka, log) if since else None
@@ -68,7 +72,9 @@ def compact(
 
         _tell_points(log, until, before, tell)
         began = time.perf_counter()
-        counts = Compaction(read(spark, bootstrap, log, until, {}), log, cluster_id, until, before).run(path)
+        counts = Compaction(read(spark, bootstrap, log, until, for_java(security)), log, cluster_id, until, before).run(
+            path
+        )
         tell(rate(counts.records, time.perf_counter() - began))
     _warn(counts, tell)
     return Compacted(topic, path, until, before, counts)

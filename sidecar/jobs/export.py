@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sidecar.jobs import MAX_OFFSETS
 from sidecar.jobs.session import rate
+from sidecar.pipeline.clients import for_java
 from sidecar.pipeline.errors import PipelineError, UsageError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import listed
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sidecar.jobs.session import Sessions, Tell
     from sidecar.pipeline.columns import Form
@@ -36,14 +38,15 @@ def export(
     max_offsets: int = MAX_OFFSETS,
     trigger_s: float = 0.0,
     accept_gaps: bool = False,
+    security: Mapping[str, str] = MappingProxyType({}),
 ) -> Summary:
     """Export into the Delta table at `path` until the end of the log is reached (`available_now`), or until `stop` is
     set, which ends it behind the commit under way.
 
-    `form`: `bytes`, `string` or `json`, which takes a `schema` as DDL or as Spark's JSON. The other options are those
-    of `sidecar.pipeline.export.Job`. Raises `PipelineError`.
+    `form`: `bytes`, `string` or `json`, which takes a `schema` as DDL or as Spark's JSON. `security`: settings of
+    `sidecar.pipeline.security`. The other options are those of `sidecar.pipeline.export.Job`. Raises `PipelineError`.
     """
-    with Kafka(bootstrap) as kafka:
+    with Kafka(bootstrap, security=security) as kafka:
         kafka.partitions(topic)
         with sessions() as spark:
             from sidecar.pipeline.export import Exporter, Job  # noqa: PLC0415 - loads PySpark
@@ -58,6 +61,7 @@ def export(
                 max_offsets,
                 trigger_s,
                 accept_gaps,
+                for_java(security),
             )
             exporter = Exporter(spark, kafka, job, lambda done: tell(_committed(done)), tell, stop)
             tell(f"exporting {topic} of {bootstrap} to {path}")

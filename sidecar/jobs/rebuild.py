@@ -189,6 +189,7 @@ class _Run:
 
     def _reader(self, spark: SparkSession) -> Reader:
         from sidecar.jobs.portions import Reader  # noqa: PLC0415 - loads PySpark
+        from sidecar.pipeline.clients import of_settings  # noqa: PLC0415
         from sidecar.pipeline.rebuild import Writer  # noqa: PLC0415
         from sidecar.pipeline.source import Log  # noqa: PLC0415
 
@@ -198,6 +199,7 @@ class _Run:
             before.topic,
             settings.sequence_id_header,
             settings.producer_name_header,
+            of_settings(settings),
         )
         writers = [
             Writer(producer_id, first, last, None if name is None else name.decode(), name == FORGOTTEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from sidecar.telemetry.series import ShadowSeries
 
 if TYPE_CHECKING:
     from metadata import MetadataError
+    from sidecar.gateway.audit import Act
     from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
@@ -89,6 +91,21 @@ class NodeHooks:
             self._log.warning(
                 "acls_unreadable", problem=str(error), effect="clients have the rights that were read last"
             )
+
+    def acted(self, act: Act) -> None:
+        """What a client changed, or was refused: an event of the audit log, as the admin port writes them."""
+        more = {"more": act.more} if act.more else {}
+        errors = {"errors": act.errors} if act.errors else {}
+        self._log.bind(**more, **errors).log(
+            logging.INFO if act.result == "done" else logging.WARNING,
+            "audit",
+            act=act.api,
+            result=act.result,
+            who=act.principal,
+            peer=act.peer,
+            client_id=act.client_id,
+            on=act.on,
+        )
 
     # Upstream, changelog, Redis
 

@@ -93,10 +93,17 @@ class Node:
         self.settings_read, self.settings_good = time.time(), True
         self.reloader = Reloader(told, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
-        self._admin: AdminService | None = admin(NodeView(self), self.metrics, settings) if admin else None
+        self._admin = self._make_admin(admin)
         self._listener: Listener | None = None
         self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
+
+    def _make_admin(self, make: AdminFactory | None) -> AdminService | None:
+        """Raises `StartError`."""
+        try:
+            return make(NodeView(self), self.metrics, self.settings) if make else None
+        except ValueError as error:
+            raise StartError(f"{error}. See the settings SIDECAR_ADMIN_SSL_… and SIDECAR_ADMIN_CLIENT_SSL_…") from None
 
     # Start --------------------------------------------------------------------------------------------------------
 
@@ -108,6 +115,7 @@ class Node:
         self._lag.start()
         limit, tls = settings.max_request_bytes, self._tls
         gateway = Gateway(self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins)
+        gateway.acted = self.hooks.acted
         new = gateway.new_connection
         listener = self._listener = PlainListener(new) if tls is None else TlsListener(new, tls.context, self.hooks)
         try:

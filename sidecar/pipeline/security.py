@@ -22,22 +22,25 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Mapping
 
-_PROTOCOL: Final = "security.protocol"
-_MECHANISM: Final = "sasl.mechanism"
-_CHECK: Final = "ssl.endpoint.identification.algorithm"
-_TEXTS: Final = {
+PROTOCOL: Final = "security.protocol"
+MECHANISM: Final = "sasl.mechanism"
+CHECK_HOST: Final = "ssl.endpoint.identification.algorithm"
+PROVIDER: Final = "sasl.oauthbearer.token.provider"
+"""An installed entry point, which librdkafka has no setting for."""
+TEXTS: Final = {
     "sasl.username": "kafka_sasl_username",
     "sasl.password": "kafka_sasl_password",
     "sasl.oauthbearer.token.endpoint.url": "kafka_sasl_token_url",
     "sasl.oauthbearer.client.id": "kafka_sasl_client_id",
     "sasl.oauthbearer.client.secret": "kafka_sasl_client_secret",
     "sasl.oauthbearer.scope": "kafka_sasl_scope",
+    PROVIDER: "kafka_sasl_token_provider",
     "ssl.ca.location": "kafka_ssl_ca",
     "ssl.certificate.location": "kafka_ssl_certificate",
     "ssl.key.location": "kafka_ssl_key",
     "ssl.key.password": "kafka_ssl_key_password",
 }
-OPTIONS: Final = (_PROTOCOL, _MECHANISM, _CHECK, *_TEXTS)
+OPTIONS: Final = (PROTOCOL, MECHANISM, CHECK_HOST, *TEXTS)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NEEDED: Final = {
     OAUTHBEARER: (
@@ -84,23 +87,24 @@ class Security:
         unknown = sorted(set(settings) - set(OPTIONS))
         if unknown:
             raise PipelineError(f"unknown setting {unknown[0]}: there are {', '.join(OPTIONS)}")
-        protocol = settings.get(_PROTOCOL, "PLAINTEXT").upper()
+        protocol = settings.get(PROTOCOL, "PLAINTEXT").upper()
         if protocol not in _PROTOCOLS:
             raise PipelineError(f"security.protocol {protocol!r}: it is one of {', '.join(_PROTOCOLS)}")
         tls, sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
         for name in settings:
             if (name.startswith("sasl.") and not sasl) or (name.startswith("ssl.") and not tls):
                 raise PipelineError(f"{name} has no meaning with security.protocol {protocol}")
-        mechanism = settings.get(_MECHANISM, PLAIN).upper()
+        mechanism = settings.get(MECHANISM, PLAIN).upper()
         if mechanism not in MECHANISMS:
             raise PipelineError(f"sasl.mechanism {mechanism!r}: it is one of {', '.join(MECHANISMS)}")
-        for name in _NEEDED.get(mechanism, _NAME_AND_PASSWORD) if sasl else ():
+        needed = () if PROVIDER in settings else _NEEDED.get(mechanism, _NAME_AND_PASSWORD)
+        for name in needed if sasl else ():
             if not settings.get(name):
                 raise PipelineError(f"security.protocol {protocol} with {mechanism} needs {name}")
-        check = settings.get(_CHECK, "https")
+        check = settings.get(CHECK_HOST, "https")
         if check not in ("https", "none"):
-            raise PipelineError(f"{_CHECK} {check!r}: it is https or none")
-        texts: dict[str, Any] = {_TEXTS[name]: value for name, value in settings.items() if name in _TEXTS}
+            raise PipelineError(f"{CHECK_HOST} {check!r}: it is https or none")
+        texts: dict[str, Any] = {TEXTS[name]: value for name, value in settings.items() if name in TEXTS}
         try:
             return cls(access_of(_Given(protocol, mechanism, check == "https", **texts)))
         except ValueError as error:

@@ -10,13 +10,17 @@ import ssl
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar.security.distinguished_names import subject_of
 from sidecar.security.files import FileError
 
 if TYPE_CHECKING:
     from sidecar.security.principal_mapping import PrincipalMapping
+
+
+_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_END: Final = b"-----END CERTIFICATE-----"
 
 
 class ClientAuth(Enum):
@@ -76,6 +80,23 @@ def client_context(files: TlsFiles, *, check_hostname: bool = True) -> ssl.SSLCo
     return context
 
 
+def pinned_context(certificate: Path, shown: TlsFiles) -> ssl.SSLContext:
+    """For connections to the one server whose certificate this file holds, whatever host it names. Of `shown` the
+    client's own certificate counts. Raises TlsFileError.
+    """
+    text = _check(certificate, _CERTIFICATE, "certificate")
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if shown.certificate is not None:
+        _load_certificate(context, shown)
+    begin = text.index(_CERTIFICATE)
+    end = text.find(_END, begin)
+    if end < 0:
+        raise TlsFileError(f"the certificate in {certificate} has no end")
+    _trust(context, certificate, text[begin : end + len(_END)] + b"\n")  # what is behind it signs others, too
+    return context
+
+
 def principal_of(peer: ssl.SSLObject | ssl.SSLSocket, mapping: PrincipalMapping) -> str:
     """Who is at the other end. Raises NoRuleError, CertificateError."""
     certificate = peer.getpeercert(binary_form=True)
@@ -93,7 +114,7 @@ def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     certificate = files.certificate
     assert certificate is not None
     key = files.key or certificate
-    _check(certificate, b"-----BEGIN CERTIFICATE-----", "certificate")
+    _check(certificate, _CERTIFICATE, "certificate")
     _check(key, b"PRIVATE KEY-----", "private key")
     asked = False
 
@@ -118,7 +139,10 @@ def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _load_ca(context: ssl.SSLContext, ca: Path) -> None:
-    text = _check(ca, b"-----BEGIN CERTIFICATE-----", "certificate")
+    _trust(context, ca, _check(ca, _CERTIFICATE, "certificate"))
+
+
+def _trust(context: ssl.SSLContext, ca: Path, text: bytes) -> None:
     try:
         context.load_verify_locations(cadata=text.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:

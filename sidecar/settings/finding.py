@@ -5,7 +5,7 @@ only while settings are being read.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.settings.values import (
     DEFAULT_ADMIN_URL,
@@ -42,19 +42,31 @@ def load(flags: Mapping[str, object] | None = None, config: Path | None = None) 
     return resolve(flags, config).settings
 
 
+_TOKENS: Final = ("admin_token", "admin_read_token")
+
+
 class AdminAccess(NamedTuple):
-    """Where tools find a node's HTTP side, and the token it wants."""
+    """Where tools find a node's HTTP side, the token it wants, and PEM files for `https://`.
+
+    `own`: the certificate that the node beside these tools shows, which is then the only one that is trusted. Without
+    it the certificate has to be for the host in `url`, under an authority in `ca` or of the system.
+    """
 
     url: str
     token: str | None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    own: str | None = None
 
 
 def admin_access(url: str | None = None, config: Path | None = None) -> AdminAccess:
     """Address and token for tools: flag, environment, file, default, as `resolve` but without checking all the rest.
 
     Without `SIDECAR_ADMIN_URL` the port of `SIDECAR_ADMIN_LISTEN` is taken, so that tools run beside a node, with its
-    environment, find it. Raises SettingsError where the file cannot be read, where anything is wrong in the one that
-    was asked for, and for a token that no node takes.
+    environment, find it. Without `SIDECAR_ADMIN_TOKEN` they show `SIDECAR_ADMIN_READ_TOKEN`. Raises SettingsError
+    where the file cannot be read, where anything is wrong in the one that was asked for, and for a token that no node
+    takes.
     """
     if config is not None:
         _check_file(config)
@@ -64,14 +76,26 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
     def find(name: str) -> str | None:
         return os.environ.get(ENV_PREFIX + name.upper()) or str(table.get(name) or "") or None
 
-    token = find("admin_token")
-    try:
-        check_token(token)
-    except ValueError as error:
-        name = f"{ENV_PREFIX}ADMIN_TOKEN"
-        origin = "environment" if os.environ.get(name) else str(path)
-        raise SettingsError([Problem(name, origin, "", f"{error}. It needs text without spaces.")]) from None
-    return AdminAccess((url or find("admin_url") or _beside(find("admin_listen"))).rstrip("/"), token)
+    tokens = [find(name) for name in _TOKENS]
+    for name, token in zip(_TOKENS, tokens, strict=True):
+        try:
+            check_token(token)
+        except ValueError as error:
+            full = f"{ENV_PREFIX}{name.upper()}"
+            origin = "environment" if os.environ.get(full) else str(path)
+            raise SettingsError([Problem(full, origin, "", f"{error}. It needs text without spaces.")]) from None
+    shown = next(filter(None, tokens), None)
+    where = url or find("admin_url")
+    served, authority = find("admin_ssl_certificate"), find("admin_ssl_ca")
+    certificate, key = find("admin_client_ssl_certificate"), find("admin_client_ssl_key")
+    if certificate is None and authority is not None:  # the node asks for one, and takes its own from other nodes
+        certificate, key = served, find("admin_ssl_key")
+    if where is None:
+        where = _beside(find("admin_listen"), tls=served is not None)
+        own = served
+    else:
+        own = None
+    return AdminAccess(where.rstrip("/"), shown, find("admin_client_ssl_ca") or authority, certificate, key, own)
 
 
 def _check_file(config: Path) -> None:
@@ -84,8 +108,8 @@ def _check_file(config: Path) -> None:
             raise SettingsError(problems) from None
 
 
-def _beside(admin_listen: str | None) -> str:
+def _beside(admin_listen: str | None, *, tls: bool) -> str:
     try:
-        return local_url(Address.parse(admin_listen or ""))
+        return local_url(Address.parse(admin_listen or DEFAULT_ADMIN_URL.removeprefix("http://")), tls=tls)
     except ValueError:
         return DEFAULT_ADMIN_URL

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sidecar.settings.admin import Admin
 from sidecar.settings.checks import (
     HOST_PORT,
     ONE,
@@ -33,7 +34,7 @@ from sidecar.settings.listener import Listener
 from sidecar.settings.rules import Rules
 from sidecar.settings.told import SECRETS, full_name, text_of
 from sidecar.settings.towards_kafka import TowardsKafka
-from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address, check_token
+from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -42,7 +43,9 @@ _GRACE: Final = 3_600_000
 
 
 class Basics(BaseSettings):
-    """All but how connections begin (`Listener`, `TowardsKafka`) and what clients may do (`Rules`)."""
+    """All but the admin port (`Admin`), how connections begin (`Listener`, `TowardsKafka`) and what clients may do
+    (`Rules`).
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -122,12 +125,6 @@ class Basics(BaseSettings):
         about("For tools: the admin address of a node."),
         Needs("http://host:port", URL["http"]),
     ] = DEFAULT_ADMIN_URL
-    admin_token: Annotated[
-        str | None,
-        AfterValidator(check_token),
-        about("Bearer token for writes over HTTP. Without one they are accepted from loopback only.", "change-me"),
-        Needs("text without spaces", "^[!-~]+$"),
-    ] = None
     deduplication: Annotated[
         bool,
         about(
@@ -251,7 +248,7 @@ class Basics(BaseSettings):
         return (init_settings,)
 
 
-class Schema(TowardsKafka, Rules, Listener, Basics):
+class Schema(TowardsKafka, Rules, Listener, Admin, Basics):
     """Settings of a sidecar node and of the tools that talk to it."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from sidecar.settings import listener, towards_kafka
+from sidecar.settings import admin, listener, towards_kafka
 from sidecar.settings.schema import Schema, needs
 from sidecar.settings.told import Resolved, Told, full_name, text_of
 from sidecar.settings.values import (
@@ -55,6 +55,7 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
         problems.extend(_problems(error, origins))
         raise SettingsError(problems, _unknown_variables()) from None
     settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
+    problems.extend(admin.problems(settings, origins))
     problems.extend(listener.problems(settings, origins))
     problems.extend(towards_kafka.problems(settings, origins))
     if problems:

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from sidecar.settings.values import Problem
 
 SECRETS: Final = frozenset(
-    {"admin_token", "kafka_sasl_client_secret", "kafka_sasl_password", "kafka_ssl_key_password", "ssl_key_password"}
+    {
+        *("admin_read_token", "admin_token"),
+        *("kafka_sasl_client_secret", "kafka_sasl_password", "kafka_ssl_key_password", "ssl_key_password"),
+    }
 )
 """Settings that are never shown and have no flag: a command line can be read by everybody on the machine."""
 RELOADABLE: Final = frozenset(
-    {"admin_token", "disconnect_grace_ms", "log_format", "log_level", "queue_limit", "retry_buffer_bytes"}
+    {
+        *("admin_hosts", "admin_read_token", "admin_token"),
+        *("disconnect_grace_ms", "log_format", "log_level", "queue_limit", "retry_buffer_bytes"),
+    }
 )
 """Settings of which a node takes other values while it runs (`sidecar.node.reload`)."""
 _MASK: Final = "***"

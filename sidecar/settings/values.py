@@ -85,7 +85,6 @@ class Settings:
     reconnect_grace_ms: int
     disconnect_grace_ms: int
     admin_url: str
-    admin_token: str | None = field(repr=False)
     deduplication: bool
     sequence_id_header: str
     producer_name_header: str
@@ -101,6 +100,15 @@ class Settings:
     max_request_bytes: int
     log_level: str
     log_format: str
+    admin_token: str | None = field(repr=False)
+    admin_read_token: str | None = field(default=None, repr=False)
+    admin_hosts: str = ""
+    admin_ssl_certificate: str | None = None
+    admin_ssl_key: str | None = None
+    admin_ssl_ca: str | None = None
+    admin_client_ssl_ca: str | None = None
+    admin_client_ssl_certificate: str | None = None
+    admin_client_ssl_key: str | None = None
     security_protocol: str = "PLAINTEXT"
     ssl_certificate: str | None = None
     ssl_key: str | None = None
@@ -203,9 +211,10 @@ def check_token(token: str | None) -> str | None:
     return token
 
 
-def local_url(admin_listen: Address) -> str:
+def local_url(admin_listen: Address, *, tls: bool = False) -> str:
     """The URL of a node's HTTP side for programs on its own machine."""
-    return f"http://{admin_listen._replace(host='127.0.0.1') if admin_listen.wildcard else admin_listen}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://{admin_listen._replace(host='127.0.0.1') if admin_listen.wildcard else admin_listen}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

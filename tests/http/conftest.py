@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from tests.http.paper_cli import TOKEN, Running
+from tests.http.paper_nodes import Log
 
 
 @pytest.fixture
@@ -28,3 +29,9 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SIDECAR_ADMIN_TOKEN", TOKEN)
     monkeypatch.setenv("SIDECAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    yield Log()
+    structlog.reset_defaults()

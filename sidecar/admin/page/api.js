@@ -46,10 +46,16 @@ class Connection extends EventTarget {
 export const connection = new Connection();
 
 export const token = {
+  /** Tells of each new token by `changed`. */
+  changed: new EventTarget(),
   /** @returns {string} */
   get: () => sessionStorage.getItem(TOKEN) ?? '',
   /** @param {string} value */
-  set: (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN)),
+  set: (value) => {
+    if (value) sessionStorage.setItem(TOKEN, value);
+    else sessionStorage.removeItem(TOKEN);
+    token.changed.dispatchEvent(new Event('changed'));
+  },
 };
 
 /**
@@ -64,7 +70,7 @@ export const token = {
 export async function call(method, path, more = {}) {
   const headers = new Headers({ Accept: 'application/json' });
   const writes = method !== 'GET';
-  if (writes && token.get()) headers.set('Authorization', `Bearer ${token.get()}`);
+  if (token.get()) headers.set('Authorization', `Bearer ${token.get()}`);
   if (more.body !== undefined) headers.set('Content-Type', 'application/json');
   if (more.generation !== undefined) headers.set('If-Match', `"${more.generation}"`);
   const body = more.body === undefined ? undefined : JSON.stringify(more.body);

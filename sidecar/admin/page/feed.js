@@ -1,25 +1,26 @@
 /**
- * What happens, as it happens: `EventSource` on `/v1/events`, with the newest of what happened before.
+ * What happens, as it happens: the stream of `/v1/events`, with the newest of what happened before.
  *
  * A node has few places for readers, and a browser few connections to one node: a page that nobody looks at gives both
  * back and resumes where it was. A refusal is told and tried again slowly; everything else on the page goes on without.
  */
 
-import { Refusal, connection, decoded, path } from './api.js';
+import { connection, decoded, path, token } from './api.js';
 import { byId, build, fill } from './dom.js';
 import { clock, number } from './format.js';
+import { read } from './stream.js';
 
 const KEPT = 100;
-const KINDS = ['claimed', 'deposed', 'released', 'failover', 'shadow', 'policy'];
 const COLOURS = { claimed: 'good', deposed: 'bad', released: 'quiet', failover: 'warn', shadow: 'quiet', policy: 'quiet' };
 const REFUSED_MS = 30_000;
+const AGAIN_MS = 1_000;
 const SILENT_MS = 5_000;
 const SETTLED_MS = 1_500;
 
 /** Tells views that something has changed: an event `happened`. */
 export const feed = new EventTarget();
 
-/** @type {EventSource | null} */
+/** @type {AbortController | null} of the stream that is open, or being opened */
 let source = null;
 /** @type {number | null} the position of the newest event seen */
 let position = null;
@@ -30,53 +31,51 @@ let settling = 0;
 function open() {
   close();
   if (document.hidden) return;
-  source = new EventSource(position === null ? `v1/events?last=${KEPT}` : `v1/events?from=${position + 1}`);
-  source.addEventListener('open', () => {
-    say('good', 'live', '');
-    settling = setTimeout(() => byId('feed-log').setAttribute('aria-live', 'polite'), SETTLED_MS); // what is past is not read out
-  });
-  source.addEventListener('error', () => void lost());
-  for (const kind of KINDS) source.addEventListener(kind, (event) => take(/** @type {MessageEvent} */ (event)));
+  source = new AbortController();
+  void follow(source);
+}
+
+/** @param {AbortController} own the stream to follow to its end */
+async function follow(own) {
+  const from = position === null ? `v1/events?last=${KEPT}` : `v1/events?from=${position + 1}`;
+  let live = false;
+  let why = null;
+  try {
+    why = await read(from, own.signal, () => {
+      live = true;
+      say('good', 'live', '');
+      settling = setTimeout(() => byId('feed-log').setAttribute('aria-live', 'polite'), SETTLED_MS); // what is past is not read out
+    }, take);
+  } catch {
+    // nobody answers, or the connection broke off
+  }
+  if (source === own) lost(live, why);
 }
 
 function close() {
   clearTimeout(timer);
   clearTimeout(settling);
-  source?.close();
+  source?.abort();
   source = null;
   byId('feed-log').setAttribute('aria-live', 'off');
 }
 
-async function lost() {
-  if (source?.readyState === EventSource.CONNECTING) {
-    say('warn', 'connecting…', 'The stream has ended and is opened again; nothing is lost meanwhile.');
-    return;
-  }
+/**
+ * @param {boolean} live whether the stream had begun
+ * @param {string | null} why the node gives none; null where it does, or nobody answers
+ */
+function lost(live, why) {
   close();
-  const why = await refusal();
-  if (document.hidden || source) return;
-  if (why === null) say('warn', 'connecting…', '');
+  if (document.hidden) return;
+  if (live) say('warn', 'connecting…', 'The stream has ended and is opened again; nothing is lost meanwhile.');
+  else if (why === null) say('warn', 'connecting…', '');
   else say('warn', 'not live', `${why}. Topics, shadows and clients are read every few seconds all the same; this is tried again slowly.`);
-  timer = setTimeout(open, why === null ? SILENT_MS : REFUSED_MS);
+  timer = setTimeout(open, live ? AGAIN_MS : why === null ? SILENT_MS : REFUSED_MS);
 }
 
-/** Why the node gives no stream, which an EventSource does not tell; null where it does or nobody answers. */
-async function refusal() {
-  const asked = new AbortController();
-  try {
-    const answer = await fetch('v1/events', { signal: asked.signal, cache: 'no-store' });
-    if (answer.ok) return null;
-    return (await answer.json()).message ?? new Refusal(answer.status, answer.statusText).message;
-  } catch {
-    return null;
-  } finally {
-    asked.abort(); // it was only asked: the place is given back
-  }
-}
-
-/** @param {MessageEvent} message */
+/** @param {{id: string, data: string}} message */
 function take(message) {
-  position = Math.max(position ?? 0, Number(message.lastEventId));
+  position = Math.max(position ?? 0, Number(message.id));
   const event = decoded(message.data);
   if (seen.has(event.id)) return;
   seen.add(event.id);
@@ -134,5 +133,6 @@ export function startFeed() {
     say('bad', 'not live', 'The node does not answer.');
   });
   connection.addEventListener('answered', open);
+  token.changed.addEventListener('changed', open);
   open();
 }

@@ -2,7 +2,7 @@
  * Reads one resource again and again: while the page is visible, one request at a time, less often the more tries fail.
  */
 
-import { Refusal, Silence, connection } from './api.js';
+import { Refusal, Silence, connection, token } from './api.js';
 
 const SLOWEST_MS = 15_000;
 
@@ -34,6 +34,7 @@ export class Poll {
     this.fail = fail;
     document.addEventListener('visibilitychange', () => this.#running && (document.hidden ? this.#pause() : this.now()));
     connection.addEventListener('answered', () => this.#running && this.#failures > 0 && this.now());
+    token.changed.addEventListener('changed', () => this.#running && this.now());
   }
 
   start() {

@@ -1,6 +1,6 @@
 """A blocking Kafka client of a few lines, for measurements: batches are built beforehand, so the server is timed.
 
-It retries nothing by itself and knows no groups, no security and no versions but those that it sends.
+It retries nothing by itself and knows no groups and no versions but those that it sends. A login is not renewed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.security import Security
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.caller import Request, decode_frame, encode_frame
@@ -37,6 +40,9 @@ _TIMES_AT: Final = 27
 _TIMES: Final = struct.Struct(">qq")
 """Base and newest timestamp in the header of a batch whose records are all of one time."""
 
+OPEN: Final = Security()
+"""Plain TCP, no login."""
+
 PASSING: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -59,11 +65,19 @@ class RefusedError(RuntimeError):
 class Connection:
     """One connection to a broker or a node, as the client `client_id`. All methods raise OSError."""
 
-    def __init__(self, address: tuple[str, int], client_id: str = CLIENT_ID) -> None:
+    def __init__(self, address: tuple[str, int], client_id: str = CLIENT_ID, security: Security = OPEN) -> None:
         self.client_id = client_id
         self._received = bytearray()
-        self._socket = socket.create_connection(address, _TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket = socket.create_connection(address, _TIMEOUT_S)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = security.wrap(self._socket, address[0])
+            security.log_in(lambda request: bytes(self.exchange(request)), count(), client_id)
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, PipelineError):
+                raise ConnectionError(str(error)) from None
+            raise
 
     def send(self, frame: bytes | bytearray) -> None:
         """Send a whole frame; afterwards its memory is the caller's again."""

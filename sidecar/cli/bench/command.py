@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -17,9 +18,12 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import write
+from sidecar.cli.pipeline.running import failures_in_a_sentence
 from sidecar.cli.progress import Rounds
 from sidecar.cli.setting_flags import settings_here
 from sidecar.cli.signals import handled_by
+from sidecar.pipeline import clients
+from sidecar.pipeline.security import PROTOCOL, Security
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
@@ -88,8 +92,22 @@ _WARM_SHARE: Final = 10
     "--bootstrap", metavar="HOST:PORT,…", help="The node.  [default: what the node at --admin-url advertises]"
 )
 @click.option("--kafka", metavar="HOST:PORT,…", help="Kafka itself.  [default: SIDECAR_BOOTSTRAP_SERVERS]")
+@click.option(
+    "--client-config",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    metavar="FILE",
+    help="TLS and login at the node: lines as security.protocol=SASL_SSL, in the names of librdkafka."
+    "  [default: the node's protocol, with what SIDECAR_KAFKA_… says]",
+)
 @asks_a_node
-def bench(shared: Shared, bootstrap: str | None, kafka: str | None, no_direct: bool, **said: Any) -> None:
+def bench(
+    shared: Shared,
+    bootstrap: str | None,
+    kafka: str | None,
+    client_config: Path | None,
+    no_direct: bool,
+    **said: Any,
+) -> None:
     """Measure how many records a second a producer appends through a node, and how long one takes, beside the same
     straight to Kafka.
 
@@ -97,6 +115,9 @@ def bench(shared: Shared, bootstrap: str | None, kafka: str | None, no_direct: b
     figures are the servers'. Topics of its own (sidecar-bench-…) are deleted in the end, also on Ctrl-C; an owned one
     leaves its last generation in the nodes' changelog. Records stay in Kafka until then: rounds x records x size, at
     each target. Nothing else should run on the machines meanwhile.
+
+    At a Kafka with TLS and logins the settings SIDECAR_KAFKA_… count, as for a node. A login is not renewed: where
+    sessions end sooner than the measurement, it ends with them.
 
     Exit code 5 where the node, or Kafka without --no-direct, cannot be reached from here.
     """
@@ -106,33 +127,44 @@ def bench(shared: Shared, bootstrap: str | None, kafka: str | None, no_direct: b
         )
     api = shared.api()
     targets = {NODE: _node(api, bootstrap)}
+    settings = settings_here(shared.config, None if kafka else partial(click.echo, err=True))
     if not no_direct:
-        targets = {DIRECT: _kafka(shared, kafka)} | targets
-    _check(targets)
+        targets = {DIRECT: settings.bootstrap_servers if kafka is None else _addresses("--kafka", kafka)} | targets
+    with failures_in_a_sentence():
+        direct = clients.of_settings(settings)
+        at_node = _as_the_node(api, direct) if client_config is None else clients.of_file(client_config)
+        securities = {DIRECT: Security.of(direct), NODE: Security.of(at_node)}
+    _check(targets, securities)
     with handled_by(signal.default_int_handler, ENDING):  # topics are deleted then, too
-        found = _measure(targets, api, said)
+        found = _measure(targets, securities, api, said)
     data = as_data(found, {name: [f"{host}:{port}" for host, port in each] for name, each in targets.items()}, said)
     write(data, shared.output, lambda: as_text(data))
 
 
-def _measure(targets: Mapping[str, Sequence[tuple[str, int]]], api: AdminApi, said: Mapping[str, Any]) -> Found:
+def _measure(
+    targets: Mapping[str, Sequence[tuple[str, int]]],
+    securities: Mapping[str, Security],
+    api: AdminApi,
+    said: Mapping[str, Any],
+) -> Found:
     acks = -1 if said["acks"] == "all" else 1
     codec = Codec[said["compression"].upper()]
     load = Load(said["size"], said["batch_size"], acks, codec, said["in_flight"], said["seconds"])
     found = Found({name: [] for name in targets}, {name: [] for name in targets})
-    with Stage(targets, api) as stage, ExitStack() as open_clients, Rounds(said["rounds"]) as progress:
+    with Stage(targets, api, securities) as stage, ExitStack() as open_clients, Rounds(said["rounds"]) as progress:
         try:
-            clients: dict[str, Clients] = {}
+            writers: dict[str, Clients] = {}
             for name in targets:
                 progress.doing(f"creating {stage.topics[name]}")
                 leaders = stage.create(name, said["partitions"], said["replication_factor"] or -1)
                 if name == NODE and said["access"]:
                     scope = "partition" if said["access"] == "exclusive" and said["clients"] > 1 else "topic"
                     stage.govern(name, {"access_mode": said["access"], "scope": scope})
-                clients[name] = open_clients.enter_context(Clients(stage.topics[name], leaders, load, said["clients"]))
+                opened = Clients(stage.topics[name], leaders, load, said["clients"], securities[name])
+                writers[name] = open_clients.enter_context(opened)
             for number in range(said["rounds"] + 1):
                 progress.doing("warming up" if number == 0 else f"round {number} of {said['rounds']}")
-                _round(number, clients, said, found)
+                _round(number, writers, said, found)
                 if number:
                     progress.done(found.last())
         except RefusedError as error:
@@ -159,10 +191,12 @@ def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
     return _addresses("--bootstrap", bootstrap or str(status["advertise"]))
 
 
-def _kafka(shared: Shared, kafka: str | None) -> Sequence[tuple[str, int]]:
-    if kafka is not None:
-        return _addresses("--kafka", kafka)
-    return settings_here(shared.config, partial(click.echo, err=True)).bootstrap_servers
+def _as_the_node(api: AdminApi, direct: Mapping[str, str]) -> dict[str, str]:
+    """How clients connect to the node: by its own protocol, with the certificates and the login of `direct`."""
+    told = {each["setting"]: each["value"] for each in api.get("/v1/settings")["items"]}
+    protocol = str(told.get("SIDECAR_SECURITY_PROTOCOL") or "PLAINTEXT")
+    kinds = [kind for kind, has in (("ssl.", protocol.endswith("SSL")), ("sasl.", protocol.startswith("SASL"))) if has]
+    return {PROTOCOL: protocol} | {name: value for name, value in direct.items() if name.startswith(tuple(kinds))}
 
 
 def _addresses(option: str, text: str) -> Sequence[tuple[str, int]]:
@@ -172,12 +206,12 @@ def _addresses(option: str, text: str) -> Sequence[tuple[str, int]]:
         raise CommandError(f"{option} {text}: {error}", Exit.USAGE) from None
 
 
-def _check(targets: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+def _check(targets: Mapping[str, Sequence[tuple[str, int]]], securities: Mapping[str, Security]) -> None:
     """Every target answers, all are the same Kafka, and the one that is called direct is no node."""
     found = {}
     for name, where in targets.items():
         try:
-            found[name] = describe(where)
+            found[name] = describe(where, security=securities[name])
         except OSError as error:
             told = ",".join(f"{host}:{port}" for host, port in where)
             raise CommandError(

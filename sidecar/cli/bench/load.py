@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.cli.bench.client import CLIENT_ID, PASSING, BatchFrame, Connection, RefusedError, new_producer
+from sidecar.cli.bench.client import CLIENT_ID, OPEN, PASSING, BatchFrame, Connection, RefusedError, new_producer
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.compression import compress
@@ -26,6 +26,7 @@ from sidecar.protocol.ids import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sidecar.pipeline.security import Security
     from sidecar.protocol.ids import Stamp
 
 _SETTLE_S: Final = 30.0
@@ -134,13 +135,15 @@ class _Lane:
 class Writer:
     """One idempotent client, with a connection to each leader of its partitions. Raises RefusedError, OSError."""
 
-    def __init__(self, topic: str, leaders: Mapping[int, tuple[str, int]], load: Load) -> None:
+    def __init__(
+        self, topic: str, leaders: Mapping[int, tuple[str, int]], load: Load, security: Security = OPEN
+    ) -> None:
         """`leaders`: address by partition, of the partitions that are this writer's."""
         self._load = load
         self._connections: dict[tuple[str, int], Connection] = {}
         try:
             for address in set(leaders.values()):
-                self._connections[address] = Connection(address, CLIENT_ID)
+                self._connections[address] = Connection(address, CLIENT_ID, security)
             stamp = new_producer(next(iter(self._connections.values())))
             self._lanes = [
                 _Lane(self._connections[address], stamp, TopicPartition(topic, partition), load)
@@ -213,7 +216,14 @@ class Rate(NamedTuple):
 class Clients:
     """All writers of one target, kept for all rounds: an exclusive topic belongs to them. A context manager."""
 
-    def __init__(self, topic: str, leaders: Mapping[int, tuple[str, int]], load: Load, clients: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        leaders: Mapping[int, tuple[str, int]],
+        load: Load,
+        clients: int,
+        security: Security = OPEN,
+    ) -> None:
         """Partition p is client p's, modulo their number; where they are more, several share one."""
         self._writers: list[Writer] = []
         self._stop = threading.Event()
@@ -221,7 +231,7 @@ class Clients:
         try:
             for index in range(clients):
                 mine = partitions[index::clients] or [partitions[index % len(partitions)]]
-                self._writers.append(Writer(topic, {each: leaders[each] for each in mine}, load))
+                self._writers.append(Writer(topic, {each: leaders[each] for each in mine}, load, security))
         except BaseException:
             self.close()
             raise

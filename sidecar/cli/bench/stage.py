@@ -9,12 +9,13 @@ import signal
 import time
 import uuid
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import rich_click as click
 
 from sidecar.cli.api import ApiError, topic_path
-from sidecar.cli.bench.client import Connection, DeleteTopic, RefusedError
+from sidecar.cli.bench.client import OPEN, Connection, DeleteTopic, RefusedError
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import complain
 from sidecar.cli.signals import handled_by
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sidecar.cli.api import AdminApi
+    from sidecar.pipeline.security import Security
     from sidecar.protocol.caller import Request
 
 AnswerT = TypeVar("AnswerT")
@@ -38,12 +40,12 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-def describe(addresses: Sequence[tuple[str, int]], *topics: str) -> ClusterLayout:
+def describe(addresses: Sequence[tuple[str, int]], *topics: str, security: Security = OPEN) -> ClusterLayout:
     """What the first one that answers says of its cluster. Raises OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:
         try:
-            with Connection(address) as connection:
+            with Connection(address, security=security) as connection:
                 return connection.ask(DescribeCluster(topics))
         except OSError as error:
             failure = error
@@ -51,14 +53,14 @@ def describe(addresses: Sequence[tuple[str, int]], *topics: str) -> ClusterLayou
 
 
 def _ask_controller(
-    addresses: Sequence[tuple[str, int]], request: Request[AnswerT], code: Callable[[AnswerT], int]
+    addresses: Sequence[tuple[str, int]], security: Security, request: Request[AnswerT], code: Callable[[AnswerT], int]
 ) -> AnswerT:
     """The first answer without error 41, which brokers give that are not the controller of a ZooKeeper cluster, else
     the last one. Raises OSError.
     """
-    *others, last = describe(addresses).brokers.values()
+    *others, last = describe(addresses, security=security).brokers.values()
     for address in (*others, last):
-        with Connection(address) as connection:
+        with Connection(address, security=security) as connection:
             answer = connection.ask(request)
         if address == last or code(answer) != ErrorCode.NOT_CONTROLLER:
             return answer
@@ -66,25 +68,33 @@ def _ask_controller(
 
 
 class Stage:
-    """A topic at each target, by the target's name; a context manager."""
+    """A topic at each target, by the target's name; a context manager. `securities`: how connections to each begin,
+    plain TCP where it is not named.
+    """
 
-    def __init__(self, targets: Mapping[str, Sequence[tuple[str, int]]], api: AdminApi) -> None:
+    def __init__(
+        self,
+        targets: Mapping[str, Sequence[tuple[str, int]]],
+        api: AdminApi,
+        securities: Mapping[str, Security] = MappingProxyType({}),
+    ) -> None:
         run = uuid.uuid4().hex[:12]
         self._targets = targets
+        self._securities = securities
         self._api = api
         self.topics = {name: f"sidecar-bench-{run}-{name}" for name in targets}
         self._governed: str | None = None
 
     def create(self, name: str, partitions: int, replication_factor: int) -> dict[int, tuple[str, int]]:
         """Create the topic of a target; the leaders' addresses there, by partition. Raises CommandError, OSError."""
-        topic, addresses = self.topics[name], self._targets[name]
+        topic, addresses, security = self.topics[name], self._targets[name], self._securities.get(name, OPEN)
         wanted = CreateTopics((NewTopic(topic, partitions, replication_factor),), _TIMEOUT_MS)
-        outcome = _ask_controller(addresses, wanted, lambda answer: answer[topic].error)[topic]
+        outcome = _ask_controller(addresses, security, wanted, lambda answer: answer[topic].error)[topic]
         if outcome.error:
             raise RefusedError(f"CreateTopics of {topic} ({outcome.message})", outcome.error)
         deadline = time.monotonic() + _READY_S
         while True:
-            found = describe(addresses, topic)
+            found = describe(addresses, topic, security=security)
             leaders = found.topic(topic).leaders
             known = {each: found.brokers[leader] for each, leader in leaders.items() if leader in found.brokers}
             if len(known) == partitions:
@@ -115,7 +125,8 @@ class Stage:
     def _delete(self, name: str, topic: str) -> bool:
         """Delete a topic if it is there; whether it is gone."""
         try:
-            return _ask_controller(self._targets[name], DeleteTopic(topic), int) in _GONE
+            security = self._securities.get(name, OPEN)
+            return _ask_controller(self._targets[name], security, DeleteTopic(topic), int) in _GONE
         except OSError:
             return False
 

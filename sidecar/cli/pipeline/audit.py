@@ -13,9 +13,11 @@ from sidecar.cli.output import listing, table, write
 from sidecar.cli.pipeline.lags import lags_of
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
+    client_config_option,
     failures_in_a_sentence,
     html_option,
     runs_on_spark,
+    security_of,
     settings_of,
     spark_session,
     tell,
@@ -58,6 +60,7 @@ _EXAMPLE: Final = (
 @click.option("--table", "path", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
 @html_option
 @bootstrap_option
+@client_config_option
 @click.option(
     "--kafka",
     metavar="HOST:PORT,…",
@@ -74,6 +77,7 @@ def audit(
     path: str | None,
     html: Path | None,
     bootstrap: str | None,
+    client_config: Path | None,
     kafka: str | None,
     cluster: str | None,
     master: str,
@@ -90,13 +94,14 @@ def audit(
     settings = settings_of(shared.config, {"cluster": cluster}, tells=not (bootstrap and kafka))
     servers = ",".join(map(str, settings.bootstrap_servers))
     bootstrap, kafka = bootstrap or servers, kafka or servers
+    security = security_of(settings, client_config)
     with failures_in_a_sentence():
         from sidecar.jobs.session import check_installed  # noqa: PLC0415 - as all of these
 
         check_installed()
         from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
 
-        asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html)
+        asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html, security)
         found = job.audit(asked, settings, lambda: spark_session(master, conf), tell)
     as_data = [each.as_json() for each in found]
     is_one = len(topics) == 1

@@ -13,9 +13,10 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
+    client_config_option,
     failures_in_a_sentence,
     runs_on_spark,
-    servers_of,
+    source_of,
     spark_session,
     tell,
 )
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--to", "path", metavar="PATH", help="The Delta table, replaced as a whole; --diff works without.")
 @yes_option
 @bootstrap_option
+@client_config_option
 @runs_on_spark
 def compact(
     shared: Shared,
@@ -51,6 +53,7 @@ def compact(
     path: str | None,
     yes: bool,
     bootstrap: str | None,
+    client_config: Path | None,
     master: str,
     conf: tuple[str, ...],
 ) -> None:
@@ -62,14 +65,23 @@ def compact(
     """
     if path is None and since is None:
         raise CommandError("name the table with --to, or two points with --diff", Exit.USAGE)
-    bootstrap = servers_of(shared.config, bootstrap)
+    servers, security = source_of(shared.config, bootstrap, client_config)
     path = absolute(path) if path else None
     if path is not None:
         confirm(yes, lambda: _question(path))
     with failures_in_a_sentence():
         from sidecar.jobs.compact import compact as run  # noqa: PLC0415 - takes as long as all the rest
 
-        job = run(bootstrap, shadow, lambda: spark_session(master, conf), tell, path=path, as_of=as_of, since=since)
+        job = run(
+            servers,
+            shadow,
+            lambda: spark_session(master, conf),
+            tell,
+            path=path,
+            as_of=as_of,
+            since=since,
+            security=security,
+        )
     found = job.as_data()
     write(found, shared.output, lambda: pairs(found))
 

@@ -17,9 +17,10 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
+    client_config_option,
     failures_in_a_sentence,
     runs_on_spark,
-    servers_of,
+    source_of,
     spark_session,
     tell,
 )
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     help="Go on behind records that retention took, and note them in PATH.gaps; else end.",
 )
 @bootstrap_option
+@client_config_option
 @runs_on_spark
 def export(
     shared: Shared,
@@ -93,6 +95,7 @@ def export(
     trigger: float,
     accept_gaps: bool,
     bootstrap: str | None,
+    client_config: Path | None,
     master: str,
     conf: tuple[str, ...],
 ) -> None:
@@ -100,7 +103,8 @@ def export(
 
     The table itself says how far it has come; the checkpoint may be deleted at any time.
     """
-    bootstrap, path = servers_of(shared.config, bootstrap), absolute(path)
+    servers, security = source_of(shared.config, bootstrap, client_config)
+    path = absolute(path)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
     stop = threading.Event()
 
@@ -120,7 +124,7 @@ def export(
         from sidecar.jobs.export import export as run  # noqa: PLC0415 - takes as long as all the rest
 
         done = run(
-            bootstrap,
+            servers,
             shadow,
             path,
             session,
@@ -134,6 +138,7 @@ def export(
             max_offsets=max_offsets,
             trigger_s=trigger,
             accept_gaps=accept_gaps,
+            security=security,
         )
     found = _as_data(shadow, path, done)
     write(found, shared.output, lambda: pairs(found))

@@ -14,7 +14,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.progress import Alive
 from sidecar.cli.setting_flags import settings_here
-from sidecar.pipeline import errors
+from sidecar.pipeline import clients, errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +52,18 @@ def bootstrap_option(command: CommandT) -> CommandT:
     return option(command)
 
 
+def client_config_option(command: CommandT) -> CommandT:
+    """`--client-config`: how to connect to what `--bootstrap` names."""
+    option = click.option(
+        "--client-config",
+        type=click.Path(dir_okay=False, exists=True, path_type=Path),
+        metavar="FILE",
+        help="TLS and login for --bootstrap: lines as security.protocol=SASL_SSL, in the names of librdkafka."
+        " [default: as SIDECAR_KAFKA_… says]",
+    )
+    return option(command)
+
+
 def html_option(command: CommandT) -> CommandT:
     """`--html`: a page. A place where none could be written in the end is refused before the work is done."""
     option = click.option(
@@ -70,9 +82,18 @@ def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) ->
     return file
 
 
-def servers_of(config: Path | None, bootstrap: str | None) -> str:
-    """Where Kafka is: `--bootstrap`, or what the settings say. Raises CommandError."""
-    return bootstrap or ",".join(map(str, settings_of(config, {}).bootstrap_servers))
+def source_of(config: Path | None, bootstrap: str | None, client_config: Path | None) -> tuple[str, dict[str, str]]:
+    """Where to read, and how connections begin there, as `sidecar.pipeline.security` has it: `--bootstrap` and
+    `--client-config`, or what the settings say. Raises CommandError.
+    """
+    settings = settings_of(config, {}, tells=bootstrap is None)
+    return bootstrap or ",".join(map(str, settings.bootstrap_servers)), security_of(settings, client_config)
+
+
+def security_of(settings: Settings, client_config: Path | None) -> dict[str, str]:
+    """How connections to what `--bootstrap` names begin. Raises CommandError."""
+    with failures_in_a_sentence():
+        return clients.of_settings(settings) if client_config is None else clients.of_file(client_config)
 
 
 def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = True) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from datetime import datetime
+from ssl import SSLContext
 from types import TracebackType
 from typing import Literal, Self
 
@@ -38,14 +39,16 @@ class AdminClient(Twin["_AdminClient"]):
     main()
     ```
 
-    `url` is `SIDECAR_ADMIN_URL` where none is given, or else `http://127.0.0.1:18080`; `token` is what the nodes have
-    as `SIDECAR_ADMIN_TOKEN`, by default this variable: without one a node takes writes from its own machine only.
-    `timeout` (seconds) bounds each request; a node takes 60 at most.
+    `url` is `SIDECAR_ADMIN_URL` where none is given, or else `http://127.0.0.1:18080`. `token` is what the nodes have
+    as `SIDECAR_ADMIN_TOKEN`, or for reads alone as `SIDECAR_ADMIN_READ_TOKEN`; by default the first of these variables
+    that is set. Without one a node takes writes from its own machine only. `ssl_context` says for `https://` whom to
+    trust, and may hold a client certificate; by default whom the system trusts. `timeout` (seconds) bounds each
+    request; a node takes 60 at most.
 
     Results are the frozen dataclasses of `sidecar.client.facts`; what a newer node adds to them is passed over.
 
     Errors are `SidecarError` with the HTTP status as `code`, an `http.HTTPStatus`, and the node's own words: 400 for
-    what cannot be, 401 and 403 without the right to write, 404 for what is not there, 409 for what cannot be now, 412
+    what cannot be, 401 and 403 without the right to this, 404 for what is not there, 409 for what cannot be now, 412
     for what was to be done under another generation.
     `SidecarUnavailableError`: 503 where the node cannot now, Kafka's codes 13 where nobody answers and 7 where nobody
     did in time; a write may have been done then. An answer that no node gives: code -1.
@@ -53,8 +56,15 @@ class AdminClient(Twin["_AdminClient"]):
     A topic may be a prefix where a policy is meant: `payments.*`. Use it once, from as many threads as you like.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 70.0) -> None:
-        super().__init__(_AdminClient(url, token, timeout=timeout))
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        ssl_context: SSLContext | None = None,
+        timeout: float = 70.0,
+    ) -> None:
+        super().__init__(_AdminClient(url, token, ssl_context=ssl_context, timeout=timeout))
 
     @property
     def url(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -38,12 +39,15 @@ def register(spark: SparkSession) -> None:
 
 
 class Log(NamedTuple):
-    """A topic's log as jobs read it: where, and in which headers sequence ids and producer names are."""
+    """A topic's log as jobs read it: where, in which headers sequence ids and producer names are, and how connections
+    begin (settings of `sidecar.pipeline.security`).
+    """
 
     bootstrap: str
     topic: str
     sequence_id_header: str
     producer_name_header: str
+    security: Mapping[str, str] = MappingProxyType({})
 
 
 def view(spark: SparkSession, log: Log, name: str, ranges: Mapping[int, tuple[int, int]], **more: str) -> DataFrame:
@@ -57,6 +61,7 @@ def view(spark: SparkSession, log: Log, name: str, ranges: Mapping[int, tuple[in
         "endingOffsets": json.dumps({index: behind for index, (_, behind) in ranges.items()}),
         "sequenceIdHeader": log.sequence_id_header,
         "producerNameHeader": log.producer_name_header,
+        **log.security,
     }
     return spark.read.format(FORMAT).options(**options, **more).load()
 

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.conftest import StartNode
+from tests.kafka.node_log import events
 from tests.services import Services
 from tests.slow.page.cluster import Cluster
 from tests.slow.page.conftest import TOKEN, Visit, enter_token
@@ -212,11 +213,26 @@ def test_the_token_stays_in_the_tab_and_out_of_every_address(visit: Visit, clust
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_reads_carry_no_token(visit: Visit, cluster: Cluster) -> None:
+def test_reads_carry_the_token_and_no_url_does(visit: Visit, cluster: Cluster) -> None:
     page = visit(cluster.url, token=TOKEN)
     with page.expect_request(lambda request: "/v1/topics" in request.url) as asked:
         page.get_by_label("governed only").uncheck()
-    assert "authorization" not in asked.value.headers
+    assert asked.value.headers["authorization"] == f"Bearer {TOKEN}"
+    assert TOKEN not in asked.value.url
+
+
+def test_where_reads_need_a_token_the_page_shows_everything_once_it_is_entered(
+    visit: Visit, node_process: StartNode
+) -> None:
+    node = node_process(ADMIN_TOKEN="to-operate", ADMIN_READ_TOKEN="to-read")
+    page = visit(f"{node.admin_url}/", fault="401")
+    expect(page.locator("#feed-state")).to_have_text("not live")
+    expect(page.locator("#feed-why")).to_contain_text("SIDECAR_ADMIN_READ_TOKEN")
+    page.get_by_label("Admin token").fill("to-read")
+    page.get_by_role("button", name="Use").click()
+    expect(page.locator("#feed-state")).to_have_text("live")
+    expect(page.locator("#place")).to_contain_text("node 1")
+    expect(page.locator("main .content")).to_have_attribute("aria-busy", "false")
 
 
 def test_on_the_nodes_own_machine_no_token_is_needed_where_none_is_set(
@@ -245,4 +261,4 @@ def test_another_site_in_the_same_browser_changes_nothing(
         )
         assert sent == "sent"
         assert alone.topic(topic)["owner"] is not None
-        assert "admin_write_refused" in node.log
+        assert [each["result"] for each in events(node, "audit") if each["act"] == "owner.fence"] == ["refused"]

@@ -1,0 +1,99 @@
+"""The audit log of the admin port: one event `audit` for each act, done or not, and for reads that are refused.
+
+Its fields are a promise (docs/access.md): who, from where, what on what, with what result. Never a token, a password or
+a record.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from sidecar.admin.judged import JudgedRequest
+
+_SHADOWS: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/shadowTopics"
+ACTS: Final = {
+    ("PUT", "/v1/topics/{topic}/policy"): "policy.set",
+    ("DELETE", "/v1/topics/{topic}/policy"): "policy.unset",
+    ("POST", "/v1/topics/{topic}/fence"): "owner.fence",
+    ("POST", "/v1/topics/{topic}/release"): "owner.release",
+    ("DELETE", "/v1/topics/{topic}/dedup/{name}"): "producer.forget",
+    ("POST", "/v1/topics"): "topic.create",
+    ("DELETE", "/v1/topics/{topic}"): "topic.delete",
+    ("POST", "/v1/topics/{topic}/shadows"): "shadow.create",
+    ("DELETE", "/v1/topics/{topic}/shadows/{shadow}"): "shadow.delete",
+    ("PATCH", "/v1/shadows/{shadow}"): "shadow.change",
+    ("POST", "/v1/shadows/{shadow}/cursors/{group}/reset"): "cursor.reset",
+    ("PUT", _SHADOWS): "shadow.replace",
+    ("POST", _SHADOWS): "shadow.create",
+    ("DELETE", _SHADOWS): "shadow.delete",
+    ("POST", "/schemas/{path}"): "schema.register",
+    ("PUT", "/schemas/{path}"): "schema.change",
+    ("DELETE", "/schemas/{path}"): "schema.delete",
+}
+"""What a request is called, by method and route."""
+READ: Final = "read"
+OTHER: Final = "other"
+_FIELDS: Final = {"topic": "topic", "name": "producer", "shadow": "shadow", "group": "group", "path": "schema"}
+_SELDOM_S: Final = 5.0
+_REFUSED: Final = 400
+_FAILED: Final = 500
+_LONGEST: Final = 500
+
+
+class AuditLog:
+    """Writes the events. Refused reads, which anybody can send by the thousand, are written once in five seconds."""
+
+    def __init__(self) -> None:
+        self._read_refused = -_SELDOM_S
+
+    def write(self, request: web.Request, judged: JudgedRequest, status: int | None, problem: str = "") -> None:
+        """One act. `status`: of the answer; None where there was none."""
+        self._tell(act_of(request), request, judged, status, problem)
+
+    def read_refused(self, request: web.Request, judged: JudgedRequest, status: int, problem: str) -> None:
+        """A read without the right to it."""
+        now = time.monotonic()
+        if now - self._read_refused >= _SELDOM_S:
+            self._read_refused = now
+            self._tell(READ, request, judged, status, problem)
+
+    def _tell(self, act: str, request: web.Request, judged: JudgedRequest, status: int | None, problem: str) -> None:
+        result, match, query = result_of(status), request.match_info, request.query
+        named = {field: match[name] for name, field in _FIELDS.items() if name in match}
+        more = {"partition": query.get("partition"), **judged.noted, "problem": problem}
+        if judged.behalf.certificate:
+            more["certificate"] = judged.behalf.certificate
+        if judged.via:
+            more["via"] = judged.via
+        said = {name: value for name, value in more.items() if value not in (None, "")}
+        structlog.get_logger().bind(**named, **said).log(
+            logging.INFO if result == "done" else logging.WARNING,
+            "audit",
+            act=act,
+            result=result,
+            who=judged.behalf.who,
+            peer=judged.behalf.peer,
+            status=status,
+            method=request.method,
+            path=request.path[:_LONGEST],
+        )
+
+
+def act_of(request: web.Request) -> str:
+    """What a request that changes something is called."""
+    resource = request.match_info.route.resource
+    return OTHER if resource is None else ACTS.get((request.method, resource.canonical), OTHER)
+
+
+def result_of(status: int | None) -> str:
+    """done; refused: nothing was changed; failed: something may have been."""
+    if status is None or status >= _FAILED:
+        return "failed"
+    return "refused" if status >= _REFUSED else "done"

@@ -1,0 +1,173 @@
+"""A request for another node: passed on to the one that serves the topic, and again while the topic moves.
+
+What a caller may do was judged by this node (`access`). The other one takes that from a signature (`passing`), over TLS
+where this node's admin port has it. Neither the caller's token nor any other secret goes there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    web,
+)
+from yarl import URL
+
+from sidecar.admin.judged import judged_now
+from sidecar.admin.passing import Passed, nonce_of, signed
+from sidecar.admin.replies import NOTHING_DONE
+from sidecar.node.port import ElsewhereError, NothingDoneError, UnavailableError
+from sidecar.security.words import in_words
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from sidecar.admin.access import Rules
+
+PASSED_ON: Final = "X-Sidecar-Passed-On"
+_PASS_ON_S: Final = 15.0
+"""Seconds for another node to do what was passed on to it."""
+READ_S: Final = 5.0
+"""Seconds for it to answer a read: whoever asked, as the page does, has still to be told which node is silent."""
+MOVES_S: Final = 8.0
+"""Seconds that a change waits while the topic moves between nodes, or until the lease of a node that died is over."""
+READ_MOVES_S: Final = 1.0
+"""The same for a read."""
+BEHIND: Final = "X-Sidecar-Behind"
+"""The header of an answer that may lack what other nodes acknowledged, as it could not be asked for."""
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 0.5
+_READS: Final = frozenset({"GET", "HEAD"})
+_BACK: Final = ("ETag", "Cache-Control", NOTHING_DONE, BEHIND)
+_UNTAKEN: Final = frozenset({401, 403})
+
+
+class SilentError(UnavailableError):
+    """The node that serves a topic does not answer this one."""
+
+
+class Passing:
+    """Asks other nodes. `rules`: those of now; `tls`: None where admin ports have no TLS, else the context of now."""
+
+    def __init__(self, rules: Callable[[], Rules], tls: Callable[[], ssl.SSLContext] | None) -> None:
+        self._rules = rules
+        self._tls = tls
+
+    async def where_it_is_served(
+        self, request: web.Request, answer: Callable[[], Awaitable[web.Response]], limit: float | None = None
+    ) -> web.Response:
+        """The answer of this node, or of the one that serves the topic, which has `limit` seconds for it.
+
+        While the topic moves each node may name another one, or none: both are asked again until one does it. Whoever
+        was asked by another node passes nothing on: that one asks again. Raises NothingDoneError where it takes too
+        long.
+        """
+        reads, now = request.method in _READS, asyncio.get_running_loop().time
+        until, pause = now() + (READ_MOVES_S if reads else MOVES_S), _FIRST_PAUSE_S
+        while True:
+            try:
+                return await answer()
+            except NothingDoneError as error:
+                if PASSED_ON in request.headers:
+                    raise
+                moves = error
+            if isinstance(moves, ElsewhereError):
+                try:
+                    found = await self._pass_on(request, moves, limit or (READ_S if reads else _PASS_ON_S))
+                except NothingDoneError as error:
+                    moves = error
+                else:
+                    if NOTHING_DONE not in found.headers:
+                        return found
+            if now() + pause > until:
+                raise moves
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE_S, pause * 2)
+
+    async def _pass_on(self, request: web.Request, elsewhere: ElsewhereError, limit: float) -> web.Response:
+        """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
+        hold whatever stands for something else in a URL. `limit`: seconds.
+
+        Raises `SilentError` where it does not answer a read, NothingDoneError where a change did not reach it, and
+        UnavailableError where that may have been done.
+        """
+        if elsewhere.admin is None:
+            raise SilentError(str(elsewhere))
+        reads, is_sent = request.method in _READS, False
+        passed = Passed(
+            elsewhere.admin,
+            request.method,
+            request.rel_url.raw_path_qs,
+            ", ".join(request.headers.getall("If-Match", ())) if not reads else "",
+            await request.read(),
+        )
+        judged_now().note(passed_to=elsewhere.admin)
+        try:
+            async with asyncio.timeout(limit), ClientSession(timeout=ClientTimeout()) as session:
+                headers = await self._headers(session, request, passed)
+                is_sent = True
+                async with session.request(
+                    passed.method,
+                    self._url(passed.receiver, passed.target),
+                    headers=headers,
+                    data=passed.body or None,
+                    ssl=self._context(),
+                    allow_redirects=False,
+                ) as answer:
+                    body = await answer.read()
+                    if answer.status in _UNTAKEN:
+                        refused = f"{elsewhere}. {_UNLIKE.format(answer.status)}"
+                        raise SilentError(refused) if reads else UnavailableError(refused)
+                    kind = "application/json" if body else None
+                    back = {name: answer.headers[name] for name in _BACK if name in answer.headers}
+                    return web.Response(body=body, status=answer.status, content_type=kind, headers=back)
+        except (ClientError, TimeoutError) as error:
+            silent = f"{elsewhere}, which does not answer: {_why(error, limit)}"
+            if reads:
+                raise SilentError(silent) from None
+            if not is_sent or isinstance(error, ClientConnectorError):
+                raise NothingDoneError(silent) from None
+            raise UnavailableError.unsettled(
+                SilentError(silent), f"sidecar topic show {request.match_info['topic']}"
+            ) from None
+
+    async def _headers(self, session: ClientSession, request: web.Request, passed: Passed) -> dict[str, str]:
+        """What goes on to the other node: with a signature where that one asks for a token, as this one does."""
+        rules = self._rules()
+        headers = {PASSED_ON: "1"} | ({"If-Match": passed.match} if passed.match else {})
+        if (rules.read if request.method in _READS else rules.operate) is None:
+            return headers
+        where = self._url(passed.receiver, "/livez")
+        ask = session.get(where, headers={PASSED_ON: "1"}, ssl=self._context(), allow_redirects=False)
+        async with ask as answer:
+            nonce = nonce_of(answer.headers.getall("WWW-Authenticate", []))
+        if nonce is None:  # it asks for no token, or is of a version that has none
+            return headers
+        shown = signed((rules.operate, rules.read), nonce, passed, judged_now().behalf)
+        return headers if shown is None else headers | {"Authorization": shown}
+
+    def _url(self, address: str, target: str) -> URL:
+        return URL(f"{'http' if self._tls is None else 'https'}://{address}{target}", encoded=True)
+
+    def _context(self) -> ssl.SSLContext | bool:
+        return True if self._tls is None else self._tls()
+
+
+_UNLIKE: Final = (
+    "It refuses requests of this node (HTTP {0}): all nodes of a cluster need the same SIDECAR_ADMIN_TOKEN and"
+    " SIDECAR_ADMIN_READ_TOKEN, and certificates under one authority. Without a token each takes writes from its own"
+    " machine only"
+)
+
+
+def _why(error: Exception, limit: float) -> str:
+    if isinstance(error, ClientConnectorCertificateError):
+        return in_words(error.certificate_error)
+    return str(error) or f"{limit:g} s are over"

@@ -1,0 +1,233 @@
+"""What clients change over Kafka's protocol, for the audit log: who, from where, what, with which result.
+
+Brokers see the node's principal alone, so their own audit log cannot say who it was. Listed here are the APIs that
+change topics, rights, settings and owners; records and offsets are no acts. An answer is read a second time for it, of
+these APIs alone and in slices. Values of settings, salts and keys of passwords never get in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from sidecar.gateway import asking
+from sidecar.gateway.enforcement import AmendedExchange
+from sidecar.network.slices import in_slices
+from sidecar.protocol import api
+from sidecar.protocol.errors import error_name
+from sidecar.protocol.messages import admin, groups, security
+from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.security.acls import Operation, PatternType, Permission, ResourceType
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from enum import IntEnum
+
+    from sidecar.gateway.client import Client
+    from sidecar.network.framing import Octets
+    from sidecar.network.request import Connection, Request
+    from sidecar.protocol.schema import Message, Values
+
+_NAMED: Final = 100
+"""What is named of one request."""
+_OWN_HEAD: Final = 8
+"""Length and correlation id, in front of the body of an answer of the sidecar's own APIs."""
+_BROKER: Final = 4
+_BODY_BYTES: Final = 1024 * 1024
+"""A longer body of the sidecar's own APIs is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a client changed, or was to. `result`: done, refused (nothing was changed), partly, or failed (no answer, so
+    something may have been). `on`: topics, rules, resources, and how many `more`; `errors`: the names of the codes in
+    the answer, each once.
+    """
+
+    api: str
+    result: str
+    principal: str
+    peer: str
+    client_id: str
+    on: tuple[str, ...]
+    more: int
+    errors: tuple[str, ...]
+
+
+class AuditedExchange(AmendedExchange):
+    """A request whose answer is looked at once it was given."""
+
+    __slots__ = ("given",)
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        super().__init__(connection, request)
+        self.given: bytes | None = None
+
+    def answer(self, parts: list[Octets]) -> None:
+        """Give the answer; what is kept back to be changed is none yet."""
+        if not self.keeps:
+            self.given = b"".join(parts)
+        super().answer(parts)
+
+
+class _Audited(NamedTuple):
+    message: Message
+    on: Callable[[Values], Iterable[str]]
+    codes: Callable[[Values], Iterable[int]]
+
+
+def _codes(*lists: str) -> Callable[[Values], Iterable[int]]:
+    """Those of an answer: its own, and of each element of its lists, the one list in the other."""
+
+    def found(values: Values, inner: tuple[str, ...] = lists) -> Iterator[int]:
+        if (code := values.get("error_code")) is not None:
+            yield code
+        if inner:
+            for each in values[inner[0]] or ():
+                yield from found(each, inner[1:])
+
+    return found
+
+
+def _each(name: str, of: str = "name") -> Callable[[Values], Iterable[str]]:
+    return lambda values: (each if isinstance(each, str) else str(each[of]) for each in values[name] or ())
+
+
+def _word(kind: type[IntEnum], number: int) -> str:
+    try:
+        return kind(number).name
+    except ValueError:
+        return "ANY"
+
+
+def _rule(acl: Values, end: str = "") -> str:
+    """As `ALLOW User:alice from * WRITE on TOPIC orders LITERAL`; of a filter with what it leaves open as *."""
+
+    def text(name: str) -> str:
+        return str(acl[name + end] or "*")
+
+    pattern = acl.get("resource_pattern_type", acl.get("pattern_type_filter", 1))
+    return (
+        f"{_word(Permission, acl['permission_type'])} {text('principal')} from {text('host')}"
+        f" {_word(Operation, acl['operation'])} on {_word(ResourceType, acl[f'resource_type{end}'])}"
+        f" {text('resource_name')} {_word(PatternType, pattern)}"
+    )
+
+
+def _settings(values: Values) -> Iterator[str]:
+    for each in values["resources"]:
+        kind = {2: "topic", _BROKER: "cluster"}.get(each["resource_type"], str(each["resource_type"]))
+        yield f"{kind} {each['resource_name']}: {', '.join(config['name'] for config in each['configs'])}"
+
+
+def _users(values: Values) -> Iterator[str]:
+    yield from (f"delete {each['name']}" for each in values["deletions"])
+    yield from (f"set {each['name']}" for each in values["upsertions"])
+
+
+def _quotas(values: Values) -> Iterator[str]:
+    for entry in values["entries"]:
+        whose = " ".join(f"{each['entity_type']} {each['entity_name'] or 'default'}" for each in entry["entity"])
+        yield f"{whose}: {', '.join(op['key'] for op in entry['ops'])}"
+
+
+_AUDITED: Final = {
+    each.message.key: each
+    for each in (
+        _Audited(admin.CREATE_TOPICS, _each("topics"), _codes("topics")),
+        _Audited(admin.DELETE_TOPICS, _each("topic_names"), _codes("responses")),
+        _Audited(admin.CREATE_PARTITIONS, _each("topics"), _codes("results")),
+        _Audited(admin.ALTER_CONFIGS, _settings, _codes("responses")),
+        _Audited(admin.INCREMENTAL_ALTER_CONFIGS, _settings, _codes("responses")),
+        _Audited(
+            admin.ELECT_LEADERS,
+            _each("topic_partitions", "topic"),
+            _codes("replica_election_results", "partition_result"),
+        ),
+        _Audited(admin.ALTER_PARTITION_REASSIGNMENTS, _each("topics"), _codes("responses", "partitions")),
+        _Audited(groups.DELETE_GROUPS, _each("groups_names"), _codes("results")),
+        _Audited(security.CREATE_ACLS, lambda values: map(_rule, values["creations"]), _codes("results")),
+        _Audited(
+            security.DELETE_ACLS,
+            lambda values: (_rule(each, "_filter") for each in values["filters"]),
+            _codes("filter_results"),
+        ),
+        _Audited(security.ALTER_CLIENT_QUOTAS, _quotas, _codes("entries")),
+        _Audited(security.ALTER_USER_SCRAM_CREDENTIALS, _users, _codes("results")),
+    )
+}
+_OWN: Final = frozenset({api.OWN, api.RELEASE})
+_SETTLED: Final = frozenset({control.NONE, control.NOT_AUTHORIZED, control.DEPOSED, control.LOWER_GENERATION})
+"""Outcomes of a claim; with others its client asks again."""
+KEYS: Final = frozenset(_AUDITED) | _OWN
+"""The APIs whose requests are acts."""
+
+
+async def act_of(client: Client, exchange: AuditedExchange, request: Request) -> Act | None:
+    """What was asked and came of it; None where it was nothing yet, or nothing that can be read."""
+    try:
+        if request.key in _OWN:
+            found = _own(exchange, request)
+        else:
+            found = await _kafkas(exchange, request)
+    except (MalformedFrameError, DecodeError, KeyError):
+        return None  # the API's module has told what is wrong with it
+    if found is None:
+        return None
+    every, codes = found
+    named = tuple(each[: _NAMED * 2] for each in islice(every, _NAMED))
+    said = "" if client.identity is None else client.identity.raw.decode(errors="replace")
+    errors = [code for code in codes or () if code]
+    name_of: Callable[[int], str] = control.Error.Name if request.key in _OWN else error_name
+    return Act(
+        api.api_name(request.key),
+        "failed" if codes is None else "done" if not errors else "refused" if len(errors) >= len(every) else "partly",
+        client.principal,
+        client.connection.peer,
+        said[:200],
+        named,
+        len(every) - len(named),
+        tuple(dict.fromkeys(map(name_of, errors))),
+    )
+
+
+_Found = tuple[list[str], list[int] | None]
+"""What is named, and the codes of the answer; None: there was none."""
+
+
+async def _kafkas(exchange: AuditedExchange, request: Request) -> _Found:
+    audited = _AUDITED[request.key]
+    asked = await asking.fields(audited.message, request, whole=False)
+    every = list(audited.on(asked))
+    if exchange.given is None:
+        return every, None
+    answer = exchange.given
+    values = await in_slices(audited.message.read_answer_steps(answer, 0, len(answer), request.version))
+    return every, list(audited.codes(values))
+
+
+def _own(exchange: AuditedExchange, request: Request) -> _Found | None:
+    body = bytes(request.frame.view(request.body, request.frame.end))
+    if exchange.given is None or len(body) > _BODY_BYTES:
+        return None
+    data = exchange.given[_OWN_HEAD:]
+    if request.key == api.OWN:
+        resources: list[Any] = [claim.resource for claim in control.OwnRequest.FromString(body).claims]
+        error = control.OwnResponse.FromString(data).error
+        if error not in _SETTLED:
+            return None
+    else:
+        resources = list(control.ReleaseRequest.FromString(body).resources)
+        error = control.ReleaseResponse.FromString(data).error
+    every = [_resource(each) for each in resources]
+    return every, [int(error)] * max(1, len(every))  # all or nothing
+
+
+def _resource(found: control.Resource) -> str:
+    if found.name:
+        return found.name
+    return f"{found.topic}-{found.partition}" if found.HasField("partition") else found.topic

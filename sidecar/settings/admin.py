@@ -1,0 +1,124 @@
+"""Settings of the admin port: TLS, tokens, names, and how tools and other nodes reach it; and what is wrong with them
+together (CONTRACT, Admin port).
+
+Imported while settings are being read, never by a running node (`sidecar.settings`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import AfterValidator
+from pydantic_settings import BaseSettings
+
+from sidecar.settings.checks import Needs, about
+from sidecar.settings.towards_kafka import FILE, Text
+from sidecar.settings.values import Problem, check_token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.settings.values import Settings
+
+_HOST: Final = r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
+
+
+def _hosts(value: str) -> str:
+    names = [each.strip() for each in value.split(",") if each.strip()]
+    wrong = next((each for each in names if not re.fullmatch(_HOST, each)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong!r} is no host name")
+    return value
+
+
+class Admin(BaseSettings):
+    """The admin port, besides where it is (`Basics`)."""
+
+    admin_token: Annotated[
+        str | None,
+        AfterValidator(check_token),
+        about("Bearer token for writes over HTTP. Without one they are accepted from loopback only.", "change-me"),
+        Needs("text without spaces", "^[!-~]+$"),
+    ] = None
+    admin_read_token: Annotated[
+        str | None,
+        AfterValidator(check_token),
+        about(
+            "Bearer token for reads over HTTP, metrics too; health stays open. Without one, reads need no token.",
+            "change-me-too",
+        ),
+        Needs("text without spaces", "^[!-~]+$"),
+    ] = None
+    admin_hosts: Annotated[
+        str,
+        AfterValidator(_hosts),
+        about(
+            "More host names that requests without a token may be sent to, separated by commas; `.example.com` stands"
+            " for every name below it, `*` for any. IP addresses, names without a dot and the node's own names are"
+            " always allowed. With TLS names are not checked."
+        ),
+        Needs("host names, separated by commas", "^[A-Za-z0-9_.*, -]*$"),
+    ] = ""
+    admin_ssl_certificate: Annotated[
+        Text,
+        about(
+            "PEM file of the certificate of the admin port, its chain behind it. With one, the port speaks only TLS.",
+            "/etc/sidecar/admin.pem",
+        ),
+        FILE,
+    ] = None
+    admin_ssl_key: Annotated[
+        Text,
+        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/admin.key"),
+        FILE,
+    ] = None
+    admin_ssl_ca: Annotated[
+        Text,
+        about(
+            "PEM file of the certificates that clients' are checked against. With it, everything but health needs a"
+            " client certificate, besides the token.",
+            "/etc/sidecar/admin-ca.pem",
+        ),
+        FILE,
+    ] = None
+    admin_client_ssl_ca: Annotated[
+        Text,
+        about(
+            "For tools, and for a node that asks another one: PEM file of the certificates that the admin port's is"
+            " checked against. By default SIDECAR_ADMIN_SSL_CA, or those of the system.",
+            "/etc/sidecar/ca.pem",
+        ),
+        FILE,
+    ] = None
+    admin_client_ssl_certificate: Annotated[
+        Text,
+        about(
+            "For tools, and for a node that asks another one: PEM file of the certificate to show. By default"
+            " SIDECAR_ADMIN_SSL_CERTIFICATE.",
+            "/etc/sidecar/operator.pem",
+        ),
+        FILE,
+    ] = None
+    admin_client_ssl_key: Annotated[
+        Text,
+        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/operator.key"),
+        FILE,
+    ] = None
+
+
+def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+    """What does not fit together: each names the setting that is missing, or of no use."""
+    found: list[Problem] = []
+
+    def report(name: str, advice: str) -> None:
+        found.append(Problem(f"SIDECAR_{name.upper()}", origins.get(name, "not set"), "", advice))
+
+    for name in ("admin_ssl_key", "admin_ssl_ca"):
+        if getattr(settings, name) is not None and settings.admin_ssl_certificate is None:
+            report(name, "is of no use without SIDECAR_ADMIN_SSL_CERTIFICATE: the admin port has no TLS")
+    if settings.admin_client_ssl_key is not None and settings.admin_client_ssl_certificate is None:
+        report("admin_client_ssl_certificate", "is missing: SIDECAR_ADMIN_CLIENT_SSL_KEY is the key of one")
+    if settings.admin_token is not None and settings.admin_token == settings.admin_read_token:
+        report("admin_read_token", "is the same as SIDECAR_ADMIN_TOKEN: who may read could then operate. Take another")
+    return found
