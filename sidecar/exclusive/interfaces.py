@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import SlotScope
+    from sidecar.network.aside import Allowance
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
     from sidecar.protocol.session import Session
@@ -52,6 +53,11 @@ class Producing(Protocol):
 
     @property
     def connection_id(self) -> int: ...
+    @property
+    def allowance(self) -> Allowance:
+        """What a thread opens of its batches."""
+        ...
+
     @property
     def session(self) -> Session:
         """`conn:ID`: what the client is called while it has no producer id."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
+from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -176,6 +177,7 @@ class Client:
     """The state of one client connection on this node."""
 
     __slots__ = (
+        "_allowance",
         "bound_sessions",
         "carries_ordinary",
         "claimants",
@@ -216,6 +218,7 @@ class Client:
         self.refusals = 0
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
+        self._allowance: Allowance | None = None
         self.fetching = Fetching()
         self.gaps = SequenceGaps()
 
@@ -224,6 +227,13 @@ class Client:
     @property
     def connection_id(self) -> int:
         return self.connection.id
+
+    @property
+    def allowance(self) -> Allowance:
+        """What a thread opens of its batches; few have any that large."""
+        if self._allowance is None:
+            self._allowance = Allowance()
+        return self._allowance
 
     @property
     def address(self) -> str:

@@ -159,10 +159,11 @@ class Turn:
 
     `began` (seconds of `perf_counter`): when what is being handled was read, one look at the clock for all of it.
     `waited`: so many seconds the broker's answer that is being handled was waited for; 0.0 where none is.
-    `elements`: what the requests of this read cost beyond the usual, in elements of arrays (10 µs each).
+    `elements`: what the requests of this read cost beyond the usual, in elements of arrays (10 µs each); `opened`:
+    bytes of their records that were looked at.
     """
 
-    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "elements", "running", "waited")
+    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "elements", "opened", "running", "waited")
 
     def __init__(self) -> None:
         self._actions: list[Callable[[], None]] = []
@@ -171,11 +172,11 @@ class Turn:
         self.running = False
         self.began = 0.0
         self.waited = 0.0
-        self.elements = 0
+        self.elements = self.opened = 0
 
     def begin(self) -> None:
         self.running = True
-        self.elements = 0
+        self.elements = self.opened = 0
         self.began = perf_counter()
 
     def end(self) -> None:
