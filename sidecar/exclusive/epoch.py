@@ -259,7 +259,7 @@ class SlotEpoch:
             former=last.former if last is not None else (),
             ids_from=taken.ids_from,
             begins=begins,
-            client_id=None if last is None else records.client_ids(last).get(taken.session),
+            caller=None if last is None else records.callers(last).get(taken.session),
             under=last.under if last is not None else 0,
         )
         await journal.append([Record(taken.scope.key, entry)])

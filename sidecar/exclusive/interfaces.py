@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sidecar.network.aside import Allowance
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
-    from sidecar.protocol.session import Session
+    from sidecar.protocol.session import Caller, Session
     from sidecar.v1 import state_pb2 as state
 
 
@@ -53,6 +53,11 @@ class Producing(Protocol):
 
     @property
     def connection_id(self) -> int: ...
+    @property
+    def caller(self) -> Caller:
+        """Which client it is: whose the producer ids are that it uses."""
+        ...
+
     @property
     def allowance(self) -> Allowance:
         """What a thread opens of its batches."""

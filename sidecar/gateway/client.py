@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.exclusive.identity import shown_name
 from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
 from sidecar.network.aside import Allowance
@@ -23,6 +24,7 @@ from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
+from sidecar.protocol.session import Caller
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
@@ -227,6 +229,11 @@ class Client:
     @property
     def connection_id(self) -> int:
         return self.connection.id
+
+    @property
+    def caller(self) -> Caller:
+        """Its principal, and what it calls itself without settings."""
+        return Caller(self.principal, shown_name("" if self.identity is None else self.identity.name))
 
     @property
     def allowance(self) -> Allowance:
