@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
-from sidecar.gateway.enforcement import AmendedExchange
+from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
@@ -23,7 +23,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, NOT_SERVED, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError, error_name
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.session import Session
 from sidecar.security.distinguished_names import CertificateError
@@ -42,6 +42,9 @@ ColdApi = Callable[[Client, Exchange, Request], Awaitable[None]]
 """Handles an owned request and answers the exchange."""
 
 
+_KAFKAS_CLIENT: Final = "__admin_client"
+"""Under this client.id brokers let anybody write to their own topics."""
+_NOT_KAFKAS: Final = KafkaError(ErrorCode.INVALID_REQUEST, f"client.id {_KAFKAS_CLIENT} is Kafka's own")
 _LOOK_S: Final = 0.01
 """Between two looks at what is not answered, while the node ends."""
 
@@ -100,7 +103,7 @@ class Gateway:
         self.tasks = Tasks(hooks.task_failed)
         self._rejected: set[int] = set()
         self.enforcement: Enforcement | None = None
-        """Set where Kafka's ACLs are enforced, before the first client connects."""
+        """Set before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients are told and may use."""
@@ -162,7 +165,8 @@ class Gateway:
                 return
         except MalformedFrameError as error:
             raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None
-        exchange = Exchange(connection, request) if client.rights is None else AmendedExchange(connection, request)
+        is_amended = client.rights is not None or request.key in OPERATORS_ALONE
+        exchange = AmendedExchange(connection, request) if is_amended else Exchange(connection, request)
         connection.expect(exchange)
         connection.hold()
         request.own()
@@ -179,7 +183,8 @@ class Gateway:
             )
             client.identity_error = error
         else:
-            client.identity_error = None
+            is_kafkas = client.identity.name == _KAFKAS_CLIENT and (client.rights is None or not client.rights.enforced)
+            client.identity_error = _NOT_KAFKAS if is_kafkas else None
 
     async def _run(self, client: Client, exchange: Exchange, request: Request) -> None:
         connection = client.connection

@@ -119,6 +119,7 @@ class Settings:
     super_users: str = ""
     allow_if_no_acl_found: bool = False
     take_over_operation: str = "ALTER"
+    govern_by_client_id: bool = True
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None
     kafka_ssl_certificate: str | None = None
