@@ -33,13 +33,18 @@ class Refusal:
     message: str
 
 
+def shows(caller: Caller, token: str | None) -> bool:
+    """Whether the caller shows the token; False where there is none."""
+    scheme, _, shown = caller.authorization.partition(" ")
+    if token is None or scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(shown.strip().encode(errors="surrogateescape"), token.encode())
+
+
 def refusal_of_write(caller: Caller, token: str | None) -> Refusal | None:
     """None where the caller may write."""
     if token is not None:
-        scheme, _, shown = caller.authorization.partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(
-            shown.strip().encode(errors="surrogateescape"), token.encode()
-        ):
+        if shows(caller, token):
             return None
         return Refusal(401, "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN")
     if caller.forwarded or not _is_loopback(caller.peer):

@@ -12,11 +12,12 @@ import structlog
 from aiohttp import web
 
 from sidecar import __version__
-from sidecar.admin.access import Caller, refusal_of_write
+from sidecar.admin.access import Caller, refusal_of_write, shows
 from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.connections import Connections
 from sidecar.admin.health import Health
 from sidecar.admin.page_files import Page
+from sidecar.admin.producer_ids import TOLD
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
@@ -108,6 +109,7 @@ class AdminServer:
 
     @web.middleware
     async def _only_who_may(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        TOLD.set(shows(_caller(request), self._token))
         if request.method in _READS or _reads_schemas(request):
             return await handler(request)
         refusal = refusal_of_write(_caller(request), self._token)
