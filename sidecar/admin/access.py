@@ -96,6 +96,13 @@ def granted(who: str, right: Right, rules: Rules) -> Refusal | None:
     return _NEEDS_READER if rules.read is not None and right is Right.READ else None
 
 
+def sees_producer_ids(who: str, rules: Rules) -> bool:
+    """Whether answers name producer ids: to a token; where the node has none, to programs on its own machine, which may
+    do everything there.
+    """
+    return who in (OPERATOR, READER) or (who == LOCAL and rules.operate is None and rules.read is None)
+
+
 def _who(caller: Caller, rules: Rules) -> str:
     scheme, _, shown = caller.authorization.partition(" ")
     shown = shown.strip() if scheme.lower() == "bearer" else ""

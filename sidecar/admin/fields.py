@@ -36,6 +36,10 @@ class Kind:
         """With this description in the document, and limits as JSON schema names them."""
         return replace(self, schema={**self.schema, **limits, "description": description})
 
+    def written(self, write: Step) -> Kind:
+        """Made JSON by a function of the value."""
+        return replace(self, write=write)
+
     def of(self, source: str | Step) -> Kind:
         """Found in an attribute of another name, or by a function of the fact."""
         return replace(self, get=attrgetter(source) if isinstance(source, str) else source)

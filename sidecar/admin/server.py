@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from sidecar import __version__
-from sidecar.admin.access import FORWARDED, Caller, Right, Rules, granted, judge, own_hosts
+from sidecar.admin.access import FORWARDED, Caller, Right, Rules, granted, judge, own_hosts, sees_producer_ids
 from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.audit import AuditLog
 from sidecar.admin.connections import Connections
@@ -22,6 +22,7 @@ from sidecar.admin.judged import JudgedRequest
 from sidecar.admin.page_files import Page
 from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked
 from sidecar.admin.passing_on import PASSED_ON, Passing
+from sidecar.admin.producer_ids import TOLD
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
@@ -128,6 +129,7 @@ class AdminServer:
         right = _right(request)
         judged, refusal = await self._judged(request, right)
         judged.begin()
+        TOLD.set(sees_producer_ids(judged.behalf.who, self._rules))
         if refusal is not None:
             tell = self._audit.write if right is Right.OPERATE else self._audit.read_refused
             tell(request, judged, refusal.status, refusal.message)

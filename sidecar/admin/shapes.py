@@ -19,6 +19,7 @@ from sidecar.admin.fields import (
     one_of,
     page_of,
 )
+from sidecar.admin.producer_ids import DETAIL, SESSION
 from sidecar.admin.shadow_shapes import SHADOW_STATS
 from sidecar.node.port import AccessMode, EventKind, IdsState, NodeState, Policy, Scope
 
@@ -95,12 +96,12 @@ EVENT: Final = Shape(
     topic=TEXT,
     partition=NUMBER.or_null(),
     generation=NUMBER,
-    session=TEXT,
+    session=SESSION,
     name=TEXT,
     mode=_MODE.or_null(),
     client=TEXT,
     node=NUMBER.of("node_id"),
-    detail=TEXT,
+    detail=DETAIL,
 )
 
 # Topics ---------------------------------------------------------------------------------------------------------------
@@ -114,12 +115,12 @@ POLICY: Final = Shape(
     scope=one_of(Scope).or_absent(),
     log_append_time=FLAG.said("The topic's message.timestamp.type is LogAppendTime.").or_absent(),
 )
-OWNER: Final = Shape("Owner", name=TEXT, session=TEXT, mode=_MODE, since=TIME.of("since_ms"), client=TEXT)
+OWNER: Final = Shape("Owner", name=TEXT, session=SESSION, mode=_MODE, since=TIME.of("since_ms"), client=TEXT)
 PARTITION_OWNER: Final = Shape("PartitionOwner", **OWNER.fields, generation=NUMBER)
 _WAITING: Final = Shape(
     "Waiting",
     name=TEXT,
-    session=TEXT,
+    session=SESSION,
     since=TIME.of("since_ms"),
     partition=NUMBER.or_null().said("Which one, of scope partition."),
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.dedup.content import Content, TooLargeAtOnceError
+from sidecar.network.aside import Allowance
+from sidecar.network.framing import TURN
+from sidecar.protocol import limits
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import KafkaError
 
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from sidecar.dedup.marks import Pushed
     from sidecar.forwarder.append import Outcome
     from sidecar.protocol.records import RecordIds
+
+
+_BYTES_AN_ELEMENT: Final = 8 * 1024
+"""What is looked at in the time that an element of a request takes."""
 
 
 class Session(NamedTuple):
@@ -31,7 +38,7 @@ class Session(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Arrival:
     """A batch that wants in. `first` is the client's base sequence, -1 for a plain session. `turn` is asked once, with
-    its ids: the answer to a batch that its connection sends out of turn.
+    its ids: the answer to a batch that its connection sends out of turn. `allowance` is its connection's.
     """
 
     batch: memoryview
@@ -40,6 +47,7 @@ class Arrival:
     timeout_ms: int
     done: Callable[[Outcome], None]
     turn: Callable[[Content], Outcome | None] | None = None
+    allowance: Allowance = field(default_factory=Allowance)
     content: Content | None = None
     is_large: bool = False
     """It cannot be opened at once."""
@@ -77,8 +85,21 @@ class Contents:
         arrival.content = self.opened(arrival.batch, arrival.records)
 
     def opened(self, batch: memoryview, records: int, *, at_once: bool = False) -> Content:
-        """What is in a batch. Raises `KafkaError`; with `at_once`, `TooLargeAtOnceError` for a large one."""
-        return Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
+        """What is in a batch. Raises `KafkaError`; with `at_once`, `TooLargeAtOnceError` for a large one, and where the
+        turn has opened enough.
+        """
+        if not (at_once and TURN.running):
+            return Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
+        if TURN.opened > limits.OPENED_A_TURN:
+            raise TooLargeAtOnceError
+        size = limits.BATCH_AT_ONCE_BYTES  # one that fails may have taken all that it was allowed
+        try:
+            found = Content(batch, records, self._headers, self._name, at_once=True, names_limit=self._names_limit)
+            size = found.size
+        finally:
+            TURN.opened += size
+            TURN.elements += size // _BYTES_AN_ELEMENT
+        return found
 
     def remember(self, batch: memoryview, content: Content) -> None:
         """A batch that is not let out at once is about to be offered: `of` need not read it again."""

@@ -28,6 +28,7 @@ from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.network.aside import aside
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.limits import BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -226,7 +227,12 @@ class Gate:
 
     async def _look_aside(self, arrival: Arrival, work: Callable[[], None]) -> None:
         try:
-            await aside(work)
+            async with arrival.allowance:
+                if self._queue and self._queue[0] is arrival:  # else it was told to come again meanwhile
+                    try:
+                        await aside(work)
+                    finally:
+                        arrival.allowance.spend(BATCH_BYTES if arrival.content is None else arrival.content.size)
         except KafkaError as error:
             arrival.fault = error
         finally:

@@ -1,17 +1,18 @@
-"""The client.id that a producer id belongs to: no other client writes, claims or releases under it.
+"""The client that a producer id belongs to: no other one writes, claims or releases under it.
 
 A session is its producer id, a small number that Kafka gives to all clients in turn, and that others can see or guess.
-A client uses one client.id for the life of a producer, on all its connections. So a session is bound to its bare
-client.id (without settings) by the first of these that is known:
+A client has one principal and uses one client.id for the life of a producer, on all its connections. So a session is
+bound to both, the `Caller` (the client.id is bare, without settings), by the first of these that is known:
 
 1. the records of the topic (`Serving`, `Slot` and the sessions that left): every node reads them, a restart keeps them;
 2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
 3. the first batch under it on this node, for each topic.
 
-The second and third are bounded. A session that they forgot is bound again by the next client that uses it. A claim by
-request may name the producer id of another client.id as long as nobody has written under it. While its connection
-stands, no other client.id may claim for that producer id, except the client that Kafka gave it to. A client that
-presents another client's client.id passes for it: docs/guarantees.md says what follows until clients are authenticated.
+The second and third are bounded. A session that they forgot is bound again by the next client that uses it. A record of
+an earlier version says no principal: the third decides which one of those with the client.id it is. A claim by request
+may name the producer id of another client as long as nobody has written under it. While its connection stands, no other
+client may claim for that producer id, except the one that Kafka gave it to. Where clients do not authenticate, all have
+one principal, and one that presents another's client.id passes for it: docs/guarantees.md says what follows.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.exclusive.records import client_ids
+from sidecar.exclusive.records import callers
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,11 +36,11 @@ _GIVEN_KEPT: Final = 20_000
 _FIRST_KEPT: Final = 20_000
 _CLAIMED_KEPT: Final = 1_000
 """Sessions for which a connection has claimed."""
-_NOBODY: Final[Mapping[str, str]] = {}
+_NOBODY: Final[Mapping[str, Caller]] = {}
 
 KeyT = TypeVar("KeyT")
 
-NOT_YOURS: Final = "this producer id belongs to another client.id"
+NOT_YOURS: Final = "this producer id belongs to another client.id or principal"
 FOREIGN: Final = Outcome(ErrorCode.POLICY_VIOLATION, message=NOT_YOURS)
 
 
@@ -48,9 +49,9 @@ class Bindings:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._given: OrderedDict[str, str] = OrderedDict()
-        self._first: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._claimed: dict[str, tuple[int, str]] = {}
+        self._given: OrderedDict[str, Caller] = OrderedDict()
+        self._first: OrderedDict[tuple[str, str], Caller] = OrderedDict()
+        self._claimed: dict[str, tuple[int, Caller]] = {}
         self._claims: dict[int, OrderedDict[str, None]] = {}
         self._recorded: dict[str, _Recorded] = {}
         self._topics: dict[str, set[_Recorded]] = {}
@@ -59,33 +60,33 @@ class Bindings:
 
     # What happens -----------------------------------------------------------------------------------------------------
 
-    def given(self, producer_id: int, client_id: str) -> None:
+    def given(self, producer_id: int, caller: Caller) -> None:
         """Kafka gave a producer id to a client of this node."""
-        _keep(self._given, Session.by_producer_id(producer_id), client_id, _GIVEN_KEPT)
+        _keep(self._given, Session.by_producer_id(producer_id), caller, _GIVEN_KEPT)
 
     def admitted(self, topic: str, claimant: Claimant) -> Claimant | None:
-        """The claimant, without what it may not say of itself; None where its session belongs to another client.id.
+        """The claimant, without what it may not say of itself; None where its session belongs to another client.
         A session that nothing is known of belongs to it from now on, where it writes: a claim by request may be made
-        for a producer of another client.id that has not written yet.
+        for a producer of another client that has not written yet.
         """
         found = self.look(topic, claimant)
-        client_id = None if claimant.names_session else claimant.client_id
-        if found is not None and client_id is not None and self.written(topic, claimant.session) != client_id:
-            self.first(topic, claimant.session, client_id)
+        caller = None if claimant.names_session else claimant.caller
+        if found is not None and caller is not None and self.written(topic, claimant.session) != caller:
+            self.first(topic, claimant.session, caller)
         return found
 
-    def first(self, topic: str, session: Session, client_id: str) -> None:
+    def first(self, topic: str, session: Session, caller: Caller) -> None:
         """Nothing else being known of it, a session is this client's on a topic."""
         if session.is_idempotent:
-            _keep(self._first, (topic, session), client_id, _FIRST_KEPT)
+            _keep(self._first, (topic, session), caller, _FIRST_KEPT)
 
-    def claimed(self, session: Session, client_id: str, connection: int) -> None:
+    def claimed(self, session: Session, caller: Caller, connection: int) -> None:
         """Remember a claim by request that `check_claim` allowed; the newest one counts."""
         if not session.is_idempotent:
             return
         if session in self._claimed:
             del self._claims[self._claimed[session][0]][session]
-        self._claimed[session] = connection, client_id
+        self._claimed[session] = connection, caller
         its = self._claims.setdefault(connection, OrderedDict())
         its[session] = None
         if len(its) > _CLAIMED_KEPT:
@@ -105,63 +106,51 @@ class Bindings:
     def look(self, topic: str, claimant: Claimant) -> Claimant | None:
         """As `admitted`; remembers nothing."""
         bound = self.written(topic, claimant.session) if claimant.names_session else self.bound(topic, claimant.session)
-        if None not in (bound, claimant.client_id) and bound != claimant.client_id:
+        if not may_be(bound, claimant.caller):
             return None
-        if claimant.succeeds is not None and self._is_anothers(topic, claimant.succeeds, claimant.client_id):
+        if claimant.succeeds is not None and not may_be(self.bound(topic, claimant.succeeds), claimant.caller):
             return replace(claimant, succeeds=None)
         return claimant
 
-    def bound(self, topic: str, session: Session) -> str | None:
-        """The client.id that a session belongs to on a topic; None where nothing is known of it."""
+    def bound(self, topic: str, session: Session) -> Caller | None:
+        """The client that a session belongs to on a topic; None where nothing is known of it."""
         if not session.is_idempotent:
             return None
-        found = self._by_records(topic, session)
-        if found is None:
-            found = self._given.get(session)
-        return self._first.get((topic, session)) if found is None else found
+        return _best(self._by_records(topic, session), self._given.get(session), self._first.get((topic, session)))
 
-    def written(self, topic: str, session: Session) -> str | None:
+    def written(self, topic: str, session: Session) -> Caller | None:
         """As `bound`, by what the session wrote alone: what a takeover writes down."""
         if not session.is_idempotent:
             return None
-        found = self._by_records(topic, session)
-        return self._first.get((topic, session)) if found is None else found
+        return _best(self._by_records(topic, session), self._first.get((topic, session)))
 
-    def check_claim(self, session: Session, client_id: str) -> KafkaError | None:
+    def check_claim(self, session: Session, caller: Caller) -> KafkaError | None:
         """As `check`, for a claim by request. The client that Kafka gave the producer id to may always claim for it;
-        another client.id only while nobody else has written under it or claimed for it.
+        another one only while nobody else has written under it or claimed for it.
         """
-        known = set[str]() if self._given.get(session) == client_id else self._anywhere(session)
-        return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS) if known and client_id not in known else None
+        known = set[Caller]() if self._given.get(session) == caller else self._anywhere(session)
+        return _refusal(known, caller)
 
-    def check(self, session: Session, client_id: str) -> KafkaError | None:
-        """Why a client may not name a session where that is not about one topic: it is another client.id's, and not
-        this one's. What Kafka gave decides; else somebody may have come first with an id that was not his, somewhere.
+    def check(self, session: Session, caller: Caller) -> KafkaError | None:
+        """Why a client may not name a session where that is not about one topic: it is another client's, and not this
+        one's. What Kafka gave decides; else somebody may have come first with an id that was not his, somewhere.
         """
         given = self._given.get(session)
-        known = {given} if given is not None else self._anywhere(session)
-        if not known or client_id in known:
-            return None
-        return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS)
+        return _refusal({given} if given is not None else self._anywhere(session), caller)
 
-    def _anywhere(self, session: Session) -> set[str]:
+    def _anywhere(self, session: Session) -> set[Caller]:
         for topic in self._view.topics_opened_since(self._opening):
             self._read(topic)
         self._opening = self._view.openings
-        found = {recorded.client_id(session) for recorded in self._topics.get(session, ())}
-        found.add(self._claimed.get(session, (0, None))[1])
-        return {client_id for client_id in found if client_id is not None}
+        found = {recorded.caller(session) for recorded in self._topics.get(session, ())}
+        if session in self._claimed:
+            found.add(self._claimed[session][1])
+        return {caller for caller in found if caller is not None}
 
-    def _is_anothers(self, topic: str, session: Session, client_id: str | None) -> bool:
-        if client_id is None:
-            return False
-        bound = self.bound(topic, session)
-        return bound is not None and bound != client_id
-
-    def _by_records(self, topic: str, session: Session) -> str | None:
+    def _by_records(self, topic: str, session: Session) -> Caller | None:
         """What the newest record of any slot says."""
         recorded = self._read(topic)
-        return None if recorded is None else recorded.client_id(session)
+        return None if recorded is None else recorded.caller(session)
 
     def _read(self, topic: str) -> _Recorded | None:
         recorded = self._recorded.get(topic)
@@ -178,7 +167,7 @@ class Bindings:
             return None
         for slot in self._view.opened_since(topic, recorded.opening):
             entry = opened.get(slot)
-            recorded.note(slot, *((-1, _NOBODY) if entry is None else (entry.offset, client_ids(entry.value))))
+            recorded.note(slot, *((-1, _NOBODY) if entry is None else (entry.offset, callers(entry.value))))
         recorded.opening = self._view.openings
         return recorded
 
@@ -194,11 +183,11 @@ class _Recorded:
         """`topics` has those by session that say something of it."""
         self.opening = 0
         self._topics = topics
-        self._said: dict[SlotName, tuple[int, Mapping[str, str]]] = {}
+        self._said: dict[SlotName, tuple[int, Mapping[str, Caller]]] = {}
         self._slots: dict[str, set[SlotName]] = {}
-        self._found: dict[str, str] = {}
+        self._found: dict[str, Caller] = {}
 
-    def note(self, slot: SlotName, offset: int, said: Mapping[str, str]) -> None:
+    def note(self, slot: SlotName, offset: int, said: Mapping[str, Caller]) -> None:
         """The record of a slot at an offset says this of sessions."""
         _, before = self._said.get(slot, (-1, _NOBODY))
         for session in before.keys() - said.keys():
@@ -221,7 +210,7 @@ class _Recorded:
         for slot in self._said:
             self.note(slot, -1, _NOBODY)
 
-    def client_id(self, session: Session) -> str | None:
+    def caller(self, session: Session) -> Caller | None:
         """By the newest of them."""
         found = self._found.get(session)
         if found is None and (slots := self._slots.get(session)) is not None:
@@ -230,12 +219,32 @@ class _Recorded:
         return found
 
 
-def _by_offset(said: tuple[int, Mapping[str, str]]) -> int:
+def _by_offset(said: tuple[int, Mapping[str, Caller]]) -> int:
     return said[0]
 
 
-def _keep(kept: OrderedDict[KeyT, str], key: KeyT, client_id: str, most: int) -> None:
-    kept[key] = client_id
+def _keep(kept: OrderedDict[KeyT, Caller], key: KeyT, caller: Caller, most: int) -> None:
+    kept[key] = caller
     kept.move_to_end(key)
     if len(kept) > most:
         kept.popitem(last=False)
+
+
+def _best(*said: Caller | None) -> Caller | None:
+    """The first that is known. Where that says no principal, a later one of the same client.id may."""
+    known = [caller for caller in said if caller is not None]
+    if not known or known[0].principal:
+        return known[0] if known else None
+    return next((caller for caller in known if caller.principal and caller.is_same(known[0])), known[0])
+
+
+def may_be(bound: Caller | None, caller: Caller | None) -> bool:
+    """Whether a session that is `bound` to somebody may be this client's."""
+    return bound is None or caller is None or bound.is_same(caller)
+
+
+def _refusal(known: set[Caller], caller: Caller) -> KafkaError | None:
+    """For a client that is none of those a session is known to belong to."""
+    if not known or any(each.is_same(caller) for each in known):
+        return None
+    return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS)

@@ -47,6 +47,10 @@ class Wanted(NamedTuple):
 
 Generations: TypeAlias = Wanted | None
 _POLL_S: Final = 0.05
+_OPERATORS_GOVERN: Final = (
+    "{topic} has no policy, and on this node no client makes one by asking for a mode; an operator may:"
+    " sidecar topic set {topic} --access shared"
+)
 
 
 class UnservedError(ValueError):
@@ -72,6 +76,8 @@ class PolicyCatalog:
         a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
         """
         self.book = PolicyBook({}, default)
+        self.clients_govern = True
+        """Whether a client that asks for a mode makes the policy of a topic that has none."""
         self._default = default
         self.version = 0
         self._highest = 0
@@ -143,6 +149,8 @@ class PolicyCatalog:
         if topic.startswith("__"):
             message = f"{topic} is an internal topic: it cannot be governed; leave the mode out of client.id"
             return KafkaError(ErrorCode.POLICY_VIOLATION, message)
+        if not self.clients_govern and self.book.effective(topic) is None:
+            return KafkaError(ErrorCode.POLICY_VIOLATION, _OPERATORS_GOVERN.format(topic=topic))
         try:
             async with self._governing.setdefault(topic, asyncio.Lock()):
                 if self.book.effective(topic) is None:

@@ -26,7 +26,7 @@ from metadata.ownership import AccessMode
 from sidecar.access.rules import Answer, decide
 from sidecar.exclusive.ownership import Absent, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -51,8 +51,8 @@ class Claimant:
     """A session of the same client that this one follows (InitProducerId named its producer id)."""
     names_session: bool = False
     """It said which session it claims for: that its connection also carried another one's makes it nobody's heir."""
-    client_id: str | None = None
-    """What its client calls itself, without settings: a session belongs to one (`bindings`). None: any."""
+    caller: Caller | None = None
+    """Which client it is: a session belongs to one (`bindings`). None: any."""
 
     @property
     def label(self) -> str:

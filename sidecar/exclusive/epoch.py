@@ -118,7 +118,10 @@ class SlotEpoch:
         gate = self._gates.get(partition)
         if gate is not None:
             first = header.base_sequence if self._idempotent else -1
-            gate.offer(Arrival(batch, first, header.records, timeout_ms, done, getattr(done, "turn", None)))
+            arrival = Arrival(batch, first, header.records, timeout_ms, done, getattr(done, "turn", None))
+            if (allowance := getattr(done, "allowance", None)) is not None:
+                arrival.allowance = allowance
+            gate.offer(arrival)
             return
         deadline = self._loop.time() + timeout_ms / 1000
         append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, done)
@@ -256,7 +259,7 @@ class SlotEpoch:
             former=last.former if last is not None else (),
             ids_from=taken.ids_from,
             begins=begins,
-            client_id=None if last is None else records.client_ids(last).get(taken.session),
+            caller=None if last is None else records.callers(last).get(taken.session),
             under=last.under if last is not None else 0,
         )
         await journal.append([Record(taken.scope.key, entry)])

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import SlotScope
+    from sidecar.network.aside import Allowance
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
-    from sidecar.protocol.session import Session
+    from sidecar.protocol.session import Caller, Session
     from sidecar.v1 import state_pb2 as state
 
 
@@ -52,6 +53,16 @@ class Producing(Protocol):
 
     @property
     def connection_id(self) -> int: ...
+    @property
+    def caller(self) -> Caller:
+        """Which client it is: whose the producer ids are that it uses."""
+        ...
+
+    @property
+    def allowance(self) -> Allowance:
+        """What a thread opens of its batches."""
+        ...
+
     @property
     def session(self) -> Session:
         """`conn:ID`: what the client is called while it has no producer id."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.forwarder.append import Outcome
+from sidecar.network.framing import TURN
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 
@@ -142,7 +144,7 @@ class Operations:
             self.busy, self._task = False, None
             held, self._held = self._held, deque()
             try:
-                self._settle(held, refusal)
+                TURN.run(partial(self._settle, held, refusal))
             finally:
                 if not self.busy:
                     self._idle()

@@ -224,7 +224,7 @@ class Producers:
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
         shown = shown_name(label)
-        found = Claimant(session, shown, is_named, connection, mode, generation, successor, client_id=shown)
+        found = Claimant(session, shown, is_named, connection, mode, generation, successor, caller=client.caller)
         if len(client.claimants) >= _CLAIMANTS_KEPT:
             client.claimants.clear()
         client.claimants[name, producer_id] = found
@@ -254,7 +254,7 @@ class Producers:
         if producer_id is None:
             return None
         session = Session.by_producer_id(producer_id)
-        foreign = None if transactional else self._topics.bindings.check(session, shown_name(client.producer[0]))
+        foreign = None if transactional else self._topics.bindings.check(session, client.caller)
         if foreign is not None:
             return foreign
         lost = self._topics.deposed_from(session)
@@ -276,7 +276,7 @@ class Producers:
         """
         self.gave_first_id |= new_producer_id == 0
         if not transactional:
-            self._topics.bindings.given(new_producer_id, shown_name(client.producer[0]))
+            self._topics.bindings.given(new_producer_id, client.caller)
             # Of somebody who used it before it was given.
             self._topics.forget_refusals(Session.by_producer_id(new_producer_id))
         if named_producer_id is not None and named_producer_id != new_producer_id:

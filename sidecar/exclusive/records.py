@@ -13,7 +13,7 @@ from sidecar.changelog import pack_offsets, pack_positions, unpack_offsets
 from sidecar.exclusive.requests import NOBODY, Claim, Share, Split
 from sidecar.exclusive.succession import REMEMBERED_MS, pack_refused
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -139,20 +139,20 @@ def opening(
     former: Iterable[state.FormerWriter] = (),
     ids_from: Mapping[int, int] | None = None,
     begins: Mapping[int, int] | None = None,
-    client_id: str | None = None,
+    caller: Caller | None = None,
     under: int = 0,
 ) -> Opened:
     """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
 
-    `begins`: offsets in front of everything that is written under the epoch. `client_id`: whom the session belongs to,
+    `begins`: offsets in front of everything that is written under the epoch. `caller`: whom the session belongs to,
     where that is known. `under`: the offset of the master slot's record, for another slot.
     """
     record = state.Slot() if generation is None else state.Serving(generation=generation)
     record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
     record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
     record.session, record.name = session
-    if client_id is not None and record.session:
-        record.client_id = client_id
+    if caller is not None and record.session:
+        note_caller(record, caller)
     record.base.CopyFrom(pack_positions(sequences.bases))
     record.refused.extend(pack_refused(sequences.refused))
     record.left.extend(sequences.left)
@@ -197,12 +197,24 @@ def former_writers(
     return [*forgotten.values(), *kept]
 
 
-def client_ids(opened: Opened) -> dict[str, str]:
-    """The client.ids that a record knows of sessions: of the one it opens an epoch for, and of those that left."""
-    found = {left.session: left.client_id for left in opened.left if left.HasField("client_id")}
-    if opened.session and opened.HasField("client_id"):
-        found[opened.session] = opened.client_id
-    return found
+def note_caller(record: Opened | state.LeftSession, caller: Caller) -> None:
+    """Write down whom a session belongs to."""
+    record.client_id = caller.client_id
+    if caller.principal:
+        record.principal = caller.principal
+
+
+def caller_of(record: Opened | state.LeftSession) -> Caller | None:
+    """Whom the session of a record belongs to; None where it does not say."""
+    return Caller(record.principal, record.client_id) if record.HasField("client_id") else None
+
+
+def callers(opened: Opened) -> dict[str, Caller]:
+    """Whose the sessions are that a record knows: the one it opens an epoch for, and those that left."""
+    said = {left.session: caller_of(left) for left in opened.left}
+    if opened.session and (caller := caller_of(opened)) is not None:
+        said[opened.session] = caller
+    return {session: caller for session, caller in said.items() if caller is not None}
 
 
 class Covered(Protocol):

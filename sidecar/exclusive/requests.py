@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from metadata.ownership import AccessMode
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.session import NO_SESSION, Session
+from sidecar.protocol.session import NO_SESSION, Caller, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ class Request:
 
     `refused`: the session's sequences that this node refused for good, by partition; they count as used.
     `client_epoch`: its client's, on partitions where nothing is known of it. `client`: its address, for people.
-    `client_id`: the client.id that the session belongs to; None: as it stands in the newest record that knows it.
+    `caller`: whom the session belongs to; None: as it stands in the newest record that knows it.
     `memory`: where the session stands as this node knows by itself.
     """
 
@@ -57,7 +57,7 @@ class Request:
     name: str = ""
     mode: AccessMode = AccessMode.EXCLUSIVE
     client: str = ""
-    client_id: str | None = None
+    caller: Caller | None = None
     client_epoch: int = 0
     refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
     memory: Memory | None = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.interfaces import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
     from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.network.aside import Allowance
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.produce import ProducePart
 
@@ -132,6 +133,11 @@ class Answering:
         self._batch = batch
         self._answered = answered
         self._ids: IdsOf | None = None
+
+    @property
+    def allowance(self) -> Allowance:
+        """Of the connection that the batch came on."""
+        return self._client.allowance
 
     def __call__(self, outcome: Outcome) -> None:
         if outcome.error or self._client.turned_away:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
-from sidecar.exclusive.bindings import FOREIGN
+from sidecar.exclusive.bindings import FOREIGN, may_be
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
@@ -74,7 +74,7 @@ class SharedSession:
         self.session = claimant.session
         self.label = claimant.label
         self.client = client
-        self.client_id = claimant.client_id
+        self.caller = claimant.caller
         self.scope = SlotScope(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
@@ -110,7 +110,7 @@ class SharedSession:
                 client_epoch=max(0, offer.header.producer_epoch),
                 refused=self._sessions.refusals.of(self.session, self.scope),
                 memory=self._memory,
-                client_id=claimant.client_id,
+                caller=claimant.caller,
             )
         )
         self._sessions.refusals.forgive(self.session, self.scope)
@@ -120,7 +120,7 @@ class SharedSession:
         await self._take(
             WriteBeside(
                 self.session, self._claimant.name, client=self.client,
-                memory=self._memory, client_id=self._claimant.client_id,
+                memory=self._memory, caller=self._claimant.caller,
             )
         )  # fmt: skip
 
@@ -275,7 +275,7 @@ class SharedSessions:
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
-        elif found.client_id != claimant.client_id and not claimant.session.is_plain:
+        elif not claimant.session.is_plain and not may_be(found.caller, claimant.caller):
             self.env.forwarder.released(len(offer.batch))  # its record is being written
             offer.done(FOREIGN)
             return

@@ -18,7 +18,7 @@ from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Claim, Fence
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -336,13 +336,13 @@ class SlotRecords:
             if index is not None and (shift.producer_id, shift.producer_epoch) == (writer.producer_id, writer.epoch)
         }
 
-    def client_id(self, session: Session, topic_id: UUID) -> str | None:
-        """The client.id that a session belongs to, as the request says it, or the newest record that does."""
-        if session == self._request.session and self._request.client_id is not None:
-            return self._request.client_id
+    def caller(self, session: Session, topic_id: UUID) -> Caller | None:
+        """Whom a session belongs to, as the request says it, or the newest record that does."""
+        if session == self._request.session and self._request.caller is not None:
+            return self._request.caller
         entries = sorted(self._opened(topic_id).values(), key=lambda entry: entry.offset, reverse=True)
-        found = (records.client_ids(entry.value).get(session) for entry in entries)
-        return next((client_id for client_id in found if client_id is not None), None)
+        found = (records.callers(entry.value).get(session) for entry in entries)
+        return next((caller for caller in found if caller is not None), None)
 
     def memory(self, topic_id: UUID, opened: Entry[Opened] | None) -> Mapping[int, Position]:
         """Where the session stands by this node's memory. Empty if the memory may be outdated: it counts if its epoch

@@ -170,6 +170,7 @@ def sequences(
             opened_at=at,
             under=opened.under or at,
             client_id=opened.client_id if opened.HasField("client_id") else None,
+            principal=opened.principal if opened.HasField("principal") else None,
             own=opened.own if opened.HasField("own") else None,
         )
     left.pop(request.session, None)

@@ -361,7 +361,7 @@ class Takeover:
             former=self._former.listed(former, stamp, request.name),
             ids_from=ids_from,
             begins=ends,
-            client_id=self._records.client_id(Session(owner.session), topic_id),
+            caller=self._records.caller(Session(owner.session), topic_id),
             under=self._records.under(),
         )
 

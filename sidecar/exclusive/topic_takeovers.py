@@ -72,7 +72,7 @@ class TopicTakeovers:
             asked=claimant.generation,
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
-            client_id=self._env.bindings.written(topic.name, claimant.session),
+            caller=self._env.bindings.written(topic.name, claimant.session),
             memory=self._memory_of(claimant.session),
             refused=topic.refusals.of(claimant.session, topic.scope),
             dismisses=tuple(found.session for found in others),
@@ -110,7 +110,7 @@ class TopicTakeovers:
                 holder.name,
                 holder.mode,
                 client=ownership.client,
-                client_id=self._env.bindings.written(topic.name, holder.session),
+                caller=self._env.bindings.written(topic.name, holder.session),
                 memory=self._memory_of(holder.session),
                 refused=topic.refusals.of(holder.session, topic.scope),
             )

@@ -150,15 +150,19 @@ class Upkeep:
         """Leaders are asked now what they remember."""
         self._is_unseen = False
 
-    def examine(self, topic: str, batch: memoryview, *, at_once: bool) -> Outcome | None:
+    def examine(
+        self, topic: str, batch: memoryview, *, at_once: bool, opened: Callable[[int], None] = lambda size: None
+    ) -> Outcome | None:
         """The answer for a batch whose records are too old or damaged; None if it may be written. Decompresses the
         records as a leader does, since the header's times are the client's word. With `at_once` raises
-        `TooLargeAtOnceError` for a large batch: the caller then uses a thread.
+        `TooLargeAtOnceError` for a large batch: the caller then uses a thread. `opened` is told the size of
+        the records.
         """
         if self.stamped:
             return None
         try:
             payload = payload_at_once(batch) if at_once else payload_of(batch)
+            opened(len(payload))
             newest_ms = newest_timestamp(batch, payload)
         except KafkaError as error:  # Kafka would refuse it too; no client shall send it again
             code = ErrorCode.INVALID_RECORD if error.code == ErrorCode.CORRUPT_MESSAGE else error.code
@@ -205,12 +209,13 @@ class Upkeep:
 
 
 class _Watching:
-    """The way back of an old batch. `turn`: see `sidecar.exclusive.returning.Answering`."""
+    """The way back of an old batch. `turn`, `allowance`: see `sidecar.exclusive.returning.Answering`."""
 
-    __slots__ = ("_done", "_upkeep", "turn")
+    __slots__ = ("_done", "_upkeep", "allowance", "turn")
 
     def __init__(self, upkeep: Upkeep, done: Callable[[Outcome], None]) -> None:
         self.turn = getattr(done, "turn", None)
+        self.allowance = getattr(done, "allowance", None)
         self._upkeep = upkeep
         self._done = done
 

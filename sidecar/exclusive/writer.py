@@ -19,10 +19,11 @@ from sidecar.exclusive.operations import Offer, Operations
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import Verdict
-from sidecar.network.aside import aside
+from sidecar.network.aside import Allowance, aside
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.limits import BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -171,7 +172,14 @@ class SlotWriter:
 
     async def _examine(self, offer: Offer) -> None:
         """Have a thread look how old the records of a large batch are."""
-        refusal = await aside(partial(self.upkeep.examine, self.name, offer.batch, at_once=False))
+        allowance: Allowance = getattr(offer.done, "allowance", None) or Allowance()
+        opened: list[int] = []
+        examine = partial(self.upkeep.examine, self.name, offer.batch, at_once=False, opened=opened.append)
+        async with allowance:
+            try:
+                refusal = await aside(examine)
+            finally:
+                allowance.spend(opened[0] if opened else BATCH_BYTES)
         if refusal is None:
             self._examined = weakref.ref(offer.batch)
         else:

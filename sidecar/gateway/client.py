@@ -12,8 +12,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.exclusive.identity import shown_name
 from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
+from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -22,6 +24,7 @@ from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
+from sidecar.protocol.session import Caller
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
@@ -176,6 +179,7 @@ class Client:
     """The state of one client connection on this node."""
 
     __slots__ = (
+        "_allowance",
         "bound_sessions",
         "carries_ordinary",
         "claimants",
@@ -216,6 +220,7 @@ class Client:
         self.refusals = 0
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
+        self._allowance: Allowance | None = None
         self.fetching = Fetching()
         self.gaps = SequenceGaps()
 
@@ -224,6 +229,18 @@ class Client:
     @property
     def connection_id(self) -> int:
         return self.connection.id
+
+    @property
+    def caller(self) -> Caller:
+        """Its principal, and what it calls itself without settings."""
+        return Caller(self.principal, shown_name("" if self.identity is None else self.identity.name))
+
+    @property
+    def allowance(self) -> Allowance:
+        """What a thread opens of its batches; few have any that large."""
+        if self._allowance is None:
+            self._allowance = Allowance()
+        return self._allowance
 
     @property
     def address(self) -> str:

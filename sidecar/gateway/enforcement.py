@@ -2,6 +2,9 @@
 not have is taken out of its request, and the answer is put together as a broker's.
 
 The modules know nothing of it: they are handed what is left, and answer an exchange that changes the answer on its way.
+
+Where no ACLs are enforced everything is allowed that the node may do, but for what changes the cluster for everybody:
+that is for super users alone (`OPERATORS_ALONE`).
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked, Asking
 from sidecar.gateway.access.table import ACCESS
-from sidecar.gateway.rights import Rights
+from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.security.acls import java_address
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Container
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.acl_mirror import AclMirror
@@ -33,6 +36,13 @@ _HEAD_BYTES: Final = 14
 """From the length prefix to the client id."""
 _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
+
+
+OPERATORS_ALONE: Final = frozenset({20, 30, 31, 33, 37, 44, 51})
+"""Also without ACLs: DeleteTopics, AlterConfigs, IncrementalAlterConfigs and CreatePartitions, where they name Kafka's
+own topics or brokers; CreateAcls, DeleteAcls, AlterUserScramCredentials.
+"""
+_WITHOUT_RULES: Final = WithoutRules()
 
 
 class AmendedExchange(Exchange):
@@ -62,12 +72,16 @@ class AmendedExchange(Exchange):
 class Enforcement:
     """Of one node's clients."""
 
-    def __init__(self, upstream: KafkaUpstream, mirror: AclMirror) -> None:
+    def __init__(self, upstream: KafkaUpstream, mirror: AclMirror | None, super_users: Container[str] = ()) -> None:
+        """`mirror`: None where ACLs are not enforced."""
         self._upstream = upstream
         self._mirror = mirror
+        self._super_users = super_users
 
-    def rights(self, client: Client) -> Rights:
-        """Of a client that has just connected; who it is shows later."""
+    def rights(self, client: Client) -> Rights | None:
+        """Of a client that has just connected; who it is shows later. None where ACLs are not enforced."""
+        if self._mirror is None:
+            return None
         host, _, _ = client.connection.peer.rpartition(":")
         try:
             address = java_address(host.removeprefix("[").removesuffix("]"))
@@ -78,12 +92,16 @@ class Enforcement:
     async def run(self, handle: Handle, client: Client, exchange: AmendedExchange, request: Request) -> None:
         """Have a module handle a request, as far as its client may ask."""
         row, rights = ACCESS[request.key], client.rights
-        if not isinstance(row, Asked) or rights is None or not rights.enforced:
+        if rights is None or not rights.enforced:
+            may_all = request.key not in OPERATORS_ALONE or client.principal in self._super_users
+            rights = None if may_all else _WITHOUT_RULES
+        if not isinstance(row, Asked) or rights is None:
             await handle(client, exchange, request)
             return
         message = row.message
         fields = await asking.fields(message, request, whole=False)  # the module behind it may look
-        asked = Asking(rights, fields, request.version, self._has, self._mirror.creates_topics)
+        creates = self._mirror is None or self._mirror.creates_topics
+        asked = Asking(rights, fields, request.version, self._has, creates)
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
@@ -101,7 +119,7 @@ class Enforcement:
             exchange.keeps = True
             await handle(client, exchange, going_on)
             await _amend(message, exchange, divided.amend)
-        if request.key in _CHANGES:
+        if request.key in _CHANGES and self._mirror is not None:
             self._mirror.read_soon()
 
     def _has(self, topic: str, partition: int | None) -> bool:

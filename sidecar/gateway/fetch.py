@@ -28,6 +28,7 @@ from sidecar.gateway import passing
 from sidecar.gateway.passed_fetch import PassedFetch
 from sidecar.gateway.shared_fetch import SharedFetch, may_share, wanted
 from sidecar.gateway.split_fetch import SplitFetch
+from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
@@ -73,6 +74,7 @@ class FetchApi:
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
         fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+        TURN.elements += len(fields.parts)
         if fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH:
             _answer(client, request, error=_FETCH_SESSION_ID_NOT_FOUND)
             return

@@ -17,7 +17,7 @@ from sidecar.exclusive import identity
 from sidecar.gateway.audit import KEYS as AUDITED
 from sidecar.gateway.audit import AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
-from sidecar.gateway.enforcement import AmendedExchange
+from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
@@ -25,7 +25,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, NOT_SERVED, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError, error_name
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.session import Session
 from sidecar.security.distinguished_names import CertificateError
@@ -45,6 +45,9 @@ ColdApi = Callable[[Client, Exchange, Request], Awaitable[None]]
 """Handles an owned request and answers the exchange."""
 
 
+_KAFKAS_CLIENT: Final = "__admin_client"
+"""Under this client.id brokers let anybody write to their own topics."""
+_NOT_KAFKAS: Final = KafkaError(ErrorCode.INVALID_REQUEST, f"client.id {_KAFKAS_CLIENT} is Kafka's own")
 _LOOK_S: Final = 0.01
 """Between two looks at what is not answered, while the node ends."""
 
@@ -176,7 +179,8 @@ class Gateway:
     def _exchange(self, client: Client, request: Request) -> Exchange:
         if self.acted is not None and request.key in AUDITED:
             return AuditedExchange(client.connection, request)
-        return (Exchange if client.rights is None else AmendedExchange)(client.connection, request)
+        is_amended = client.rights is not None or request.key in OPERATORS_ALONE
+        return (AmendedExchange if is_amended else Exchange)(client.connection, request)
 
     def _identify(self, client: Client, request: Request) -> None:
         """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
@@ -189,7 +193,8 @@ class Gateway:
             )
             client.identity_error = error
         else:
-            client.identity_error = None
+            is_kafkas = client.identity.name == _KAFKAS_CLIENT and (client.rights is None or not client.rights.enforced)
+            client.identity_error = _NOT_KAFKAS if is_kafkas else None
 
     async def _run(self, client: Client, exchange: Exchange, request: Request) -> None:
         connection = client.connection

@@ -26,6 +26,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
 from sidecar.gateway.write_rights import denied_topics
+from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
 from sidecar.protocol import produce
@@ -265,6 +266,7 @@ class ProduceApi:
                 client.connection.expect(merge)
                 merge.answer([produce.encode_answer(request.correlation_id, request.version, [])])
             return False
+        TURN.elements += len(fields.parts)
         if len({(part.topic, part.partition) for part in fields.parts}) != len(fields.parts):
             raise RejectError("malformed", "a Produce request that names a partition twice")
         return True

@@ -53,6 +53,10 @@ class Current(Protocol):
     take_over: Operation
 
 
+_LEAVES_CLUSTER: Final = ~(1 << Operation.ALTER | 1 << Operation.ALTER_CONFIGS | 1 << Operation.DELETE)
+"""What is left of the cluster's operations without those that change it for all."""
+
+
 def may_see(client: Limited, topic: str) -> bool:
     """Whether a client may know of a topic: what it may not DESCRIBE is not told from what is not there."""
     rights = client.rights
@@ -156,3 +160,28 @@ class Rights:
         refuses = self.refuses
         found = [part.topic for part in parts if refuses(operation, part.topic)]
         return frozenset(found) if found else _NONE
+
+
+class _Nobody:
+    """A principal that no rule names, where there are no rules."""
+
+    principal = ""
+    acls: Acls | None = None
+    take_over = Operation.ALTER
+
+
+class WithoutRules(Rights):
+    """The rights of every client where no ACLs are enforced, as far as `enforcement` asks: upstream all is done with
+    the node's own rights, and what changes the cluster for everybody takes an operator.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_Nobody(), "", _Nobody())
+
+    def allowed(self, kind: int, name: str) -> int:
+        """All operations but those that change the cluster, and Kafka's own topics."""
+        if kind == ResourceType.CLUSTER:
+            return _LEAVES_CLUSTER
+        return _READING if kind == ResourceType.TOPIC and name in KAFKAS_OWN else -1

@@ -17,6 +17,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
+from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.network.upstream import UpstreamLostError
@@ -62,6 +63,7 @@ class TablesApi:
             self._tasks.start(self._handle_large(client, request, layout))
             return
         table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
+        TURN.elements += len(table.parts)
         exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
         client.connection.expect(exchange)
         leader = self._single_leader(client, table, request.key)

@@ -1,7 +1,7 @@
 """Work that would hold the event loop and needs nothing of it: done by one thread, one piece after the other.
 
 For codecs, which work without Python's lock. One thread, so that strangers' batches take one core at most, and the
-memory of one batch at a time; who waits for it is bounded by the callers.
+memory of one batch at a time; who waits for it is bounded by the callers. What a client sent has an `Allowance`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,53 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from sidecar.protocol.limits import OPENED_A_SECOND
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ResultT = TypeVar("ResultT")
 
+_MOST_SAVED: Final = float(OPENED_A_SECOND)
 _THREAD: Final = ThreadPoolExecutor(1, "aside")
 
 
 async def aside(work: Callable[[], ResultT]) -> ResultT:
     """Have it done; raises what it raises."""
     return await asyncio.get_running_loop().run_in_executor(_THREAD, work)
+
+
+class Allowance:
+    """What the thread opens for one client connection: one piece at a time, so that pieces of others have their turn
+    between two, and `limits.OPENED_A_SECOND` bytes. `async with` waits for both. A piece may take more than is left;
+    the next one waits for that.
+    """
+
+    __slots__ = ("_at", "_left", "_one")
+
+    def __init__(self) -> None:
+        self._left = _MOST_SAVED
+        self._at = 0.0
+        self._one = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        await self._one.acquire()
+        try:
+            if (wait := self._wait_s()) > 0:
+                await asyncio.sleep(wait)
+        except BaseException:
+            self._one.release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._one.release()
+
+    def spend(self, size: int) -> None:
+        """So many bytes were opened."""
+        self._left -= size
+
+    def _wait_s(self) -> float:
+        now = asyncio.get_running_loop().time()
+        self._left = min(_MOST_SAVED, self._left + (now - self._at) * OPENED_A_SECOND)
+        self._at = now
+        return max(0.0, -self._left / OPENED_A_SECOND)

@@ -17,7 +17,7 @@ from enum import IntFlag
 from struct import Struct
 from typing import Any, Final, Protocol, cast
 
-from sidecar.network.framing import Frame, FrameReceiver, Outbox
+from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import is_silent, probe_when_idle
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol import limits
@@ -89,6 +89,8 @@ class ClientConnection(FrameReceiver):
     `bytes_out` count what was taken up and answered, with length prefixes.
     """
 
+    frames_a_turn = FRAMES_A_TURN
+
     def __init__(self, handler: Handler, connection_id: int, request_limit: int) -> None:
         super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
         self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
@@ -110,6 +112,8 @@ class ClientConnection(FrameReceiver):
         self._reading = True
         self._is_parked = False
         self._going_on = False
+        self._has_turn = False
+        """It is about to go on with what was read."""
         self._relieving = False
         self._reported: set[str] = set()
         self._transport: asyncio.Transport | None = None
@@ -213,9 +217,7 @@ class ClientConnection(FrameReceiver):
     def pause(self, reason: Pause) -> None:
         """Take up no more requests for a reason; reasons add up."""
         self._pause |= int(reason)
-        if self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = False
-            self._transport.pause_reading()
+        self._stop_reading()
 
     def resume(self, reason: Pause) -> None:
         """Take a reason back. When none is left requests that waited are taken up, then more are read."""
@@ -224,21 +226,60 @@ class ClientConnection(FrameReceiver):
         self._pause &= ~int(reason)
         if self._is_parked and self._pause == Pause.HELD and not self._is_crowded():
             self._read_on()
-        if self._pause or self._going_on:
+        if not self._pause:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take up requests that waited, as many as one turn may; the next turn the others; then more are read."""
+        if self._going_on:
             return
         self._going_on = True
         try:
-            while self._waiting and not self._pause and not self._stopped:
+            for _ in FRAMES_A_TURN:
+                if not self._waiting or self._pause or self._stopped or TURN.elements > ELEMENTS_A_TURN:
+                    break
                 self._dispatch(self._waiting.popleft())
         finally:
             self._going_on = False
-        if not self._pause:
+        if self._pause or self._stopped:
+            return
+        if self._waiting or self.is_behind:
+            self._ask_turn()
+        else:
             self._read_on()
 
+    def _ask_turn(self) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Others have had theirs; one that has to wait meanwhile comes here again by `resume`."""
+        self._has_turn = False
+        if self._pause or self._stopped:
+            return
+        if self._waiting:
+            TURN.run(self._go_on)
+        elif self.is_behind:
+            self.cut_on()
+            if not (self.is_behind or self._pause or self._stopped):
+                self._read_on()
+
+    def fell_behind(self) -> None:
+        self._stop_reading()
+        if not self._pause:
+            self._ask_turn()
+
+    def _stop_reading(self) -> None:
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
     def _read_on(self) -> None:
-        if not self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = True
-            self._transport.resume_reading()
+        if self._reading or self.is_behind or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = True
+        self._transport.resume_reading()
 
     def hold(self) -> None:
         """Let later requests wait until `release`."""
@@ -266,9 +307,8 @@ class ClientConnection(FrameReceiver):
     def frame_received(self, frame: Frame) -> None:
         if self._pause or self._waiting:
             self._waiting.append(frame.own())
-            if self._pause and self._reading and self._is_crowded() and self._transport is not None:
-                self._reading = False
-                self._transport.pause_reading()
+            if self._pause and self._reading and self._is_crowded():
+                self._stop_reading()
             return
         self._dispatch(frame)
 

@@ -57,6 +57,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         names_limit=settings.producer_names_limit,
         deduplication=settings.deduplication,
     )
+    governor.catalog.clients_govern = settings.govern_by_client_id
     governor.start()
     claims = Coordinator(
         around,
@@ -85,11 +86,12 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     severing = Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks)
     severing.follow()
     acls = None
+    super_users = parse_super_users(settings.super_users)
     if settings.enforces_acls:
-        rules = Rules(parse_super_users(settings.super_users), settings.allow_if_no_acl_found)
+        rules = Rules(super_users, settings.allow_if_no_acl_found)
         acls = AclMirror(node.upstream, rules, node.hooks, Operation[settings.take_over_operation])
         acls.changed = severing.rights_changed
-        gateway.enforcement = Enforcement(node.upstream, acls)
+    gateway.enforcement = Enforcement(node.upstream, acls, super_users)
     reader_claims.start(changelog.tailer)
     keeper = Keeper(
         node.upstream,

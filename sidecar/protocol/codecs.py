@@ -69,6 +69,8 @@ _GZIP: Final = 31
 _MEMBER: Final = b"\x1f\x8b\x08"
 _LEAST_MEMBER_BYTES: Final = 18
 _PIECE_BYTES: Final = 1 << 14  # what zlib copies behind the end of each member: a thousand tiny ones must stay cheap
+_ADDED_BYTES: Final = 1 << 18
+"""What is made at a time: to append it takes Python's lock, which a thread shall not hold for long."""
 
 
 def _gzip(data: Octets, limit: int) -> Octets:
@@ -83,12 +85,12 @@ def _gzip(data: Octets, limit: int) -> Octets:
                 raise _damaged(Codec.GZIP, "cut off")
             try:
                 # One byte more than there may be tells "too large" from "just fits".
-                out += member.decompress(piece, limit + 1 - len(out))
+                out += member.decompress(piece, min(limit + 1 - len(out), _ADDED_BYTES))
             except zlib.error as error:
                 raise _damaged(Codec.GZIP, error) from None
             if len(out) > limit:
                 raise too_large(limit)
-            at += len(piece) - len(member.unused_data)
+            at += len(piece) - len(member.unused_data if member.eof else member.unconsumed_tail)
         if len(view) - at < _LEAST_MEMBER_BYTES or bytes(view[at : at + len(_MEMBER)]) != _MEMBER:
             return out
 

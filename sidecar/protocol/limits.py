@@ -61,6 +61,16 @@ BATCH_BYTES: Final = 64 * 1024 * 1024
 BATCH_AT_ONCE_BYTES: Final = 1024 * 1024
 """Records, decompressed, that are looked at on the event loop: 1 ms. More by a thread, one batch at a time."""
 
+OPENED_A_TURN: Final = 4 * BATCH_AT_ONCE_BYTES
+"""Bytes of records that are looked at before others have a turn, where one request has many batches. The rest by a
+thread.
+"""
+
+OPENED_A_SECOND: Final = 128 * 1024 * 1024
+"""Bytes of records, decompressed, that the thread looks at for one connection: a tenth of what it can. What comes
+behind that waits, and is told to come again after two seconds.
+"""
+
 BATCH_RECORDS: Final = 100_000
 """Records with sequence ids in one batch. Each is an object where a batch is taken apart, and librdkafka and Java
 write 10,000 and a few thousand.

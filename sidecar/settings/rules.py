@@ -33,7 +33,10 @@ class Rules(BaseSettings):
     super_users: Annotated[
         str,
         AfterValidator(_super_users),
-        about("Principals that may do everything: what `super.users` of the brokers says, with ; between them."),
+        about(
+            "Principals that may do everything: what `super.users` of the brokers says, with ; between them. Where no"
+            " ACLs are enforced, they alone may change brokers, ACLs, SCRAM credentials and Kafka's own topics."
+        ),
         Needs("TYPE:NAME;TYPE:NAME, such as User:admin;User:CN=ops", r"^(\s*;|[^:;]+:[^;]*(;|$))*\s*$"),
     ] = ""
     allow_if_no_acl_found: Annotated[
@@ -43,6 +46,14 @@ class Rules(BaseSettings):
         ),
         YES_NO,
     ] = False
+    govern_by_client_id: Annotated[
+        bool,
+        about(
+            "Whether a client that asks for a mode puts a topic without a policy under one. false: only operators do;"
+            " such a client is refused with 44 POLICY_VIOLATION."
+        ),
+        YES_NO,
+    ] = True
     take_over_operation: Annotated[
         Literal["WRITE", "ALTER"],
         about("What it takes on a governed topic to depose others or to name a generation."),

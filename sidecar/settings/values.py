@@ -126,6 +126,7 @@ class Settings:
     authorizer: str | None = None
     super_users: str = ""
     allow_if_no_acl_found: bool = False
+    govern_by_client_id: bool = True
     take_over_operation: str = "ALTER"
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None

@@ -84,7 +84,7 @@ class RefusedSpans(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., client_epoch: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., behind: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeftSession(_message.Message):
-    __slots__ = ("session", "name", "left_ms", "next", "refused", "opened_at", "client_id", "own", "under")
+    __slots__ = ("session", "name", "left_ms", "next", "refused", "opened_at", "client_id", "own", "under", "principal")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEFT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class LeftSession(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     UNDER_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     session: str
     name: str
     left_ms: int
@@ -103,10 +104,11 @@ class LeftSession(_message.Message):
     client_id: str
     own: Positions
     under: int
-    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ..., client_id: _Optional[str] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ...) -> None: ...
+    principal: str
+    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ..., client_id: _Optional[str] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Serving(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from", "client_id", "begins", "own", "under")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from", "client_id", "begins", "own", "under", "principal")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +127,7 @@ class Serving(_message.Message):
     BEGINS_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     UNDER_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -143,7 +146,8 @@ class Serving(_message.Message):
     begins: Offsets
     own: Positions
     under: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ...) -> None: ...
+    principal: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class FormerWriter(_message.Message):
     __slots__ = ("producer_id", "last_epoch", "name", "forgotten")
@@ -158,7 +162,7 @@ class FormerWriter(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., name: _Optional[str] = ..., forgotten: _Optional[bool] = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused", "former", "client_id", "begins", "own", "under")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused", "former", "client_id", "begins", "own", "under", "principal")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +179,7 @@ class Slot(_message.Message):
     BEGINS_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     UNDER_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -191,7 +196,8 @@ class Slot(_message.Message):
     begins: Offsets
     own: Positions
     under: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ...) -> None: ...
+    principal: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Tail(_message.Message):
     __slots__ = ("topic_id", "producer_id", "producer_epoch", "last_sequence", "offset", "last", "at_ms", "claim")

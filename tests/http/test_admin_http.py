@@ -22,7 +22,18 @@ from yarl import URL
 from sidecar.admin import passing_on
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import AccessMode, Check, NotFoundError, Owner, Policy, ProducerIds, Topic
+from sidecar.node.port import (
+    AccessMode,
+    Check,
+    Event,
+    EventKind,
+    NotFoundError,
+    Owner,
+    Policy,
+    ProducerIds,
+    Topic,
+    Waiting,
+)
 from sidecar.node.shadow_port import Cursor, CursorPosition, ResetKind, ResetTo, Shadow
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
@@ -709,3 +720,51 @@ async def test_a_cursor_is_reset_by_a_name_that_may_hold_anything(served: Served
         body = {"name": "x", "auto_reset_backlog_entries": limit}
         refused = await served.ask("POST", "/v1/topics/orders/shadows", json=body)
         assert (refused.status, "auto_reset_backlog_entries" in refused.body["message"]) == (400, True)
+
+
+def with_sessions(node: PaperNode) -> None:
+    by_connection = replace(OWNER, session="conn:1-a-2")
+    node.known["orders"] = replace(ORDERS, waiting=[Waiting("next", "pid:8", 0)], owners={0: by_connection})
+    node.history.append(Event(0, "1", EventKind.DEPOSED, 0, "orders", 4, session="pid:7", detail="by pid:9"))
+
+
+_WITH_SESSIONS = ("/v1/topics/orders", "/v1/topics?governed=true", "/v1/events?from=0")
+
+
+async def told(served: Served, path: str, token: str) -> str:
+    """What is answered, of a stream its first event."""
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"} if token else {}) as session,
+        session.get(f"http://{served.server.address}{path}") as answer,
+    ):
+        return (await (answer.content.readuntil(b"}\n\n") if "events" in path else answer.read())).decode()
+
+
+@pytest.mark.parametrize("served", [{"admin_token": None}], indirect=True)
+async def test_without_tokens_the_nodes_own_machine_sees_producer_ids_a_proxy_does_not(served: Served):
+    with_sessions(served.node)
+    for path in _WITH_SESSIONS[:2]:
+        assert "pid:7" in await told(served, path, "")
+        answer = await served.ask("GET", path, headers={"X-Forwarded-For": "192.0.2.7"})
+        assert "pid:***" in str(answer.body)
+        assert "pid:7" not in str(answer.body)
+
+
+@pytest.mark.parametrize("served", [{"admin_token": "secret"}], indirect=True)
+@pytest.mark.parametrize("token", ["", "guessed"])
+async def test_producer_ids_are_told_to_nobody_who_shows_no_token(served: Served, token: str):
+    with_sessions(served.node)
+    for path in _WITH_SESSIONS:
+        found = await told(served, path, token)
+        assert "pid:***" in found
+        assert not re.search("pid:[0-9]", found)
+
+
+@pytest.mark.parametrize("served", [{"admin_token": "secret"}], indirect=True)
+async def test_producer_ids_are_told_to_whoever_shows_the_token_and_connections_to_everybody(served: Served):
+    with_sessions(served.node)
+    for path in _WITH_SESSIONS:
+        found = await told(served, path, "secret")
+        assert "pid:***" not in found
+        assert "pid:7" in found
+    assert "conn:1-a-2" in await told(served, "/v1/topics/orders", "")

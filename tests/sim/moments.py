@@ -5,6 +5,7 @@ Strangers here are known by what they must not get: see `Evidence.believed` and 
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -170,6 +171,30 @@ def many_names(play: Play, count: int, length: int) -> None:
     _ask(play, "asker", wire.METADATA, lambda: wire.metadata(names), lambda _: play.effect("many names", 1))
 
 
+def many_requests(play: Play, count: int) -> None:
+    """A client sends so many small requests in one go."""
+    play.work.watch(play.world)
+    _ask_in_a_row(play, "flood", wire.API_VERSIONS, lambda: [b""] * count, "many requests")
+
+
+def many_bombs(play: Play, topic: str, count: int, size: int) -> None:
+    """A client that may write sends in one go so many batches that are small, and a megabyte when they are opened."""
+    play.work.watch(play.world)
+    records = _records(play, "bomber", topic, [b"%d/" % number + b"\0" * size for number in range(count)])
+    now_ms = play.world.scheduler.wall_ms()
+
+    def bodies() -> list[bytes]:
+        return [
+            wire.produce(topic, {0: wire.batch_of([_with_id(each)], now_ms, compressed=True)}, 5000) for each in records
+        ]
+
+    _ask_in_a_row(play, "bomber", wire.PRODUCE, bodies, "many bombs")
+
+
+def _with_id(record: Sent) -> Writable:
+    return Writable(record.value, ((b"sidecar-sequence-id", b"%d" % (record.order + 1)),))
+
+
 def _records(play: Play, name: str, topic: str, values: list[bytes]) -> list[Sent]:
     play.topics.add(topic)
     found = [
@@ -198,8 +223,29 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
     play.guests.append(host)
 
 
+def _ask_in_a_row(play: Play, name: str, key: int, bodies: Callable[[], list[bytes]], effect: str) -> None:
+    """A process that asks many things of every node, behind each other without waiting."""
+    host = Host(f"client-{name}")
+    host.on_death = play.world.network.died
+
+    async def come() -> None:
+        for address in play.world.addresses:
+            try:
+                to = await Wire.open(address, name)
+                answers = to.send_row(key, bodies())
+                await asyncio.wait(answers, timeout=_PATIENCE_S)
+            except LostError:
+                continue
+            play.effect(effect, sum(each.done() and each.exception() is None for each in answers))
+            to.close()
+
+    play.world.spawn(host, come())
+    play.guests.append(host)
+
+
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
     "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking,
     "kill behind": kill_behind, "delete records": delete_records, "believe": believe, "bomb": bomb,
-    "many names": many_names, "many partitions": many_partitions,
+    "many bombs": many_bombs, "many names": many_names, "many requests": many_requests,
+    "many partitions": many_partitions,
 }  # fmt: skip

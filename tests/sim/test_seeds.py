@@ -71,6 +71,22 @@ def produced(**more: object) -> dict[str, object]:
     return {**args, **more}
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step(0.8, "many requests", {"count": 8_000}),
+        Step(0.8, "many bombs", {"topic": "counted", "count": 60, "size": 1_000_000}),
+        Step(0.8, "bomb", {"topic": "counted", "size": 40_000_000, "client": "bomber", "ids": True}),
+        Step(0.8, "many names", {"count": 20_000, "length": 20}),
+    ],
+    ids=lambda step: step.kind,
+)
+def test_nothing_that_a_client_sends_holds_a_node(worker: Worker, step: Step) -> None:
+    outcome = worker.play(History(1, Shape(nodes=2), 2.0, (Step(0.1, "produce", produced()), step), {}))
+    assert outcome.wrong == []
+    assert outcome.effects[step.kind]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_topic_created_anew_under_batches_that_wait_is_answered_once(worker: Worker, seed: int) -> None:
     """The batch in front in a gate found another topic under its name: all that waited was answered, it too."""

@@ -29,6 +29,7 @@ JOIN_GROUP: Final = 11
 HEARTBEAT: Final = 12
 LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
+API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
@@ -485,6 +486,17 @@ class Wire(asyncio.Protocol):
 
     def send(self, key: int, body: bytes, *, version: int | None = None) -> asyncio.Future[bytes]:
         """Send a request; the body of its answer, or `LostError`."""
+        return self.send_row(key, [body], version=version)[0]
+
+    def send_row(self, key: int, bodies: Sequence[bytes], *, version: int | None = None) -> list[asyncio.Future[bytes]]:
+        """Send requests in one go, behind each other."""
+        frames: list[bytes] = []
+        answers = [self._write(frames, key, body, version) for body in bodies]
+        if frames:
+            self.transport.write(b"".join(frames))
+        return answers
+
+    def _write(self, frames: list[bytes], key: int, body: bytes, version: int | None) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self.closed:
             answer.set_exception(LostError("closed", sent=False))
@@ -494,7 +506,7 @@ class Wire(asyncio.Protocol):
         tags = b"\x00" if key == INIT_PRODUCER_ID and known >= _FLEXIBLE else b""
         frame = _HEAD.pack(key, known, self._correlation) + Writer().text(self.client_id).done() + tags + body
         self._waiting.append((self._correlation, answer))
-        self.transport.write(_I32.pack(len(frame)) + frame)
+        frames += [_I32.pack(len(frame)), frame]
         return answer
 
     async def call(self, key: int, body: bytes, timeout: float, *, version: int | None = None) -> bytes:

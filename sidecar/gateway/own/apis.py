@@ -96,10 +96,10 @@ class OwnApis:
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for the session that it names: its producer id is another client's."""
         bindings = self._rooms.governor.bindings
-        refused = bindings.check_claim(wanted.session, wanted.client_id)
+        refused = bindings.check_claim(wanted.session, wanted.caller)
         if refused is not None:
             return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
-        bindings.claimed(wanted.session, wanted.client_id, client.connection_id)
+        bindings.claimed(wanted.session, wanted.caller, client.connection_id)
         return None
 
     def _knows_first(self, client: Client) -> bool:

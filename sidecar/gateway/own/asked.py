@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.changelog import claim_key, claimed
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.identity import shown_name
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -85,8 +84,8 @@ class Asked:
     fingerprint: bytes
     session: Session
     name: str
-    client_id: str
-    """What its connection calls itself, without settings."""
+    caller: Caller
+    """Which client asks."""
     mode: control.AccessMode
     wait_s: float
     resources: tuple[control.Resource, ...]
@@ -113,7 +112,7 @@ class Asked:
             self.generations[number],
             succeeds,
             names_session=names_session,
-            client_id=self.client_id,
+            caller=self.caller,
         )
 
 
@@ -139,7 +138,7 @@ def read(request: control.OwnRequest, client: Client, *, knows_first: bool = Tru
         fingerprint=same.SerializeToString(deterministic=True),
         session=Session.by_producer_id(request.producer_id) if request.producer_id >= least else client.session,
         name=request.producer_name or own_name or f"sidecar-{uuid.uuid4()}",
-        client_id=shown_name(identity.name if identity is not None else ""),
+        caller=client.caller,
         mode=request.mode,
         wait_s=min(request.wait_ms, LONGEST_WAIT_MS) / 1000,
         resources=tuple(claim.resource for claim in request.claims),

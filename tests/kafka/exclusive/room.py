@@ -26,6 +26,7 @@ from sidecar.forwarder import brokers
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.sequences import EPOCH_RECORDS
+from sidecar.network.aside import Allowance
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
@@ -33,7 +34,7 @@ from sidecar.protocol.batch import Numbers
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 from tests.kafka.exclusive.producers import batch_of, id_headers
 from tests.kafka.gates import Gates, opened
 from tests.wait import wait_for_async
@@ -164,12 +165,18 @@ class Party:
         self._room = room
         self._identity = identity.parse(client_id.encode())
         self._alive = True
+        self.principal = "User:app"
+        self.allowance = Allowance()
 
     def is_alive(self) -> bool:
         return self._alive
 
     def sever(self) -> None:
         self.close()
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.principal, identity.shown_name(self._identity.name))
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:

@@ -7,6 +7,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.bindings import NOT_YOURS
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import NO_BATCH, Offer
@@ -15,7 +16,7 @@ from sidecar.protocol.session import Session
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.producers import fetch_batches
-from tests.kafka.exclusive.room import Room, free, open_room, until
+from tests.kafka.exclusive.room import Party, Room, free, open_room, until
 from tests.kafka.gates import Gate
 from tests.logs import read_log
 from tests.services import Services
@@ -43,9 +44,37 @@ async def test_nobody_writes_under_the_producer_id_of_another_client_id(room: Ro
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     assert await owner.send(topic) == 0
     assert await stranger.send(topic, b"evil", sequence=1) == HELD
-    assert stranger.answers[-1].message == "this producer id belongs to another client.id"
+    assert stranger.answers[-1].message == NOT_YOURS
     assert await owner.send(topic) == 0
     assert await written(services, topic) == 2
+
+
+def connect_as(room: Room, principal: str, producer_id: int | None = None) -> Party:
+    found = room.connect("billing;mode=exclusive", producer_id=producer_id)
+    found.principal = principal
+    return found
+
+
+async def test_nobody_writes_under_the_producer_id_of_another_principal_whatever_it_calls_itself(
+    services: Services, unique: Unique
+) -> None:
+    """Also at a node that the owner's batches have not come to yet: the records of the topic say whose it is."""
+    cluster = unique("room")
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
+        topic = await governed_in(first, services)
+        owner = connect_as(first, "User:billing")
+        stranger = connect_as(first, "User:other", owner.producer_id)
+        assert await owner.send(topic) == 0
+        assert await stranger.send(topic, b"evil", sequence=1) == HELD
+        assert await stranger.send(topic, b"evil", sequence=0, epoch=1) == HELD
+        assert await owner.send(topic) == 0
+        assert await owner.send(topic, sequence=0, epoch=1) == 0
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, grace=30) as second:
+        stranger = connect_as(second, "User:other", owner.producer_id)
+        assert await stranger.send(topic, b"evil", sequence=1, epoch=1) == HELD
+        back = connect_as(second, "User:billing", owner.producer_id)
+        await until(lambda: back.send(topic, sequence=1, epoch=1))
+        assert await written(services, topic) == 4
 
 
 async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_under_it(
@@ -57,11 +86,11 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     name = await governed_in(room, services)
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
-    room.governor.bindings.given(owner.producer_id, "billing")
+    room.governor.bindings.given(owner.producer_id, owner.caller)
     session = Session(f"pid:{owner.producer_id}")
     claimant = Claimant(
         session, "attacker", False, stranger.connection_id, AccessMode.EXCLUSIVE, names_session=True,
-        client_id="attacker",
+        caller=stranger.caller,
     )  # fmt: skip
     claimed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     topic = room.topic(name)
@@ -227,7 +256,7 @@ async def test_who_came_first_with_a_producer_id_has_it_on_that_topic(room: Room
     assert await rival.send(topic) == HELD
     late = room.connect("late", producer_id=rival.producer_id)
     assert await late.send(topic, sequence=1) == HELD
-    assert late.answers[-1].message == "this producer id belongs to another client.id"
+    assert late.answers[-1].message == NOT_YOURS
 
 
 # What is remembered of those who are refused ------------------------------------------------------------------------

@@ -163,7 +163,10 @@ def test_nobody_claims_for_a_producer_id_that_another_client_id_writes_under(nod
     with RawProducer(node.bootstrap, "writer", 4_000_040) as writer, OwnClient(node.bootstrap, "attacker") as stranger:
         assert writer.send(orders, b"first", sequence=0).error == 0
         told = stranger.own(topic(orders), name="writer", producer_id=4_000_040)
-        assert (told.error, told.message) == (control.NOT_AUTHORIZED, "this producer id belongs to another client.id")
+        assert (told.error, told.message) == (
+            control.NOT_AUTHORIZED,
+            "this producer id belongs to another client.id or principal",
+        )
         assert writer.ask_producer_id(4_000_040, 0)[0] == 0
         with RawProducer(node.bootstrap, "attacker") as another:
             assert another.ask_producer_id(4_000_040, 0)[0] == 44

@@ -1,6 +1,6 @@
 """Holes of the first build: how its promises were broken, each put back into the code of today.
 
-The ten, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); their rules stand in docs/architecture.md:
+The twelve, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); their rules stand in docs/architecture.md:
 
     1  bases lag behind where a session stands
     2  what a leader remembers and has not committed is believed
@@ -12,6 +12,8 @@ The ten, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); their r
     8  refused sequences are remembered without bound, for partitions that do not exist
     9  Metadata of very many names stops the loop
     10 a header lies about the age of its records
+    11 a flood of small requests stops the loop
+    12 batches that are small until they are opened stop the loop, many at a time
 """
 
 from __future__ import annotations
@@ -313,6 +315,39 @@ MUTANTS: Final = (
             ),
         ),
         Schedule([produce(), Step(0.8, "many names", {"count": 20_000, "length": 20})]),
+        seeds=3,
+    ),
+    Mutant(
+        "requests are taken up in one go",
+        "hole 11",
+        "All requests of a read are taken up before others have a turn.",
+        (
+            Edit(
+                "sidecar/network/client.py",
+                "    frames_a_turn = FRAMES_A_TURN\n",
+                "    frames_a_turn = range(1_000_000)\n",
+            ),
+        ),
+        Schedule([produce(), Step(0.8, "many requests", {"count": 8_000})]),
+        seeds=3,
+    ),
+    Mutant(
+        "a turn opens as much as it likes",
+        "hole 12",
+        "Batches that are small, and a megabyte when they are opened, are opened on the loop, all of a turn.",
+        (
+            Edit(
+                "sidecar/dedup/arrival.py",
+                "        if not (at_once and TURN.running):\n",
+                "        if True:\n",
+            ),
+        ),
+        Schedule(
+            [
+                produce(topic="counted", ids=True),
+                Step(0.8, "many bombs", {"topic": "counted", "count": 60, "size": 1_000_000}),
+            ]
+        ),
         seeds=3,
     ),
     Mutant(

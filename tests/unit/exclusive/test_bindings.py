@@ -24,11 +24,19 @@ from sidecar.exclusive import bindings
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.claims import Claimant
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import state_pb2 as state
 
-CLAIMANT = Claimant(Session("pid:7"), "billing", is_named=True, connection=1, client_id="billing")
-STRANGER = replace(CLAIMANT, name="attacker", connection=2, client_id="attacker")
+PRINCIPAL = "User:app"
+
+
+def client(client_id: str, principal: str = PRINCIPAL) -> Caller:
+    return Caller(principal, client_id)
+
+
+CLAIMANT = Claimant(Session("pid:7"), "billing", is_named=True, connection=1, caller=client("billing"))
+STRANGER = replace(CLAIMANT, name="attacker", connection=2, caller=client("attacker"))
+OTHER_USER = replace(CLAIMANT, connection=3, caller=client("billing", "User:other"))
 
 
 @pytest.fixture
@@ -45,8 +53,9 @@ def note(view: View, offset: int, record: Record) -> None:
     view.apply(Offset(offset), 0, Stamp(ProducerId(900), ProducerEpoch(offset)), record.encode())
 
 
-def serving(session: str, client_id: str | None, *left: state.LeftSession) -> Record:
-    return Record(serving_key("orders", MASTER_SLOT), state.Serving(session=session, client_id=client_id, left=left))
+def serving(session: str, client_id: str | None, *left: state.LeftSession, principal: str | None = PRINCIPAL) -> Record:
+    record = state.Serving(session=session, client_id=client_id, left=left, principal=principal)
+    return Record(serving_key("orders", MASTER_SLOT), record)
 
 
 def test_who_comes_first_has_it_on_that_topic(known: Bindings) -> None:
@@ -63,22 +72,37 @@ def test_a_look_binds_nothing(known: Bindings) -> None:
 
 def test_what_kafka_gave_counts_more_than_who_came_first(known: Bindings) -> None:
     assert known.admitted("orders", STRANGER) is STRANGER
-    known.given(7, "billing")
+    known.given(7, client("billing"))
     assert known.admitted("orders", STRANGER) is None
     assert known.admitted("orders", CLAIMANT) is CLAIMANT
 
 
 def test_what_is_written_down_counts_most_until_the_record_says_otherwise(view: View, known: Bindings) -> None:
     note(view, 1, serving(Session("pid:7"), "billing"))
-    known.given(7, "attacker")
-    assert known.bound("orders", Session("pid:7")) == "billing"
-    note(view, 2, serving(Session("pid:8"), "other", state.LeftSession(session=Session("pid:7"), client_id="billing")))
-    assert known.bound("orders", Session("pid:7")) == "billing"
-    note(view, 3, Record(slot_key("orders", shared_slot(1)), state.Slot(session=Session("pid:7"), client_id="renamed")))
-    assert known.bound("orders", Session("pid:7")) == "renamed"
+    known.given(7, client("attacker"))
+    assert known.bound("orders", Session("pid:7")) == client("billing")
+    note(
+        view,
+        2,
+        serving(
+            Session("pid:8"),
+            "other",
+            state.LeftSession(session=Session("pid:7"), client_id="billing", principal=PRINCIPAL),
+        ),
+    )
+    assert known.bound("orders", Session("pid:7")) == client("billing")
+    note(
+        view,
+        3,
+        Record(
+            slot_key("orders", shared_slot(1)),
+            state.Slot(session=Session("pid:7"), client_id="renamed", principal=PRINCIPAL),
+        ),
+    )
+    assert known.bound("orders", Session("pid:7")) == client("renamed")
     note(view, 4, serving(Session("pid:8"), "other"))
     note(view, 5, Record(slot_key("orders", shared_slot(1)), state.Slot(session=Session("pid:9"))))
-    assert known.bound("orders", Session("pid:7")) == "attacker"
+    assert known.bound("orders", Session("pid:7")) == client("attacker")
 
 
 def test_a_record_of_an_earlier_version_binds_to_nobody(view: View, known: Bindings) -> None:
@@ -89,7 +113,44 @@ def test_a_record_of_an_earlier_version_binds_to_nobody(view: View, known: Bindi
 def test_an_empty_client_id_is_one_like_any_other(view: View, known: Bindings) -> None:
     note(view, 1, serving(Session("pid:7"), ""))
     assert known.admitted("orders", STRANGER) is None
-    assert known.admitted("orders", replace(CLAIMANT, client_id="")) is not None
+    assert known.admitted("orders", replace(CLAIMANT, caller=client(""))) is not None
+
+
+def test_a_producer_id_belongs_to_a_principal_too_whatever_another_one_calls_itself(
+    view: View, known: Bindings
+) -> None:
+    known.given(7, client("billing"))
+    assert known.admitted("orders", OTHER_USER) is None
+    note(view, 1, serving(Session("pid:7"), "billing"))
+    for bindings_of_another_node in (known, Bindings(view)):
+        assert bindings_of_another_node.admitted("orders", OTHER_USER) is None
+        assert bindings_of_another_node.check(Session("pid:7"), client("billing", "User:other")) is not None
+        assert bindings_of_another_node.check_claim(Session("pid:8"), client("billing", "User:other")) is None
+    follows = replace(OTHER_USER, session=Session("pid:8"), succeeds=Session("pid:7"))
+    assert known.look("orders", follows) == replace(follows, succeeds=None)
+
+
+def test_a_session_of_a_client_that_left_stays_its_principals(view: View, known: Bindings) -> None:
+    left = state.LeftSession(session=Session("pid:7"), client_id="billing", principal=PRINCIPAL)
+    note(view, 1, serving(Session("pid:8"), "other", left))
+    assert known.admitted("orders", OTHER_USER) is None
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+
+
+def test_where_a_record_says_no_principal_the_first_of_the_client_id_has_it(view: View, known: Bindings) -> None:
+    note(view, 1, serving(Session("pid:7"), "billing", principal=None))
+    assert known.bound("orders", Session("pid:7")) == client("billing", "")
+    assert known.admitted("orders", STRANGER) is None
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+    assert known.admitted("orders", OTHER_USER) is None
+    assert known.written("orders", Session("pid:7")) == client("billing")
+
+
+def test_where_a_record_says_no_principal_what_kafka_gave_tells_it(view: View, known: Bindings) -> None:
+    note(view, 1, serving(Session("pid:7"), "billing", principal=None))
+    known.given(7, client("billing"))
+    assert known.admitted("orders", OTHER_USER) is None
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
 
 
 def test_a_plain_session_is_bound_to_its_connection_alone(known: Bindings) -> None:
@@ -102,42 +163,42 @@ def test_nobody_follows_anothers_session(view: View, known: Bindings) -> None:
     note(view, 1, serving(Session("pid:7"), "billing"))
     follows = replace(STRANGER, session=Session("pid:8"), succeeds=Session("pid:7"))
     assert known.look("orders", follows) == replace(follows, succeeds=None)
-    own = replace(follows, client_id="billing")
+    own = replace(follows, caller=client("billing"))
     assert known.look("orders", own) is own
 
 
 def test_a_session_named_outside_of_a_topic_has_to_be_ones_own_somewhere(view: View, known: Bindings) -> None:
-    assert known.check(Session("pid:7"), "anybody") is None
+    assert known.check(Session("pid:7"), client("anybody")) is None
     note(view, 1, serving(Session("pid:7"), "attacker"))
-    refused = known.check(Session("pid:7"), "billing")
+    refused = known.check(Session("pid:7"), client("billing"))
     assert refused is not None
     assert refused.code == 44
-    known.claimed(Session("pid:7"), "billing", 1)
-    assert known.check(Session("pid:7"), "billing") is None
-    known.given(7, "billing")
-    assert known.check(Session("pid:7"), "attacker") is not None
+    known.claimed(Session("pid:7"), client("billing"), 1)
+    assert known.check(Session("pid:7"), client("billing")) is None
+    known.given(7, client("billing"))
+    assert known.check(Session("pid:7"), client("attacker")) is not None
 
 
 def test_what_is_remembered_is_bounded(known: Bindings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bindings, "_GIVEN_KEPT", 10)
     monkeypatch.setattr(bindings, "_FIRST_KEPT", 10)
     for number in range(100):
-        known.given(number, "a")
-        known.first("orders", Session(f"pid:{number + 1000}"), "a")
+        known.given(number, client("a"))
+        known.first("orders", Session(f"pid:{number + 1000}"), client("a"))
     assert (len(known._given), len(known._first)) == (10, 10)
-    assert known.bound("orders", Session("pid:99")) == known.bound("orders", Session("pid:1099")) == "a"
+    assert known.bound("orders", Session("pid:99")) == known.bound("orders", Session("pid:1099")) == client("a")
 
 
 def test_who_writes_under_what_kafka_gave_replaces_whoever_guessed_it(known: Bindings) -> None:
     assert known.admitted("orders", STRANGER) is STRANGER
-    known.given(7, "billing")
+    known.given(7, client("billing"))
     assert known.admitted("orders", CLAIMANT) is CLAIMANT
-    assert known.written("orders", Session("pid:7")) == "billing"
+    assert known.written("orders", Session("pid:7")) == client("billing")
 
 
 def test_a_claim_by_request_binds_nothing_and_yields_to_what_was_written(known: Bindings) -> None:
     claim = replace(STRANGER, names_session=True)
-    known.given(7, "billing")
+    known.given(7, client("billing"))
     assert known.admitted("orders", claim) is claim
     assert known.written("orders", Session("pid:7")) is None
     assert known.admitted("orders", CLAIMANT) is CLAIMANT
@@ -168,7 +229,10 @@ class _Counted(dict[SlotName, Entry[Opened]]):
 
 
 def owned(topic: str, partition: int, session: str) -> Record:
-    return Record(serving_key(topic, partition_slot(partition)), state.Serving(session=session, client_id="billing"))
+    return Record(
+        serving_key(topic, partition_slot(partition)),
+        state.Serving(session=session, client_id="billing", principal=PRINCIPAL),
+    )
 
 
 def test_a_strangers_batches_cost_no_look_at_every_slot() -> None:
@@ -180,10 +244,13 @@ def test_a_strangers_batches_cost_no_look_at_every_slot() -> None:
     assert view.looked == 100
     for _ in range(10):
         assert known.admitted("orders", STRANGER) is None
-        assert known.check_claim(Session("pid:7"), "attacker") is not None
+        assert known.check_claim(Session("pid:7"), client("attacker")) is not None
     assert view.looked == 100
     note(view, 100, owned("orders", 3, Session("pid:8")))
-    assert (known.bound("orders", Session("pid:8")), known.bound("orders", Session("pid:7"))) == ("billing", "billing")
+    assert (known.bound("orders", Session("pid:8")), known.bound("orders", Session("pid:7"))) == (
+        client("billing"),
+        client("billing"),
+    )
     assert view.looked == 101
 
 
@@ -191,47 +258,53 @@ def test_what_is_taken_away_or_lost_from_the_log_binds_nobody(view: View, known:
     for partition in range(3):
         note(view, partition, owned("orders", partition, Session(f"pid:{partition}")))
     note(view, 3, owned("payments", 0, Session("pid:1")))
-    assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == ["billing"] * 3
+    assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == [client("billing")] * 3
     view.truncate(Offset(1))
-    assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == ["billing", None, None]
-    assert known.check_claim(Session("pid:1"), "attacker") is None
+    assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == [client("billing"), None, None]
+    assert known.check_claim(Session("pid:1"), client("attacker")) is None
     note(view, 1, owned("orders", 1, Session("pid:2")))
-    assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == ["billing", None, "billing"]
+    assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == [
+        client("billing"),
+        None,
+        client("billing"),
+    ]
     view.truncate(Offset(0))
     assert known.bound("orders", Session("pid:0")) is None
-    assert known.check_claim(Session("pid:2"), "attacker") is None
+    assert known.check_claim(Session("pid:2"), client("attacker")) is None
     assert (known._recorded, known._topics) == ({}, {})
 
 
 def test_a_claim_by_request_takes_a_producer_id_from_nobody_whom_kafka_gave_it_to(known: Bindings) -> None:
-    known.given(7, "billing")
-    assert known.check_claim(Session("pid:7"), "attacker") is None, "it may be the producer's of another client.id"
-    known.claimed(Session("pid:7"), "attacker", 2)
-    assert known.check_claim(Session("pid:7"), "billing") is None
-    assert known.check_claim(Session("pid:7"), "somebody") is not None
+    known.given(7, client("billing"))
+    assert known.check_claim(Session("pid:7"), client("attacker")) is None, (
+        "it may be the producer's of another client.id"
+    )
+    known.claimed(Session("pid:7"), client("attacker"), 2)
+    assert known.check_claim(Session("pid:7"), client("billing")) is None
+    assert known.check_claim(Session("pid:7"), client("somebody")) is not None
 
 
 def test_what_a_connection_has_claimed_is_bounded_goes_with_it_and_displaces_nobody(
     known: Bindings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bindings, "_CLAIMED_KEPT", 10)
-    known.claimed(Session("pid:7"), "billing", 1)
+    known.claimed(Session("pid:7"), client("billing"), 1)
     for number in range(100, 200):
-        known.claimed(Session(f"pid:{number}"), "attacker", 2)
-    assert known.check_claim(Session("pid:7"), "attacker") is not None
-    assert known.check_claim(Session("pid:100"), "somebody") is None
-    assert known.check_claim(Session("pid:199"), "somebody") is not None
+        known.claimed(Session(f"pid:{number}"), client("attacker"), 2)
+    assert known.check_claim(Session("pid:7"), client("attacker")) is not None
+    assert known.check_claim(Session("pid:100"), client("somebody")) is None
+    assert known.check_claim(Session("pid:199"), client("somebody")) is not None
     known.connection_closed(2)
-    assert known.check_claim(Session("pid:199"), "somebody") is None
+    assert known.check_claim(Session("pid:199"), client("somebody")) is None
     known.connection_closed(1)
-    assert known.check_claim(Session("pid:7"), "attacker") is None
+    assert known.check_claim(Session("pid:7"), client("attacker")) is None
     assert not known._claimed
 
 
 def test_who_claims_again_by_another_connection_keeps_it_when_the_first_one_closes(known: Bindings) -> None:
     for connection in (1, 1, 2):
-        known.claimed(Session("pid:7"), "billing", connection)
+        known.claimed(Session("pid:7"), client("billing"), connection)
     known.connection_closed(1)
-    assert known.check_claim(Session("pid:7"), "attacker") is not None
+    assert known.check_claim(Session("pid:7"), client("attacker")) is not None
     known.connection_closed(2)
-    assert known.check_claim(Session("pid:7"), "attacker") is None
+    assert known.check_claim(Session("pid:7"), client("attacker")) is None

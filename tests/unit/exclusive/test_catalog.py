@@ -59,3 +59,13 @@ def test_the_version_of_a_deleted_policy_is_not_given_again() -> None:
     del log.versions["payments"]
     node.read()
     assert (node.version, node._known().version) == (1, 2)
+
+
+async def test_where_only_operators_govern_a_client_that_asks_for_a_mode_is_refused_by_name() -> None:
+    node = catalog(1, Log(orders=1))
+    node.clients_govern = False
+    assert await node.govern("orders") is None
+    refused = await node.govern("payments")
+    assert refused is not None
+    assert refused.code == 44
+    assert "sidecar topic set payments --access shared" in refused.message

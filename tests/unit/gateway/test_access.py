@@ -11,9 +11,10 @@ from metadata.ownership import AccessMode
 from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.access.table import ACCESS
+from sidecar.gateway.enforcement import OPERATORS_ALONE
 from sidecar.gateway.own.apis import not_allowed
 from sidecar.gateway.own.asked import Target
-from sidecar.gateway.rights import Rights
+from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame
 from sidecar.protocol.api import ALL_APIS, APIS, LOGIN_APIS, Route
@@ -225,3 +226,55 @@ def test_a_claim_in_the_mode_of_the_policy_takes_what_that_mode_takes() -> None:
 
 def as_asked(_topic: str, _asked: control.AccessMode) -> AccessMode:
     return AccessMode.EXCLUSIVE
+
+
+def without_rules(key: int, version: int, fields: dict[str, Any]) -> Divided | None:
+    row = ACCESS[key]
+    assert isinstance(row, Asked)
+    return row.check(Asking(WithoutRules(), fields, version))
+
+
+def changed(kind: int, name: str) -> dict[str, Any]:
+    return {"resource_type": kind, "resource_name": name, "configs": []}
+
+
+def test_without_acls_nobody_but_an_operator_deletes_or_alters_kafkas_own_topics() -> None:
+    for name in ("__transaction_state", "__consumer_offsets"):
+        deleted = without_rules(20, 1, {"topic_names": ["orders", name], "timeout_ms": 1000})
+        assert deleted is not None
+        assert deleted.fields is not None
+        assert deleted.fields["topic_names"] == ["orders"]
+        assert deleted.amend({"responses": []})["responses"][0]["error_code"] == 29
+        grown = without_rules(37, 0, {"topics": [{"name": name, "count": 99, "assignments": None}]})
+        assert grown is not None
+        assert grown.fields is None
+        altered = without_rules(44, 0, {"resources": [changed(2, "orders"), changed(2, name)]})
+        assert altered is not None
+        assert altered.fields is not None
+        assert [each["resource_name"] for each in altered.fields["resources"]] == ["orders"]
+    assert without_rules(20, 1, {"topic_names": ["orders"], "timeout_ms": 1000}) is None
+    assert without_rules(44, 0, {"resources": [changed(2, "orders")]}) is None
+
+
+@pytest.mark.parametrize(("kind", "name"), [(4, ""), (4, "1"), (8, "1")])
+def test_without_acls_nobody_but_an_operator_alters_brokers(kind: int, name: str) -> None:
+    for key in (33, 44):
+        altered = without_rules(key, 0, {"resources": [changed(kind, name)]})
+        assert altered is not None
+        assert (altered.fields, altered.code) == (None, 31)
+
+
+def test_without_acls_nobody_but_an_operator_changes_acls_and_scram_credentials() -> None:
+    asked: dict[int, dict[str, Any]] = {
+        30: {"creations": [{}]},
+        31: {"filters": [{}]},
+        51: {"deletions": [{"name": "alice", "mechanism": 1}], "upsertions": []},
+    }
+    for key, fields in asked.items():
+        divided = without_rules(key, 0, fields)
+        assert divided is not None
+        assert (divided.fields, divided.code) == (None, 31)
+
+
+def test_what_is_for_operators_alone_has_a_row_that_takes_requests_apart() -> None:
+    assert all(isinstance(ACCESS[key], Asked) for key in OPERATORS_ALONE)

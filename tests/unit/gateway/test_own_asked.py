@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from sidecar.exclusive.identity import parse
 from sidecar.gateway.own.asked import Asked, Target, read
 from sidecar.gateway.own.bodies import BadRequestError
+from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 from tests.own import claims, string, topic
 
 
 def client(client_id: bytes = b"billing;mode=exclusive") -> Any:
-    return SimpleNamespace(identity=parse(client_id), session="conn:7", connection_id=7)
+    return SimpleNamespace(
+        identity=parse(client_id), session="conn:7", connection_id=7, caller=Caller("User:app", "billing")
+    )
 
 
 def asked(*resources: control.Resource, client_id: bytes = b"billing", **fields: Any) -> Asked:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.network.client import FIRST_FRAME_LIMIT
-from sidecar.network.framing import Frame
+from sidecar.network.framing import FRAMES_A_TURN, Frame
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import Recorder, answer, answer_frame, frame_of, listening, on_uvloop, request
@@ -75,6 +75,51 @@ async def test_what_comes_behind_a_held_request_waits_and_keeps_its_order() -> N
         await settled()
         recorder.connections[0].release()
         await until(lambda: recorder.received == [0, 1, 2, 3, 4, 5], "the rest")
+
+
+@on_uvloop
+async def test_a_flood_takes_turns_with_others_and_keeps_its_order() -> None:
+    order: list[tuple[int, int]] = []
+
+    def note(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
+        order.append((connection.id, request.correlation_id))
+        exchange.answer(answer(request.correlation_id))
+
+    recorder, count = Recorder(act=note), 1_000
+    async with listening(recorder) as connect, connect() as flood, connect() as other:
+        await until(lambda: len(recorder.connections) == 2, "both connections")
+        flood.writer.write(b"".join(request(number) for number in range(count)))
+        other.writer.write(request(0))
+        assert await other.answers(1) == [0]
+        assert await flood.answers(count) == [*range(count)]
+    assert [number for connection, number in order if connection == 1] == [*range(count)]
+    assert order.index((2, 0)) <= 2 * len(FRAMES_A_TURN)
+
+
+@on_uvloop
+async def test_a_flood_that_is_held_goes_on_where_it_was_when_it_is_released() -> None:
+    def hold(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
+        exchange.answer(answer(request.correlation_id))
+        if request.correlation_id % 50 == 10:
+            connection.hold()
+            asyncio.get_running_loop().call_later(0.001, connection.release)
+
+    recorder, count = Recorder(act=hold), 1_000
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number) for number in range(count)))
+        assert await peer.answers(count) == [*range(count)]
+        peer.writer.write(request(count))
+        assert await peer.answers(1) == [count]
+
+
+@on_uvloop
+async def test_the_end_of_a_stream_is_seen_behind_all_that_was_sent_before_it() -> None:
+    recorder, count = Recorder(), 1_000
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, key=99) for number in range(count)))
+        peer.writer.close()
+        await until(lambda: recorder.closed, "the end")
+        assert recorder.received == [*range(count)]
 
 
 @on_uvloop

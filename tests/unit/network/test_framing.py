@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.network.framing import COPIES, RECEIVE_BYTES, TURN, FrameReceiver, Outbox
+from sidecar.network.framing import COPIES, ELEMENTS_A_TURN, RECEIVE_BYTES, TURN, FrameReceiver, Outbox
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
 
@@ -193,6 +193,61 @@ def test_parts_and_frames_leave_in_the_order_they_were_added() -> None:
 
     feed(Mixed(), frame_of(b"a") + frame_of(b"b"))
     assert transport.bytes == b"<" + frame_of(b"a") + b"><" + frame_of(b"b") + b">"
+
+
+class Patient(Forwarder):
+    """Takes three frames in a turn."""
+
+    frames_a_turn = range(3)
+    turns = 0
+
+    def fell_behind(self) -> None:
+        self.turns += 1
+
+
+def test_a_turn_takes_up_no_more_frames_than_it_may_and_later_ones_take_the_rest_in_order() -> None:
+    receiver = Patient()
+    stream = b"".join(frame_of(b"%d" % number) for number in range(8)) + frame_of(bytes(100))[:50]
+    feed(receiver, stream)
+    assert (receiver.frames, receiver.turns, receiver.is_behind) == (3, 1, True)
+    receiver.cut_on()
+    assert (receiver.frames, receiver.turns, receiver.is_behind) == (6, 2, True)
+    receiver.cut_on()
+    assert (receiver.frames, receiver.turns, receiver.is_behind) == (8, 2, False)
+    feed(receiver, bytes(54))
+    assert receiver.transport.bytes == stream + bytes(54)
+
+
+def test_what_is_read_while_a_receiver_is_behind_comes_behind_what_is_left() -> None:
+    receiver = Patient()
+    first, second = (b"".join(frame_of(b"%d" % (number + at)) for number in range(4)) for at in (0, 4))
+    feed(receiver, first)
+    feed(receiver, second)
+    while receiver.is_behind:
+        receiver.cut_on()
+    assert receiver.transport.bytes == first + second
+
+
+def test_a_turn_ends_behind_the_frame_that_has_the_many_elements() -> None:
+    class Large(Patient):
+        def frame_received(self, frame: Frame) -> None:
+            super().frame_received(frame)
+            TURN.elements += ELEMENTS_A_TURN + 1
+
+    receiver = Large()
+    feed(receiver, frame_of(b"a") + frame_of(b"b"))
+    assert (receiver.frames, receiver.is_behind) == (1, True)
+    receiver.cut_on()
+    assert (receiver.frames, receiver.is_behind) == (2, False)
+
+
+def test_a_receiver_that_stops_forgets_what_it_had_left() -> None:
+    receiver = Patient()
+    feed(receiver, b"".join(frame_of(b"%d" % number) for number in range(8)))
+    receiver.stop_receiving()
+    assert not receiver.is_behind
+    receiver.cut_on()
+    assert receiver.frames == 3
 
 
 def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() -> None:

@@ -303,3 +303,9 @@ def test_a_great_many_empty_frames_cost_no_more_than_their_bytes(name: str) -> N
     codec, data = encoded(name, b"")
     many = data * (LIMIT // len(data))
     assert len(decompress(codec, many, LIMIT)) == 0
+
+
+def test_members_of_gzip_that_are_larger_than_what_is_made_at_a_time_are_read_whole() -> None:
+    parts = [bytes(3_000_000), b"x", random.Random(1).randbytes(700_000) + bytes(900_000), b"", b"y" * 300_000]
+    data = b"".join(gzip.compress(part) for part in parts)
+    assert bytes(decompress(Codec.GZIP, data, 64 * 1024 * 1024)) == b"".join(parts)

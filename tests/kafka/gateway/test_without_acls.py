@@ -1,0 +1,85 @@
+"""What a client may not do where no ACLs are enforced: change the cluster for everybody, with the node's own rights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sidecar.gateway.enforcement import Enforcement
+from sidecar.protocol.errors import ErrorCode
+from tests.kafka.gateway.answers import codes
+from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.samples import samples
+from tests.raw import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Unique
+    from tests.kafka.gateway.virtual import VirtualCluster
+
+_OF_ITS_OWN = ("__transaction_state", "__consumer_offsets")
+_BROKERS, _TOPIC = 4, 2
+_LONG_MS = "604800000"
+
+
+@pytest.fixture
+def node(one_node: VirtualCluster) -> Iterator[VirtualCluster]:
+    """A node that enforces no ACLs, and knows one operator: nobody of these clients."""
+    gateway = one_node.nodes[0].gateway
+    gateway.enforcement = Enforcement(one_node.nodes[0].upstream, None, frozenset({"User:operator"}))
+    yield one_node
+    gateway.enforcement = None
+
+
+@pytest.fixture
+def wire(node: VirtualCluster) -> Iterator[RawClient]:
+    with RawClient(node.bootstrap) as opened:
+        yield opened
+
+
+def altered(kind: int, name: str) -> dict[str, object]:
+    config = {"name": "log.retention.ms" if kind == _BROKERS else "retention.ms", "config_operation": 0}
+    return {"resource_type": kind, "resource_name": name, "configs": [config | {"value": _LONG_MS}]}
+
+
+def test_kafkas_own_topics_are_neither_deleted_nor_changed(wire: RawClient) -> None:
+    for name in _OF_ITS_OWN:
+        assert codes(wire.ask(request(20, 1, topic_names=[name]))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert codes(wire.ask(request(44, 0, resources=[altered(_TOPIC, name)]))) == {29}
+        assert codes(wire.ask(request(37, 0, topics=[{"name": name, "count": 99, "assignments": None}]))) == {29}
+
+
+def test_brokers_acls_and_scram_credentials_are_not_changed(wire: RawClient) -> None:
+    assert codes(wire.ask(request(44, 0, resources=[altered(_BROKERS, "")]))) == {31}
+    for key, version in ((30, 1), (31, 1), (51, 0)):
+        answer = wire.ask(request(key, version, **samples("orders", "group")[key]))
+        assert codes(answer) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+
+def test_what_is_a_clients_own_business_goes_on(wire: RawClient, unique: Unique) -> None:
+    name = unique("topic")
+    created = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    assert codes(wire.ask(request(19, 2, topics=[created]))) == {0}
+    assert codes(wire.ask(request(44, 0, resources=[altered(_TOPIC, name)]))) == {0}
+    assert codes(wire.ask(request(20, 1, topic_names=[name]))) == {0}
+
+
+def test_an_operator_may(node: VirtualCluster, unique: Unique) -> None:
+    gateway = node.nodes[0].gateway
+    gateway.enforcement = Enforcement(node.nodes[0].upstream, None, frozenset({"User:ANONYMOUS"}))
+    with RawClient(node.bootstrap) as wire:
+        assert codes(wire.ask(request(44, 0, resources=[altered(_BROKERS, "")]))) == {0}
+        undone = altered(_BROKERS, "") | {"configs": [{"name": "log.retention.ms", "config_operation": 1}]}
+        assert codes(wire.ask(request(44, 0, resources=[undone]))) == {0}
+        unknown = wire.ask(request(20, 1, topic_names=[unique("unknown")]))
+        assert codes(unknown) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_nobody_writes_to_kafkas_own_topics_by_calling_himself_as_its_tools_do(node: VirtualCluster) -> None:
+    with RawClient(node.bootstrap, "__admin_client") as wire:
+        answer = wire.ask(request(22, 1, transactional_id=None))
+        assert codes(answer) == {ErrorCode.INVALID_REQUEST}
+    with RawClient(node.bootstrap, "admin") as wire:
+        assert codes(wire.ask(request(22, 1, transactional_id=None))) == {0}
