@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from metadata import MetadataUnavailable
+from sidecar.telemetry.seldom import Seldom
 from sidecar.telemetry.series import ShadowSeries
 
 if TYPE_CHECKING:
     from metadata import MetadataError
+    from sidecar.network.admission import Refusal
     from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
-_REPEAT_S: Final = 5.0
+_ALIKE: Final = 20
+"""Events of one kind that are logged within five seconds, where each is about another client."""
 
 
 class NodeHooks:
@@ -24,7 +26,8 @@ class NodeHooks:
     def __init__(self, metrics: NodeMetrics) -> None:
         self._metrics = metrics
         self._log = structlog.get_logger()
-        self._said: dict[str, float] = {}
+        self._events = Seldom()
+        metrics.events_left_out = lambda: self._events.left_out
         self.client_connected = metrics.client_connected
         self.client_disconnected = metrics.client_disconnected
         self.request_done = metrics.request_done
@@ -41,23 +44,27 @@ class NodeHooks:
 
     def _seldom(self, what: str) -> bool:
         """Whether to log something that may come a thousand times a second."""
-        now = time.monotonic()
-        if now - self._said.get(what, -_REPEAT_S) < _REPEAT_S:
-            return False
-        if len(self._said) > 1_000:
-            self._said.clear()
-        self._said[what] = now
-        return True
+        return self._events.ask(what) is not None
+
+    def _warn(self, event: str, kind: str, most: int = _ALIKE, **fields: object) -> None:
+        """Log what strangers may cause: a few of a kind, and how many were left out before this one."""
+        left_out = self._events.ask(f"{event} {kind}", most)
+        if left_out is not None:
+            more = {"left_out": left_out} if left_out else {}
+            self._log.warning(event, **fields, **more)
 
     # Gateway
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
-        self._log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
+        self._warn("client_rejected", reason, peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
+
+    def connection_refused(self, reason: Refusal, host: str) -> None:
+        self._metrics.connection_refused(reason)
+        self._warn("connection_refused", reason, 1, address=host, reason=str(reason))
 
     def handshake_failed(self, peer: str, reason: str) -> None:
         self._metrics.handshake_done(success=False)
-        if self._seldom("handshake"):
-            self._log.warning("handshake_failed", peer=peer, reason=reason[:200])
+        self._warn("handshake_failed", "", 1, peer=peer, reason=reason[:200])
 
     def handshake_done(self) -> None:
         self._metrics.handshake_done(success=True)
@@ -67,14 +74,16 @@ class NodeHooks:
 
     def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
         self._metrics.login_done(mechanism, success=False)
-        if self._seldom("login"):
-            self._log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
+        self._warn("login_refused", "", 1, peer=peer, mechanism=mechanism[:50], reason=reason[:200])
 
     def request_failed(self, api: str, peer: str, error: BaseException) -> None:
-        self._log.warning("request_failed", api=api, peer=peer, problem=str(error))
+        self._warn("request_failed", api, api=api, peer=peer, problem=str(error))
 
     def task_failed(self, error: BaseException) -> None:
-        self._log.error("internal_error", problem=repr(error), exc_info=error)
+        left_out = self._events.ask(f"internal_error {type(error).__name__}", _ALIKE)
+        if left_out is not None:
+            more = {"left_out": left_out} if left_out else {}
+            self._log.error("internal_error", problem=repr(error), exc_info=error, **more)
 
     def loop_failed(self, name: str, error: BaseException) -> None:
         self._metrics.loop_failed(name)

@@ -29,6 +29,7 @@ from sidecar.settings.checks import (
     split_addresses,
     whole,
 )
+from sidecar.settings.limits import Limits
 from sidecar.settings.listener import Listener
 from sidecar.settings.rules import Rules
 from sidecar.settings.told import SECRETS, full_name, text_of
@@ -42,7 +43,7 @@ _GRACE: Final = 3_600_000
 
 
 class Basics(BaseSettings):
-    """All but how connections begin (`Listener`, `TowardsKafka`) and what clients may do (`Rules`)."""
+    """All but how connections begin (`Listener`, `TowardsKafka`), what clients may do (`Rules`) and take (`Limits`)."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -251,7 +252,7 @@ class Basics(BaseSettings):
         return (init_settings,)
 
 
-class Schema(TowardsKafka, Rules, Listener, Basics):
+class Schema(TowardsKafka, Limits, Rules, Listener, Basics):
     """Settings of a sidecar node and of the tools that talk to it."""
 
 

@@ -23,8 +23,8 @@ async def test_strangers_make_no_more_connections_to_brokers_than_there_are_plac
 
     async with broker(silent) as address:
         upstream = KafkaUpstream([address], connect_timeout=5, request_timeout=5)
-        logins = RelayedLogins(upstream, ("PLAIN",), "sub", at_once=2)
-        begun = [asyncio.create_task(logins.begin("PLAIN")) for _ in range(4)]
+        logins = RelayedLogins(upstream, ("PLAIN",), "sub", at_once=8)
+        begun = [asyncio.create_task(logins.begin("PLAIN", "10.0.0.1")) for _ in range(4)]
         await until(lambda: len(came) == 2, "two connections")
         await asyncio.sleep(0.05)
         assert len(came) == 2
