@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -46,25 +46,30 @@ class NodeHooks:
         """Whether to log something that may come a thousand times a second."""
         return self._events.ask(what) is not None
 
-    def _warn(self, event: str, kind: str, most: int = _ALIKE, **fields: object) -> None:
-        """Log what strangers may cause: a few of a kind, and how many were left out before this one."""
-        left_out = self._events.ask(f"{event} {kind}", most)
-        if left_out is not None:
-            more = {"left_out": left_out} if left_out else {}
-            self._log.warning(event, **fields, **more)
+    def _few(self, kind: str, most: int = _ALIKE) -> Any:
+        """The log for an event that strangers may cause, with how many of its kind were left out before; None where
+        this one is left out, too.
+        """
+        left_out = self._events.ask(kind, most)
+        if left_out is None:
+            return None
+        return self._log.bind(left_out=left_out) if left_out else self._log
 
     # Gateway
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
-        self._warn("client_rejected", reason, peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
+        if (log := self._few(f"rejected {reason}")) is not None:
+            log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
 
     def connection_refused(self, reason: Refusal, host: str) -> None:
         self._metrics.connection_refused(reason)
-        self._warn("connection_refused", reason, 1, address=host, reason=str(reason))
+        if (log := self._few(f"refused {reason}", 1)) is not None:
+            log.warning("connection_refused", address=host, reason=str(reason))
 
     def handshake_failed(self, peer: str, reason: str) -> None:
         self._metrics.handshake_done(success=False)
-        self._warn("handshake_failed", "", 1, peer=peer, reason=reason[:200])
+        if (log := self._few("handshake", 1)) is not None:
+            log.warning("handshake_failed", peer=peer, reason=reason[:200])
 
     def handshake_done(self) -> None:
         self._metrics.handshake_done(success=True)
@@ -74,16 +79,16 @@ class NodeHooks:
 
     def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
         self._metrics.login_done(mechanism, success=False)
-        self._warn("login_refused", "", 1, peer=peer, mechanism=mechanism[:50], reason=reason[:200])
+        if (log := self._few("login", 1)) is not None:
+            log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
 
     def request_failed(self, api: str, peer: str, error: BaseException) -> None:
-        self._warn("request_failed", api, api=api, peer=peer, problem=str(error))
+        if (log := self._few(f"request {api}")) is not None:
+            log.warning("request_failed", api=api, peer=peer, problem=str(error))
 
     def task_failed(self, error: BaseException) -> None:
-        left_out = self._events.ask(f"internal_error {type(error).__name__}", _ALIKE)
-        if left_out is not None:
-            more = {"left_out": left_out} if left_out else {}
-            self._log.error("internal_error", problem=repr(error), exc_info=error, **more)
+        if (log := self._few(f"internal {type(error).__name__}")) is not None:
+            log.error("internal_error", problem=repr(error), exc_info=error)
 
     def loop_failed(self, name: str, error: BaseException) -> None:
         self._metrics.loop_failed(name)
