@@ -24,6 +24,7 @@ from sidecar.admin.schema_paths import is_read
 from sidecar.admin.schemas import ROOT, SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
 from sidecar.settings import Address
+from sidecar.telemetry.seldom import Seldom
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from sidecar.telemetry.hooks import NodeMetrics
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_ALIKE: Final = 20
+"""Refusals with one status that are logged within five seconds."""
 _REFUSALS: Final = 400
 """From this status on nothing was changed."""
 _ANSWER_TIMEOUT: Final = 60.0
@@ -54,6 +57,7 @@ class AdminServer:
         self._listen = settings.admin_listen
         self._token = settings.admin_token
         self._connections = Connections()
+        self._refused = Seldom()
         self._listening: asyncio.Server | None = None
         application = web.Application(
             middlewares=[
@@ -113,7 +117,9 @@ class AdminServer:
         refusal = refusal_of_write(_caller(request), self._token)
         log = structlog.get_logger().bind(method=request.method, path=request.path, peer=request.remote)
         if refusal is not None:
-            log.warning("admin_write_refused", status=refusal.status)
+            if (left_out := self._refused.ask(str(refusal.status), _ALIKE)) is not None:
+                log = log.bind(left_out=left_out) if left_out else log
+                log.warning("admin_write_refused", status=refusal.status)
             headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
             return error(refusal.status, refusal.message, headers)
         answer = await handler(request)
