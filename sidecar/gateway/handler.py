@@ -18,6 +18,7 @@ from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.enforcement import AmendedExchange
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
+from sidecar.gateway.quotas import MeteredConnection
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.enforcement import Enforcement
     from sidecar.gateway.logins import Logins
+    from sidecar.gateway.quotas import Quotas
     from sidecar.network.memory import RequestMemory
     from sidecar.security.listener import ListenerTls
 
@@ -70,6 +72,11 @@ class Apis(NamedTuple):
 
     hot: dict[int, HotApi]
     cold: dict[int, ColdApi]
+
+
+def _principal_of(connection: ClientConnection) -> str:
+    client: Client = connection.state
+    return client.principal
 
 
 class _Links:
@@ -123,6 +130,8 @@ class Gateway:
         self.admission = admission or Admission(ConnectionLimits.of(open_files()))
         self._memory = memory
         self._links = _Links(self.admission, hooks)
+        self.quotas: Quotas | None = None
+        """Set where principals have quotas, before the first client connects."""
         self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
         """Called for a connection that has to ask for something soon."""
         self._apis = Apis({}, {})
@@ -155,7 +164,10 @@ class Gateway:
     def new_connection(self) -> ClientConnection:
         """The protocol factory of the listening socket."""
         self._next_connection += 1
-        return ClientConnection(self, self._next_connection, self._request_limit, self._memory)
+        number, limit, memory = self._next_connection, self._request_limit, self._memory
+        if self.quotas is None:
+            return ClientConnection(self, number, limit, memory)
+        return MeteredConnection(self, number, limit, memory, self.quotas, _principal_of)
 
     # Handler ------------------------------------------------------------------------------------------------------
 

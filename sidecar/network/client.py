@@ -58,6 +58,8 @@ class Pause(IntFlag):
     """The client does not read its answers."""
     ENDING = 32
     """The node shuts down."""
+    THROTTLED = 64
+    """The client is over its quota."""
 
 
 class Handler(Protocol):
@@ -257,7 +259,7 @@ class ClientConnection(FrameReceiver):
 
     @property
     def is_awaited(self) -> bool:
-        return not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING)
+        return not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
 
     def starve(self) -> None:
         """Read no more; what was read is taken up as ever, so that its memory comes back."""

@@ -8,6 +8,7 @@ import resource
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
+from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.idling import IdleWatch
 from sidecar.network.memory import RequestMemory
@@ -54,6 +55,14 @@ def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:
     metrics.read_gauge("request_memory_bytes", lambda: float(memory.used))
     metrics.read_gauge("request_memory_waiting", lambda: float(memory.waiting))
     return memory
+
+
+def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
+    """Of principals; None where they have none."""
+    limits = QuotaLimits(
+        settings.quota_producer_byte_rate, settings.quota_consumer_byte_rate, settings.quota_request_rate
+    )
+    return Quotas(limits, metrics.throttled) if limits.any else None
 
 
 def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:

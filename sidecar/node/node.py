@@ -32,7 +32,7 @@ from sidecar.node.connecting import StartError, access_to_kafka, logins_of_clien
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
-from sidecar.node.limits import admission_of_clients, idle_watch, request_memory
+from sidecar.node.limits import admission_of_clients, idle_watch, quotas, request_memory
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.parts import Rooms
 from sidecar.node.port import NodeState
@@ -113,6 +113,7 @@ class Node:
         gateway = Gateway(
             self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins, admission, memory
         )
+        gateway.quotas = quotas(settings, self.metrics)
         new = gateway.new_connection
         listener = self._listener = (
             PlainListener(new)

@@ -121,6 +121,8 @@ class NodeMetrics:
         self.clients_accepted = 0
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.refusals: dict[str, int] = dict.fromkeys(REFUSALS, 0)
+        self.throttles: dict[str, int] = {"Fetch": 0, "Produce": 0}
+        self.throttle_seconds = 0.0
         self.events_left_out: Callable[[], int] = int
         """Events that were not logged, as there were many of their kind; asked when metrics are."""
         self.handshakes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
@@ -158,6 +160,12 @@ class NodeMetrics:
     def connection_refused(self, reason: str) -> None:
         """A connection, or one to a broker for a client, was one too many; `reason` is one of a few words."""
         _count(self.refusals, reason, OTHER)
+
+    def throttled(self, key: int, seconds: float) -> None:
+        """A client is over its quota with a request of this API, and is not read for so long."""
+        stats = self.apis.get(key, self.other_api)
+        _count(self.throttles, stats.name, OTHER)
+        self.throttle_seconds += seconds
 
     def handshake_done(self, *, success: bool) -> None:
         """A TLS handshake with a client ended."""
