@@ -77,7 +77,7 @@ class ClientLinks:
         connection = self._connections.get((broker_id, lane))
         if connection is not None:
             return connection
-        if not self._opened.may_open(self._client.host):
+        if not self._opened.may_open():
             raise DisconnectedError("too many files are open for another connection to a broker", sent=False)
         address = self._upstream.address(broker_id)
         own = self._backoff.get(broker_id)
@@ -170,8 +170,8 @@ def _now() -> float:
 class LinkHooks(Protocol):
     """Told of every upstream connection of a client, and asked before."""
 
-    def may_open(self, host: str) -> bool:
-        """Whether there may be one more, for a client at this address."""
+    def may_open(self) -> bool:
+        """Whether there may be one more."""
         ...
 
     def upstream_opened(self) -> None: ...

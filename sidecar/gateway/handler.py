@@ -80,21 +80,24 @@ def _principal_of(connection: ClientConnection) -> str:
 
 
 class _Links:
-    """Counts the connections to brokers that are opened for clients. Implements `gateway.client.LinkHooks`."""
+    """Counts the connections to brokers that are opened for one client. Implements `gateway.client.LinkHooks`."""
 
-    def __init__(self, admission: Admission, hooks: Hooks) -> None:
+    __slots__ = ("_admission", "_group", "_hooks")
+
+    def __init__(self, admission: Admission, group: str, hooks: Hooks) -> None:
         self._admission = admission
+        self._group = group
         self._hooks = hooks
 
-    def may_open(self, host: str) -> bool:
-        return self._admission.may_link(host)
+    def may_open(self) -> bool:
+        return self._admission.may_link(self._group)
 
     def upstream_opened(self) -> None:
-        self._admission.links += 1
+        self._admission.linked(self._group)
         self._hooks.upstream_opened()
 
     def upstream_closed(self) -> None:
-        self._admission.links -= 1
+        self._admission.unlinked(self._group)
         self._hooks.upstream_closed()
 
 
@@ -129,7 +132,6 @@ class Gateway:
             logins.admits = self._admits
         self.admission = admission or Admission(ConnectionLimits.of(open_files()))
         self._memory = memory
-        self._links = _Links(self.admission, hooks)
         self.quotas: Quotas | None = None
         """Set where principals have quotas, before the first client connects."""
         self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
@@ -177,7 +179,7 @@ class Gateway:
             if connection.seat is None:
                 connection.abort()
                 return
-        links = ClientLinks(connection, self._upstream, self._links)
+        links = ClientLinks(connection, self._upstream, _Links(self.admission, connection.seat.group, self._hooks))
         client = Client(connection, links, Session.by_connection(*self._node, connection.id))
         connection.state = client
         if self.enforcement is not None:

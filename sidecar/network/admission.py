@@ -45,7 +45,7 @@ class Refusal(StrEnum):
 class ConnectionLimits:
     """`connections`: in all; `per_address`, `per_principal`; `rate`: per second, an address may have half of it;
     0 for none of the last two. `files`: open files that clients may have, with the connections to brokers made for
-    them.
+    them; those from one address, `address_files`.
     """
 
     connections: int
@@ -53,6 +53,7 @@ class ConnectionLimits:
     per_principal: int
     rate: int
     files: int
+    address_files: int
 
     @classmethod
     def of(
@@ -65,13 +66,14 @@ class ConnectionLimits:
         rate: int = 0,
         reserved: int = 0,
     ) -> ConnectionLimits:
-        """For a process that may open so many files. 0 stands for what follows from these: of the files that are not
-        reserved half are for connections of clients, as each needs one to a broker, and one address may have half of
-        those.
+        """For a process that may open so many files. 0 stands for what follows from these: as many connections as there
+        are files that are not reserved, half of them for one address, with those to brokers that it makes necessary. An
+        address that is given more by name may have all files.
         """
         files = max(2, open_files - (reserved or reserved_files(open_files)))
-        most = min(connections or files // 2, files)
-        return cls(most, min(per_address or max(1, most // 2), most), per_principal, rate, files)
+        most = min(connections or files, files)
+        one = min(per_address or max(1, most // 2), most)
+        return cls(most, one, per_principal, rate, files, files if per_address else max(2, files // 2))
 
 
 def open_files() -> int:
@@ -152,6 +154,7 @@ class Admission:
         self.connections = 0
         self.links = 0
         """Connections to brokers that were opened for clients."""
+        self._links_by_group: Counter[str] = Counter()
         self._refused = refused
         self._clock = clock or time.monotonic
         self._by_group: Counter[str] = Counter()
@@ -176,7 +179,7 @@ class Admission:
         now = self._clock()
         if limits.rate and not self._rate_of(group, now).take(now):
             return Refusal.RATE
-        if self._by_group.get(group, 0) >= limits.per_address:
+        if self._by_group.get(group, 0) >= limits.per_address or self._files_of(group) >= limits.address_files:
             return Refusal.ADDRESS
         if self.connections >= limits.connections:
             return Refusal.TOTAL
@@ -220,12 +223,30 @@ class Admission:
 
     # Connections to brokers -----------------------------------------------------------------------------------------
 
-    def may_link(self, host: str) -> bool:
-        """Whether one more connection to a broker may be opened for a client at this address: files are left for it."""
-        if self.connections + self.links < self.limits.files:
+    def may_link(self, group: str) -> bool:
+        """Whether one more connection to a broker may be opened for a client in a seat of this group: files are left
+        for it.
+        """
+        if self._files_of(group) >= self.limits.address_files:
+            self._refused(Refusal.ADDRESS, group)
+        elif self.connections + self.links >= self.limits.files:
+            self._refused(Refusal.FILES, group)
+        else:
             return True
-        self._refused(Refusal.FILES, host)
         return False
+
+    def linked(self, group: str) -> None:
+        """One was opened."""
+        self.links += 1
+        self._links_by_group[group] += 1
+
+    def unlinked(self, group: str) -> None:
+        """One has ended."""
+        self.links -= 1
+        _less(self._links_by_group, group)
+
+    def _files_of(self, group: str) -> int:
+        return self._by_group.get(group, 0) + self._links_by_group.get(group, 0)
 
 
 def _less(counts: Counter[str], key: str) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
+_CHANGES: Final = 200
+"""Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
 _ALIKE: Final = 20
 """Events of one kind that are logged within five seconds, where each is about another client."""
 
@@ -131,21 +133,23 @@ class NodeHooks:
         self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
     ) -> None:
         self._metrics.takeover(mode, seconds)
-        self._log.info(
-            "takeover",
-            topic=topic,
-            mode=mode,
-            ms=round(seconds * 1000, 1),
-            session=session,
-            generation=generation,
-            deposed=deposed,
-        )
+        if (log := self._few("takeover", _CHANGES)) is not None:
+            log.info(
+                "takeover",
+                topic=topic,
+                mode=mode,
+                ms=round(seconds * 1000, 1),
+                session=session,
+                generation=generation,
+                deposed=deposed,
+            )
 
     def topic_gone(self, topic: str, generation: int) -> None:
         self._log.info("topic_gone", topic=topic, generation=generation, effect="only its generation is kept")
 
     def released(self, topic: str, session: str, generation: int) -> None:
-        self._log.info("released", topic=topic, session=session, generation=generation)
+        if (log := self._few("released", _CHANGES)) is not None:
+            log.info("released", topic=topic, session=session, generation=generation)
 
     def ids_read(self, topic: str, records: int) -> None:
         self._metrics.ids_read(records)
@@ -164,17 +168,19 @@ class NodeHooks:
     # Claims
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        self._log.info(
-            "resources_claimed",
-            resource=resource[:200],
-            resources=resources,
-            generation=generation,
-            session=session,
-            deposed=deposed,
-        )
+        if (log := self._few("resources_claimed", _CHANGES)) is not None:
+            log.info(
+                "resources_claimed",
+                resource=resource[:200],
+                resources=resources,
+                generation=generation,
+                session=session,
+                deposed=deposed,
+            )
 
     def claims_let_go(self, resource: str, resources: int, session: str) -> None:
-        self._log.info("resources_released", resource=resource[:200], resources=resources, session=session)
+        if (log := self._few("resources_released", _CHANGES)) is not None:
+            log.info("resources_released", resource=resource[:200], resources=resources, session=session)
 
     def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None:
         if coordinates:

@@ -291,7 +291,7 @@ async def test_a_renewal_comes_a_second_after_the_last_login_at_the_earliest(
 async def test_a_principal_has_no_more_connections_than_it_may_and_others_are_let_in(known: Known) -> None:
     """Without an answer: a client takes a refused login for a wrong password, and does not come again."""
     refused: list[Refusal] = []
-    limits = ConnectionLimits(connections=10, per_address=10, per_principal=1, rate=0, files=20)
+    limits = ConnectionLimits(connections=10, per_address=10, per_principal=1, rate=0, files=20, address_files=20)
     admission = Admission(limits, lambda reason, _host: refused.append(reason))
     async with gateway_of(known, admission) as connect:
         async with connect() as first, connect() as second, connect() as other:
@@ -310,7 +310,7 @@ async def test_a_principal_has_no_more_connections_than_it_may_and_others_are_le
 
 async def test_a_connection_too_many_of_an_address_is_closed_and_says_why_to_the_log(known: Known) -> None:
     refused: list[tuple[Refusal, str]] = []
-    limits = ConnectionLimits(connections=10, per_address=1, per_principal=0, rate=0, files=20)
+    limits = ConnectionLimits(connections=10, per_address=1, per_principal=0, rate=0, files=20, address_files=20)
     admission = Admission(limits, lambda reason, host: refused.append((reason, host)))
     async with gateway_of(known, admission) as connect:
         async with connect() as first, connect() as second:

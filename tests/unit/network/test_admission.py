@@ -41,9 +41,14 @@ class Door:
 
 
 def limits(
-    connections: int = 100, per_address: int = 100, per_principal: int = 0, rate: int = 0, files: int = 1_000
+    connections: int = 100,
+    per_address: int = 100,
+    per_principal: int = 0,
+    rate: int = 0,
+    files: int = 1_000,
+    address_files: int = 1_000_000,
 ) -> ConnectionLimits:
-    return ConnectionLimits(connections, per_address, per_principal, rate, files)
+    return ConnectionLimits(connections, per_address, per_principal, rate, files, address_files)
 
 
 def test_one_address_cannot_take_the_places_of_others() -> None:
@@ -126,19 +131,32 @@ def test_addresses_are_forgotten_where_there_are_too_many() -> None:
 def test_connections_to_brokers_take_files_too_and_leave_those_that_are_kept_back() -> None:
     door = Door(limits(files=3))
     door.enter("10.0.0.1")
-    assert door.admission.may_link("10.0.0.1")
-    door.admission.links += 2
+    for _ in range(2):
+        assert door.admission.may_link("10.0.0.1")
+        door.admission.linked("10.0.0.1")
     assert not door.admission.may_link("10.0.0.1")
     assert door.reason("10.0.0.2") is Refusal.FILES
-    door.admission.links -= 1
+    door.admission.unlinked("10.0.0.1")
     door.enter("10.0.0.2")
 
 
-@pytest.mark.parametrize(("files", "connections", "per_address"), [(1_024, 320, 160), (65_536, 32_512, 16_256)])
+def test_one_address_has_half_of_the_files_with_the_connections_to_brokers_made_for_it() -> None:
+    door = Door(limits(files=4, address_files=2))
+    door.enter("10.0.0.1")
+    assert door.admission.may_link("10.0.0.1")
+    door.admission.linked("10.0.0.1")
+    assert not door.admission.may_link("10.0.0.1")
+    assert door.reason("10.0.0.1") is Refusal.ADDRESS
+    door.enter("10.0.0.2")
+    assert door.admission.may_link("10.0.0.2")
+
+
+@pytest.mark.parametrize(("files", "connections", "per_address"), [(1_024, 640, 320), (65_536, 65_024, 32_512)])
 def test_without_settings_limits_follow_from_the_open_files(files: int, connections: int, per_address: int) -> None:
     found = ConnectionLimits.of(files)
     assert (found.connections, found.per_address) == (connections, per_address)
     assert found.files == files - reserved_files(files)
+    assert found.address_files == found.files // 2
 
 
 @pytest.mark.parametrize("files", [1, 2, 16, 64, 1_024])
@@ -149,6 +167,6 @@ def test_few_files_are_shared_out_too(files: int) -> None:
 
 
 def test_settings_say_more_or_less_but_no_more_than_there_are_files() -> None:
-    assert ConnectionLimits.of(1_024, connections=10, per_address=20) == ConnectionLimits(10, 10, 0, 0, 640)
+    assert ConnectionLimits.of(1_024, connections=10, per_address=20) == ConnectionLimits(10, 10, 0, 0, 640, 640)
     assert ConnectionLimits.of(1_024, connections=10_000, reserved=24).connections == 1_000
     assert ConnectionLimits.of(1_024, per_address=300, per_principal=5, rate=7).per_address == 300

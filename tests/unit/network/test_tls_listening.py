@@ -162,7 +162,7 @@ async def test_a_probe_that_only_connects_is_no_failure(authority: Authority) ->
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"])
 async def test_who_takes_too_long_is_closed(authority: Authority, said: bytes) -> None:
     context, told = server(authority), Told()
-    admission = Admission(ConnectionLimits(10, 10, 0, 0, 10))
+    admission = Admission(ConnectionLimits(10, 10, 0, 0, 10, 10))
     async with listening(Recorder(), lambda: context, told, admission, 0.2) as listener:
         peer = await connect(listener)
         peer.writer.write(said)
@@ -176,7 +176,7 @@ async def test_who_takes_too_long_is_closed(authority: Authority, said: bytes) -
 async def test_one_address_too_often_is_closed_before_its_handshake_costs_anything(authority: Authority) -> None:
     recorder, context, told = Recorder(), server(authority), Told()
     refused: list[Refusal] = []
-    limits = ConnectionLimits(connections=10, per_address=2, per_principal=0, rate=0, files=10)
+    limits = ConnectionLimits(connections=10, per_address=2, per_principal=0, rate=0, files=10, address_files=10)
     admission = Admission(limits, lambda reason, _host: refused.append(reason))
     async with listening(recorder, lambda: context, told, admission) as listener:
         first, silent = await connect(listener, client(authority)), await connect(listener)
