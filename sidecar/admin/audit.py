@@ -7,10 +7,12 @@ a record.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
+
+from sidecar.admin.access import Right
+from sidecar.telemetry.seldom import Seldom
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -41,28 +43,34 @@ ACTS: Final = {
 READ: Final = "read"
 OTHER: Final = "other"
 _FIELDS: Final = {"topic": "topic", "name": "producer", "shadow": "shadow", "group": "group", "path": "schema"}
-_SELDOM_S: Final = 5.0
+_ALIKE: Final = 20
+"""Refusals of one kind that are written within `seldom.WHILE_S`."""
 _REFUSED: Final = 400
 _FAILED: Final = 500
 _LONGEST: Final = 500
 
 
 class AuditLog:
-    """Writes the events. Refused reads, which anybody can send by the thousand, are written once in five seconds."""
+    """Writes the events. Of refusals, which anybody can cause by the thousand, the first few of a while are written, and
+    the next one says how many were left out (`left_out`).
+    """
 
     def __init__(self) -> None:
-        self._read_refused = -_SELDOM_S
+        self._refused = Seldom()
 
     def write(self, request: web.Request, judged: JudgedRequest, status: int | None, problem: str = "") -> None:
         """One act. `status`: of the answer; None where there was none."""
         self._tell(act_of(request), request, judged, status, problem)
 
-    def read_refused(self, request: web.Request, judged: JudgedRequest, status: int, problem: str) -> None:
-        """A read without the right to it."""
-        now = time.monotonic()
-        if now - self._read_refused >= _SELDOM_S:
-            self._read_refused = now
-            self._tell(READ, request, judged, status, problem)
+    def refused(self, request: web.Request, judged: JudgedRequest, status: int, problem: str, right: Right) -> None:
+        """A request without the right to it."""
+        act = act_of(request) if right is Right.OPERATE else READ
+        left_out = self._refused.ask(f"{act} {status}", _ALIKE if right is Right.OPERATE else 1)
+        if left_out is None:
+            return
+        if left_out:
+            judged.note(left_out=left_out)
+        self._tell(act, request, judged, status, problem)
 
     def _tell(self, act: str, request: web.Request, judged: JudgedRequest, status: int | None, problem: str) -> None:
         result, match, query = result_of(status), request.match_info, request.query

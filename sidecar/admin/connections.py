@@ -1,7 +1,9 @@
 """The connections to the admin port: how many there may be, and how long one may ask for nothing.
 
 aiohttp waits an hour for the next request and, in 3.14.0, for ever for the first one. What is open needs files, and
-a node without files accepts no client of Kafka. Who has a request under way, a stream of events too, is left alone.
+a node without files accepts no client of Kafka. Who waits for an answer, a stream of events too, is left alone; whose
+request has not arrived as a whole is as good as silent. Health and metrics are answered whatever else goes on: other
+requests never take all places, so that there is always a connection to close for one that has just come.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from aiohttp import web
 
+from sidecar.admin.replies import error
 from sidecar.network.listening import PlainListener
 from sidecar.network.tls_listening import TlsListener
 
@@ -29,8 +32,13 @@ if TYPE_CHECKING:
 _SILENT_S: Final = 75.0
 """Seconds for the head of a request, from the connection or the last answer on: more than between two scrapes."""
 _LOOK_S: Final = 5.0
+_BODY_S: Final = 30.0
+"""Seconds for the body of a request."""
 _MOST: Final = 256
 _PART_OF_FILES: Final = 4
+_SPARE: Final = 16
+"""Connections beyond those that may have a request under way."""
+_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 def most_connections(files: int) -> int:
@@ -45,8 +53,10 @@ class Connections:
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._open: set[web.RequestHandler] = set()
         self._silent: dict[web.RequestHandler, float] = {}
-        """Since when, the longest first."""
+        """Until when one may be silent; the one that is silent for longest stands first."""
         self._watching: asyncio.TimerHandle | None = None
+        self._busy: set[web.RequestHandler] = set()
+        """Those with a request under way that is not about health."""
 
     async def listen(
         self, server: web.Server, address: Address, tls: Callable[[], ssl.SSLContext] | None = None
@@ -67,24 +77,39 @@ class Connections:
     @web.middleware
     async def under_way(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Around everything that answers."""
-        self._silent.pop(request.protocol, None)
+        connection, is_health = request.protocol, request.path in _HEALTH
+        if not is_health and len(self._busy) >= self._most:
+            refused = error(503, "too many requests are under way: come again", {"Retry-After": "1"})
+            refused.force_close()
+            return refused
+        self._silent.pop(connection, None)
+        if request.body_exists and not request.content.is_eof():
+            self._is_silent(connection, _BODY_S)
+            request.content.on_eof(partial(self._silent.pop, connection, None))
+        if not is_health:
+            self._busy.add(connection)
         try:
             return await handler(request)
         finally:
-            if request.protocol in self._open:
-                self._silent[request.protocol] = asyncio.get_running_loop().time()
+            self._busy.discard(connection)
+            if connection in self._open:
+                self._is_silent(connection, _SILENT_S)
 
     def came(self, connection: web.RequestHandler) -> None:
         """One was made."""
         self._open.add(connection)
-        self._silent[connection] = asyncio.get_running_loop().time()
-        if len(self._open) > self._most:
+        self._is_silent(connection, _SILENT_S)
+        if len(self._open) > self._most + _SPARE:
             self._close(next(iter(self._silent)))
 
     def went(self, connection: web.RequestHandler) -> None:
         """One is gone, or is about to be."""
         self._open.discard(connection)
         self._silent.pop(connection, None)
+
+    def _is_silent(self, connection: web.RequestHandler, seconds: float) -> None:
+        self._silent.pop(connection, None)
+        self._silent[connection] = asyncio.get_running_loop().time() + seconds
 
     def _close(self, connection: web.RequestHandler) -> None:
         self.went(connection)
@@ -93,7 +118,7 @@ class Connections:
     def _watch(self) -> None:
         """Close those that are silent for too long, now and then until the end."""
         loop = asyncio.get_running_loop()
-        for connection in [each for each, since in self._silent.items() if since + _SILENT_S <= loop.time()]:
+        for connection in [each for each, until in self._silent.items() if until <= loop.time()]:
             self._close(connection)
         self._watching = loop.call_later(_LOOK_S, self._watch)
 

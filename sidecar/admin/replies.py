@@ -23,11 +23,16 @@ from sidecar.node.port import (
     PortError,
     UnavailableError,
 )
+from sidecar.telemetry.seldom import Seldom
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiohttp.typedefs import Handler
+
+_EVENTS: Final = Seldom()
+_ALIKE: Final = 20
+"""Failures of one kind that are logged within five seconds."""
 
 NOTHING_DONE: Final = "X-Sidecar-Nothing-Done"
 """The header of a 503 of a node that does not serve the topic: the node that forwarded the request may try again."""
@@ -76,8 +81,11 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         status = next(status for kind, status in _STATUS.items() if isinstance(refused, kind))
         headers = {NOTHING_DONE: "1"} if isinstance(refused, NothingDoneError) else None
         return error(status, str(refused) or "the node did not answer in time", headers)
+    except ConnectionResetError:
+        return error(400, "the client went while it sent its request")  # nobody reads this
     except Exception as bug:  # noqa: BLE001 - a bug in one answer must not take the connection, nor its text, outside
-        structlog.get_logger().error("admin_request_failed", method=request.method, path=request.path, exc_info=bug)
+        if _EVENTS.ask(type(bug).__name__, _ALIKE) is not None:
+            structlog.get_logger().error("admin_request_failed", method=request.method, path=request.path, exc_info=bug)
         return error(500, "internal error; the node's log has the details")
 
 

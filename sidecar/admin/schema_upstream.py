@@ -30,6 +30,9 @@ REQUEST_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless told otherwise."""
 PLACES: Final = 64
 """Requests that are with the registry at one time; more wait for their turn."""
+UPLOADS: Final = 16
+"""Bodies of requests that are in memory at one time, a quarter of them from one address; more wait for their turn."""
+_BODY: Final = web.RequestKey("body", bytes)
 _TIMEOUT: Final = ClientTimeout(total=45, sock_connect=5, sock_read=30)
 _LOOK_S: Final = 0.25
 PASSED_ON: Final = "X-Sidecar-Passed-On"
@@ -62,14 +65,15 @@ class SchemaRegistry:
     async def asked(
         self, request: web.Request, path: str, query: str, *, read_here: bool = False
     ) -> AsyncIterator[ClientResponse]:
-        """The answer to a client's request with this path and query. `read_here`: whole, and not compressed.
+        """The answer to a client's request with this path and query, whose body was read. `read_here`: whole, and not
+        compressed.
 
-        Raises RegistryError: 413 for more than `REQUEST_LIMIT`, 502 and 504 where the registry is away.
+        Raises RegistryError: 502 and 504 where the registry is away.
         """
         headers = self._headers(request, _ON_CONDITION if read_here else frozenset())
         if read_here:
             headers["Accept-Encoding"] = "identity"
-        body = await _body(request)
+        body = request.get(_BODY, b"")
         url = URL(self._url + path + (f"?{query}" if query else ""), encoded=True)
         try:
             async with self._opened().request(
@@ -178,7 +182,8 @@ def _kept(headers: Mapping[str, str], less: frozenset[str] = frozenset()) -> CIM
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
 
 
-async def _body(request: web.Request) -> bytes:
+async def read_body(request: web.Request) -> None:
+    """Read the body, for `SchemaRegistry.asked`. Raises RegistryError: 413 for more than `REQUEST_LIMIT`."""
     found = bytearray()
     if (request.content_length or 0) <= REQUEST_LIMIT:
         async for piece in request.content.iter_any():
@@ -186,5 +191,6 @@ async def _body(request: web.Request) -> bytes:
             if len(found) > REQUEST_LIMIT:
                 break
         else:
-            return bytes(found)
+            request[_BODY] = bytes(found)
+            return
     raise RegistryError(413, f"the body is longer than {REQUEST_LIMIT} bytes: send it to the registry itself")

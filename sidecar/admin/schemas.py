@@ -17,7 +17,18 @@ from sidecar.admin import schema_answers as answers
 from sidecar.admin import schema_paths as paths
 from sidecar.admin.schema_errors import RegistryError, closed, not_found, read_only, without_registry
 from sidecar.admin.schema_paths import BadPathError, Kind, Query, Target
-from sidecar.admin.schema_upstream import PASSED_ON, PLACES, SchemaRegistry, changed, passed_on, while_connected, whole
+from sidecar.admin.schema_upstream import (
+    PASSED_ON,
+    PLACES,
+    UPLOADS,
+    SchemaRegistry,
+    changed,
+    passed_on,
+    read_body,
+    while_connected,
+    whole,
+)
+from sidecar.network.places import Places
 from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, topics
 
 if TYPE_CHECKING:
@@ -41,6 +52,7 @@ class SchemaProxy:
         self._port = port
         self._registry = None if url is None else SchemaRegistry(url, secrets)
         self._places = asyncio.Semaphore(PLACES)
+        self._uploads = Places(UPLOADS)
 
     def keep_secret(self, secrets: Sequence[str]) -> None:
         """The node's own tokens, which the registry is never shown."""
@@ -75,6 +87,19 @@ class SchemaProxy:
             raise BadPathError(f"the path has to begin with {ROOT}, and a # or what is not ASCII to be percent-encoded")
         path = path.removeprefix(ROOT)
         target = paths.read(request.method, path)
+        if not request.body_exists:
+            return await self._answer(registry, request, target, query)
+        host = request.remote or ""
+        await self._uploads.take(host)
+        try:
+            await read_body(request)  # first: who sends slowly takes no place at the registry
+            return await self._answer(registry, request, target, query)
+        finally:
+            self._uploads.give_back(host)
+
+    async def _answer(
+        self, registry: SchemaRegistry, request: web.Request, target: Target, query: str
+    ) -> web.StreamResponse:
         async with self._places:
             if target.kind is Kind.LISTS:
                 return await self._list(registry, request, target, await self._readable_query(Query(query)))

@@ -131,8 +131,7 @@ class AdminServer:
         judged.begin()
         TOLD.set(sees_producer_ids(judged.behalf.who, self._rules))
         if refusal is not None:
-            tell = self._audit.write if right is Right.OPERATE else self._audit.read_refused
-            tell(request, judged, refusal.status, refusal.message)
+            self._audit.refused(request, judged, refusal.status, refusal.message, right)
             headers = {"WWW-Authenticate": "Bearer"} if refusal.status == web.HTTPUnauthorized.status_code else None
             return error(refusal.status, refusal.message, headers)
         if right is not Right.OPERATE:

@@ -80,6 +80,8 @@ class ClientLinks:
         connection = self._connections.get((broker_id, lane))
         if connection is not None:
             return connection
+        if not self._opened.may_open():
+            raise DisconnectedError("too many files are open for another connection to a broker", sent=False)
         address = self._upstream.address(broker_id)
         own = self._backoff.get(broker_id)
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
@@ -169,7 +171,11 @@ def _now() -> float:
 
 
 class LinkHooks(Protocol):
-    """Told of every upstream connection of a client, for the metrics."""
+    """Told of every upstream connection of a client, and asked before."""
+
+    def may_open(self) -> bool:
+        """Whether there may be one more."""
+        ...
 
     def upstream_opened(self) -> None: ...
     def upstream_closed(self) -> None: ...
@@ -198,6 +204,7 @@ class Client:
         "session",
         "software",
         "turned_away",
+        "uses_own_apis",
     )
 
     def __init__(self, connection: ClientConnection, links: ClientLinks, session: Session) -> None:
@@ -221,8 +228,14 @@ class Client:
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self._allowance: Allowance | None = None
+        self.uses_own_apis = False
         self.fetching = Fetching()
         self.gaps = SequenceGaps()
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether it wrote to governed topics or claimed something: the end of its connection may cost it that."""
+        return self.uses_own_apis or bool(self.claimants)
 
     # What the room `exclusive` needs to know (its protocol `Producing`)
 

@@ -13,12 +13,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.exclusive import identity
 from sidecar.gateway.audit import KEYS as AUDITED
 from sidecar.gateway.audit import AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
+from sidecar.gateway.quotas import MeteredConnection
+from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from sidecar.gateway.audit import Act
     from sidecar.gateway.enforcement import Enforcement
     from sidecar.gateway.logins import Logins
+    from sidecar.gateway.quotas import Quotas
+    from sidecar.network.memory import RequestMemory
     from sidecar.security.listener import ListenerTls
 
 HotApi = Callable[[Client, Request], None]
@@ -75,6 +80,33 @@ class Apis(NamedTuple):
     cold: dict[int, ColdApi]
 
 
+def _principal_of(connection: ClientConnection) -> str:
+    client: Client = connection.state
+    return client.principal
+
+
+class _Links:
+    """Counts the connections to brokers that are opened for one client. Implements `gateway.client.LinkHooks`."""
+
+    __slots__ = ("_admission", "_group", "_hooks")
+
+    def __init__(self, admission: Admission, group: str, hooks: Hooks) -> None:
+        self._admission = admission
+        self._group = group
+        self._hooks = hooks
+
+    def may_open(self) -> bool:
+        return self._admission.may_link(self._group)
+
+    def upstream_opened(self) -> None:
+        self._admission.linked(self._group)
+        self._hooks.upstream_opened()
+
+    def upstream_closed(self) -> None:
+        self._admission.unlinked(self._group)
+        self._hooks.upstream_closed()
+
+
 class Gateway:
     """The handler of all client connections of a node. `served` is set once upstream has said what it serves."""
 
@@ -87,9 +119,12 @@ class Gateway:
         hooks: Hooks,
         tls: ListenerTls | None = None,
         logins: Logins | None = None,
+        admission: Admission | None = None,
+        memory: RequestMemory | None = None,
     ) -> None:
         """`tls`: how certificates name the principals of clients; None on a listener without TLS. `logins`:
-        None where clients do not log in.
+        None where clients do not log in. `admission`: how many there may be; by default as many as files allow.
+        `memory`: for large requests of all of them; without one there is no bound.
         """
         self.clients: dict[int, Client] = {}
         self.closed_callbacks: list[Callable[[Client], None]] = []
@@ -99,12 +134,21 @@ class Gateway:
         self._hooks = hooks
         self._tls = tls
         self._logins = logins
+        if logins is not None:
+            logins.admits = self._admits
+        self.admission = admission or Admission(ConnectionLimits.of(open_files()))
+        self._memory = memory
+        self.quotas: Quotas | None = None
+        """Set where principals have quotas, before the first client connects."""
+        self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
+        """Called for a connection that has to ask for something soon."""
         self._apis = Apis({}, {})
         self._served: list[api_versions.VersionRange] = []
         self._ranges: dict[int, tuple[int, int]] = {}
         self._next_connection = 0
         self.tasks = Tasks(hooks.task_failed)
-        self._rejected: set[int] = set()
+        self._causes: dict[int, str] = {}
+        """Why the node closed a connection that is about to end."""
         self.enforcement: Enforcement | None = None
         """Set where Kafka's ACLs are enforced, before the first client connects."""
         self.acted: Callable[[Act], None] | None = None
@@ -130,12 +174,20 @@ class Gateway:
     def new_connection(self) -> ClientConnection:
         """The protocol factory of the listening socket."""
         self._next_connection += 1
-        return ClientConnection(self, self._next_connection, self._request_limit)
+        number, limit, memory = self._next_connection, self._request_limit, self._memory
+        if self.quotas is None:
+            return ClientConnection(self, number, limit, memory)
+        return MeteredConnection(self, number, limit, memory, self.quotas, _principal_of)
 
     # Handler ------------------------------------------------------------------------------------------------------
 
     def client_connected(self, connection: ClientConnection) -> None:
-        links = ClientLinks(connection, self._upstream, self._hooks)
+        if connection.seat is None:
+            connection.seat = self.admission.enter(connection.host)
+            if connection.seat is None:
+                connection.abort()
+                return
+        links = ClientLinks(connection, self._upstream, _Links(self.admission, connection.seat.group, self._hooks))
         client = Client(connection, links, Session.by_connection(*self._node, connection.id))
         connection.state = client
         if self.enforcement is not None:
@@ -147,8 +199,28 @@ class Gateway:
                 client.principal = self._tls.principal(connection.tls)
             except (NoRuleError, CertificateError) as error:
                 connection.reject("certificate", str(error))
+            else:
+                if not self._admits(client):
+                    connection.close()
         if self._logins is not None:
             self._logins.connected(client)
+        else:
+            self.newcomer(connection)
+
+    def _admits(self, client: Client) -> bool:
+        """Whether its principal may have one more connection."""
+        seat, principal = client.connection.seat, client.principal
+        return seat is None or principal == ANONYMOUS or self.admission.name(seat, principal, client.connection.host)
+
+    def end_idle(self, connection: ClientConnection, *, spoke: bool) -> None:
+        """Close a connection that asks for nothing; `spoke`: it did once."""
+        self._causes[connection.id] = "idle" if spoke else "silent"
+        connection.close()
+
+    def is_needed(self, connection_id: int) -> bool:
+        """Whether the end of a connection would take something from its client, though it asks for nothing."""
+        client = self.clients.get(connection_id)
+        return client is not None and client.has_claims
 
     def request_received(self, connection: ClientConnection, request: Request) -> None:
         limits = self._ranges.get(request.key)
@@ -201,6 +273,8 @@ class Gateway:
         name = api_name(request.key)
         try:
             handle = self._apis.cold[request.key]
+            if request.key in OWN_APIS:
+                client.uses_own_apis = True
             if self.enforcement is not None and isinstance(exchange, AmendedExchange):
                 await self.enforcement.run(handle, client, exchange, request)
             else:
@@ -243,20 +317,21 @@ class Gateway:
         client.links.client_full(full)
 
     def client_closed(self, connection: ClientConnection) -> None:
+        if connection.seat is not None:
+            connection.seat.leave()
         client = self.clients.pop(connection.id, None)
         if client is None:
             return
         client.links.close()
         if self._logins is not None:
             self._logins.closed(client)
-        self._hooks.client_disconnected("rejected" if connection.id in self._rejected else "closed")
-        self._rejected.discard(connection.id)
+        self._hooks.client_disconnected(self._causes.pop(connection.id, "closed"))
         for callback in self.closed_callbacks:
             callback(client)
 
     def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
         if closed:
-            self._rejected.add(connection.id)
+            self._causes[connection.id] = "rejected"
         client: Client = connection.state
         said = client.identity.raw.decode(errors="replace") if client.identity else ""
         self._hooks.client_rejected(connection.peer, said, reason, detail)

@@ -19,13 +19,14 @@ from sidecar.protocol.messages import security
 from sidecar.security.errors import LoginError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.gateway.client import Client
     from sidecar.security.logins import Authenticator, Offer
 
 FRAME_BYTES: Final = 64 * 1024
 """The largest frame before a login."""
 LOGIN_S: Final = 10.0
-"""How long a client may take for its login."""
 FAILURE_S: Final = 0.1
 """After which a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
 LEAST_S: Final = 1.0
@@ -44,15 +45,19 @@ class Hooks(Protocol):
 class Logins:
     """The logins of a node's clients."""
 
-    def __init__(self, authenticator: Authenticator, hooks: Hooks) -> None:
+    def __init__(self, authenticator: Authenticator, hooks: Hooks, login_s: float = LOGIN_S) -> None:
+        """`login_s`: how long a client may take for its login."""
         self.authenticator = authenticator
+        self.admits: Callable[[Client], bool] = lambda _client: True
+        """Whether one more client of its principal is let in."""
+        self._login_s = login_s
         self._hooks = hooks
 
     def connected(self, client: Client) -> None:
         """A client has to log in from now on."""
         connection = client.connection
         connection.largest_frame = min(connection.largest_frame, FRAME_BYTES)
-        timer = asyncio.get_running_loop().call_later(LOGIN_S, self._timed_out, client)
+        timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
         client.login = ClientLogin(timer)
 
     def closed(self, client: Client) -> None:
@@ -62,7 +67,7 @@ class Logins:
             client.login.end_exchange()
 
     def _timed_out(self, client: Client) -> None:
-        client.connection.reject("login_timeout", f"no login within {LOGIN_S:g} seconds")
+        client.connection.reject("login_timeout", f"no login within {self._login_s:g} seconds")
 
     def check(self, login: ClientLogin, request: Request) -> None:
         """Whether a request may come now. Raises RejectError."""
@@ -91,7 +96,7 @@ class Logins:
             _answer_handshake(exchange, ErrorCode.ILLEGAL_SASL_STATE, ())
             return
         login.began = now
-        offer = await self.authenticator.begin(mechanism)
+        offer = await self.authenticator.begin(mechanism, client.connection.host)
         if client.connection.closed:
             offer.close()
             return
@@ -115,6 +120,9 @@ class Logins:
         try:
             answer = await offer.exchange.receive(message)
             lifetime_ms = 0 if offer.exchange.accepted is None else self._let_in(client, login, offer)
+            if login.done and not self.admits(client):
+                client.connection.close()  # without an answer: clients take a refusal for a wrong password
+                return
         except LoginError as error:
             login.end_exchange()
             await self._refuse(client, login.mechanism, error.reason)

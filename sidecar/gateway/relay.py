@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.client import AnswerWaiter
+from sidecar.network.places import Places
 from sidecar.protocol.caller import DisconnectedError, decode_frame, encode_frame
 from sidecar.protocol.calls import SaslAuthenticate, SaslHandshake
 from sidecar.security.errors import LoginError
@@ -33,26 +35,26 @@ _CLIENT_ID: Final = "sidecar"
 
 class RelayedLogins:
     """An `Authenticator` that asks brokers. `allowed`: the mechanisms that clients may use; `claim` names a token's
-    principal. `at_once`: how many logins may be under way.
+    principal. `at_once`: how many logins may be under way, of one address a quarter of them.
     """
 
     def __init__(self, upstream: KafkaUpstream, allowed: Collection[str], claim: str, at_once: int = _AT_ONCE) -> None:
-        self._places = asyncio.Semaphore(at_once)
+        self.places = Places(at_once)
         self._upstream = upstream
         self._allowed = allowed
         self._claim = claim
 
-    async def begin(self, mechanism: str) -> Offer:
+    async def begin(self, mechanism: str, host: str) -> Offer:
         """See `Authenticator`."""
         asked: list[int] = []
         while True:
             broker = self._upstream.live_broker(asked)
             asked.append(broker)
-            await self._places.acquire()
+            await self.places.take(host)
             try:
-                link = _Link(self._upstream, broker, self._places.release)
+                link = _Link(self._upstream, broker, partial(self.places.give_back, host))
             except BaseException:
-                self._places.release()
+                self.places.give_back(host)
                 raise
             try:
                 offered = await link.ask(SaslHandshake(mechanism))

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from enum import IntFlag
 from struct import Struct
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import is_silent, probe_when_idle
@@ -23,6 +23,10 @@ from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol import limits
 from sidecar.protocol.api import api_name
 from sidecar.protocol.primitives import I16, Octets
+
+if TYPE_CHECKING:
+    from sidecar.network.admission import Seat
+    from sidecar.network.memory import RequestMemory
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
@@ -54,6 +58,8 @@ class Pause(IntFlag):
     """The client does not read its answers."""
     ENDING = 32
     """The node shuts down."""
+    THROTTLED = 64
+    """The client is over its quota."""
 
 
 class Handler(Protocol):
@@ -91,12 +97,19 @@ class ClientConnection(FrameReceiver):
 
     frames_a_turn = FRAMES_A_TURN
 
-    def __init__(self, handler: Handler, connection_id: int, request_limit: int) -> None:
+    def __init__(
+        self, handler: Handler, connection_id: int, request_limit: int, memory: RequestMemory | None = None
+    ) -> None:
         super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
+        self.memory = memory
         self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
         self.id = connection_id
         self.state: Any = None
         self.peer = "?"
+        self.host = ""
+        """The address in `peer`."""
+        self.seat: Seat | None = None
+        """Its place among the connections that there may be, of whoever let it in."""
         self.tls: ssl.SSLObject | None = None
         """The TLS session, None on a connection without."""
         self.since_ms = int(time.time() * 1000)
@@ -110,6 +123,7 @@ class ClientConnection(FrameReceiver):
         self._weight = 0
         self._pause = 0
         self._reading = True
+        self._starves = False
         self._is_parked = False
         self._going_on = False
         self._has_turn = False
@@ -276,10 +290,30 @@ class ClientConnection(FrameReceiver):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        if self._reading or self.is_behind or self._transport is None or self._transport.is_closing():
+        if self._starves or self._reading or self.is_behind or self._transport is None or self._transport.is_closing():
             return
         self._reading = True
         self._transport.resume_reading()
+
+    # Memory for large requests (`sidecar.network.memory.Holder`)
+
+    @property
+    def is_awaited(self) -> bool:
+        return not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
+
+    def starve(self) -> None:
+        """Read no more; what was read is taken up as ever, so that its memory comes back."""
+        self._starves = True
+        self._stop_reading()
+
+    def feed(self) -> None:
+        self._starves = False
+        if not self._pause or (self._is_parked and self._pause == Pause.HELD and not self._is_crowded()):
+            self._read_on()
+
+    def too_slow(self) -> None:
+        size = self._own_size - 4
+        self.reject("too_slow", f"{self.unfinished_bytes} bytes of a frame of {size}, and others wait for memory")
 
     def hold(self) -> None:
         """Let later requests wait until `release`."""
@@ -402,7 +436,8 @@ class ClientConnection(FrameReceiver):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         probe_when_idle(sock)
         peer = transport.get_extra_info("peername")
-        self.peer = _host_port(peer) if peer else "?"
+        if peer:
+            self.peer, self.host = _host_port(peer), str(peer[0])
         self.tls = transport.get_extra_info("ssl_object")
         self._outbox.transport = transport
         self._handler.client_connected(self)

@@ -4,7 +4,8 @@ All connections of a process share one receive buffer: uvloop and asyncio call `
 to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
 connections). The rest of a frame that has arrived in part is received into a buffer of its own, which grows with what
 really arrives, so that a client that only announces 100 MiB pins 64 KiB. Writing per read turn instead of per frame is
-worth a factor of six at a pipelining depth of eight.
+worth a factor of six at a pipelining depth of eight. What such buffers of clients may take together has a bound
+(`sidecar.network.memory`).
 
 A read may bring 13,000 small requests. So a connection whose frames are taken up in turns (`frames_a_turn`) gives the
 loop back after some of them, and goes on with what is left when others have had theirs.
@@ -20,6 +21,7 @@ from itertools import repeat
 from time import perf_counter
 from typing import Final, Protocol
 
+from sidecar.network.memory import HeldBytes, RequestMemory
 from sidecar.network.pool import BufferPool
 from sidecar.protocol.primitives import I16, I32, Octets
 
@@ -241,6 +243,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """
         self.frame_limit = self.largest_frame = frame_limit
         self._trusted = trusted
+        self.memory: RequestMemory | None = None
+        """What large frames of all peers share; None where there is no bound."""
         self._own: bytearray | None = None
         self._own_size = 0
         self._position = 0
@@ -264,6 +268,21 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """Whether a frame may have `size` bytes that begins with this API key."""
         return False
 
+    # What `memory` tells one that has such a bound: see `sidecar.network.memory.Holder`
+
+    @property
+    def is_awaited(self) -> bool:
+        raise NotImplementedError
+
+    def starve(self) -> None:
+        raise NotImplementedError
+
+    def feed(self) -> None:
+        raise NotImplementedError
+
+    def too_slow(self) -> None:
+        raise NotImplementedError
+
     @property
     def unfinished_bytes(self) -> int:
         """How much of a frame is here whose rest is not."""
@@ -273,6 +292,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """Ignore everything that still arrives (the connection is about to close)."""
         self._stopped = True
         self.is_behind = False
+        if self._own is not None and self.memory is not None:
+            self.memory.end(self)
         self._own = None
         self._left = b""
 
@@ -282,7 +303,11 @@ class FrameReceiver(asyncio.BufferedProtocol):
         own = self._own
         if own is not None:
             if self._position == len(own):
-                own.extend(bytes(min(len(own), self._own_size - len(own))))
+                more = min(len(own), self._own_size - len(own))
+                if isinstance(own, HeldBytes):  # it has to wait for memory, and TLS had more of it
+                    own.grow(min(more, _LEAST_GRANT))
+                else:
+                    own.extend(bytes(more))
             return memoryview(own)[self._position : self._own_size]
         left = self._left
         if left:
@@ -299,11 +324,15 @@ class FrameReceiver(asyncio.BufferedProtocol):
             self._position += nbytes
             if self._position == self._own_size:
                 self._own = None
+                if self.memory is not None:
+                    self.memory.end(self)
                 TURN.begin()
                 try:
                     self.frame_received(Frame(own, 0, self._own_size, True))
                 finally:
                     TURN.end()
+            elif self._position == len(own) and self.memory is not None:
+                self.memory.more(self)
             return
         self._take_up(nbytes + len(self._left))
 
@@ -366,6 +395,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
         rest = have - offset
         if self._trusted and size > _LEAST_GRANT:
             own = _pool.take(size)
+        elif self.memory is not None:
+            own = self.memory.begin(self, rest, size, _LEAST_GRANT)
         else:
             own = bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
         own[:rest] = _shared_view[offset:have]

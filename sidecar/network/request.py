@@ -150,6 +150,11 @@ class Exchange:
         """Size of the answer that waits to be written, in bytes."""
         return sum(len(part) for part in self._answer or ())
 
+    def replace_answer(self, parts: list[Octets]) -> None:
+        """Send another answer than the one that was given, which has not been written yet."""
+        assert self.answered, "not answered yet"
+        self._answer = parts
+
     def take_answer(self) -> list[Octets]:
         parts, self._answer = self._answer, None
         assert parts is not None

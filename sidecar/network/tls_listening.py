@@ -14,12 +14,14 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from sidecar.network.listening import BACKLOG
 
+if TYPE_CHECKING:
+    from sidecar.network.admission import Admission, Seat
+
 HANDSHAKE_S: Final = 10.0
-"""How long a client may take, from being accepted to the end of its handshake."""
 PER_TURN: Final = 4
 """Handshakes that begin in one turn of the event loop: some 4 ms."""
 UNFINISHED: Final = 1024
@@ -39,13 +41,31 @@ class Hooks(Protocol):
     def handshake_failed(self, peer: str, reason: str) -> None: ...
 
 
+class Seated(Protocol):
+    """A connection that has a seat."""
+
+    seat: Seat | None
+
+
 class TlsListener:
     """A `listening.Listener` with TLS; `factory` makes their protocols, `context` returns the TLS context of now."""
 
     def __init__(
-        self, factory: Callable[[], asyncio.BaseProtocol], context: Callable[[], ssl.SSLContext], hooks: Hooks
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        context: Callable[[], ssl.SSLContext],
+        hooks: Hooks,
+        admission: Admission | None = None,
+        handshake_s: float = HANDSHAKE_S,
     ) -> None:
+        """`admission`: gives each connection its seat, which becomes that of its protocol when the handshake is done;
+        None where all are let in. `handshake_s`: the time from there to the end of a handshake.
+        """
         self._factory = factory
+        self._admission = admission
+        self._handshake_s = handshake_s
+        self._seats: dict[socket.socket, Seat] = {}
+        """Of connections without a finished handshake."""
         self._context = context
         self._hooks = hooks
         self._sockets: list[socket.socket] = []
@@ -115,7 +135,7 @@ class TlsListener:
                 self._accept_no_more()
                 return
             try:
-                accepted, _ = bound.accept()
+                accepted, address = bound.accept()
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as error:
@@ -124,14 +144,30 @@ class TlsListener:
                 self._accept_no_more()
                 asyncio.get_running_loop().call_later(_NO_FILES_S, self._accept_on)
                 return
-            self._wait_for_hello(accepted)
+            if self._is_let_in(accepted, str(address[0])):
+                self._wait_for_hello(accepted)
+
+    def _is_let_in(self, accepted: socket.socket, host: str) -> bool:
+        if self._admission is None:
+            return True
+        seat = self._admission.enter(host)
+        if seat is None:
+            accepted.close()
+            return False
+        self._seats[accepted] = seat
+        return True
+
+    def _leave(self, accepted: socket.socket) -> None:
+        seat = self._seats.pop(accepted, None)
+        if seat is not None:
+            seat.leave()
 
     def _wait_for_hello(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         loop = asyncio.get_running_loop()
         if len(self._unfinished) >= UNFINISHED:
             next(iter(self._unfinished.values()))()
-        timer = loop.call_later(HANDSHAKE_S, self._drop, accepted)
+        timer = loop.call_later(self._handshake_s, self._drop, accepted)
         self._unfinished[accepted] = partial(self._drop, accepted, timer)
         loop.add_reader(accepted, self._spoke, accepted, timer)
 
@@ -141,6 +177,7 @@ class TlsListener:
             timer.cancel()
         asyncio.get_running_loop().remove_reader(accepted)
         self._unfinished.pop(accepted, None)
+        self._leave(accepted)
         accepted.close()
 
     def _spoke(self, accepted: socket.socket, timer: asyncio.TimerHandle) -> None:
@@ -186,21 +223,32 @@ class TlsListener:
         try:
             peer = _host_port(accepted.getpeername())
             await loop.connect_accepted_socket(
-                self._factory,
+                lambda: self._seated(accepted),
                 accepted,
                 ssl=self._context(),
                 ssl_handshake_timeout=max(deadline - loop.time(), 0.1),
                 ssl_shutdown_timeout=_SHUTDOWN_S,
             )
         except asyncio.CancelledError:
+            self._leave(accepted)
             accepted.close()
         except (OSError, TimeoutError) as error:
+            self._leave(accepted)
             accepted.close()
             self._hooks.handshake_failed(peer, _reason(error))
         else:
             self._hooks.handshake_done()
         finally:
             self._unfinished.pop(accepted, None)
+            self._seats.pop(accepted, None)
+
+    def _seated(self, accepted: socket.socket) -> asyncio.BaseProtocol:
+        """A protocol that has the seat of its connection from now on; who leaves it twice leaves it once."""
+        protocol = self._factory()
+        seat = self._seats.get(accepted)
+        if seat is not None:
+            cast("Seated", protocol).seat = seat
+        return protocol
 
 
 def _reason(error: Exception) -> str:

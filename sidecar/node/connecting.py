@@ -73,4 +73,6 @@ def logins_of_clients(settings: Settings, upstream: KafkaUpstream, hooks: NodeHo
         own = own_logins(settings, tell)
     except ValueError as error:
         raise StartError(f"{error}. See the settings SIDECAR_SASL_…") from None
-    return Logins(own or RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim), hooks)
+    if own is None:
+        own = RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim, settings.logins_at_once)
+    return Logins(own, hooks, settings.login_timeout_ms / 1000)

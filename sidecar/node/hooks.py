@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from metadata import MetadataUnavailable
+from sidecar.telemetry.seldom import Seldom
 from sidecar.telemetry.series import ShadowSeries
 
 if TYPE_CHECKING:
     from metadata import MetadataError
     from sidecar.gateway.audit import Act
+    from sidecar.network.admission import Refusal
     from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
-_REPEAT_S: Final = 5.0
+_CHANGES: Final = 200
+"""Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
+_ALIKE: Final = 20
+"""Events of one kind that are logged within five seconds, where each is about another client."""
 
 
 class NodeHooks:
@@ -26,7 +30,8 @@ class NodeHooks:
     def __init__(self, metrics: NodeMetrics) -> None:
         self._metrics = metrics
         self._log = structlog.get_logger()
-        self._said: dict[str, float] = {}
+        self._events = Seldom()
+        metrics.events_left_out = lambda: self._events.left_out
         self.client_connected = metrics.client_connected
         self.client_disconnected = metrics.client_disconnected
         self.request_done = metrics.request_done
@@ -43,23 +48,32 @@ class NodeHooks:
 
     def _seldom(self, what: str) -> bool:
         """Whether to log something that may come a thousand times a second."""
-        now = time.monotonic()
-        if now - self._said.get(what, -_REPEAT_S) < _REPEAT_S:
-            return False
-        if len(self._said) > 1_000:
-            self._said.clear()
-        self._said[what] = now
-        return True
+        return self._events.ask(what) is not None
+
+    def _few(self, kind: str, most: int = _ALIKE) -> Any:
+        """The log for an event that strangers may cause, with how many of its kind were left out before; None where
+        this one is left out, too.
+        """
+        left_out = self._events.ask(kind, most)
+        if left_out is None:
+            return None
+        return self._log.bind(left_out=left_out) if left_out else self._log
 
     # Gateway
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
-        self._log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
+        if (log := self._few(f"rejected {reason}")) is not None:
+            log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
+
+    def connection_refused(self, reason: Refusal, host: str) -> None:
+        self._metrics.connection_refused(reason)
+        if (log := self._few(f"refused {reason}", 1)) is not None:
+            log.warning("connection_refused", address=host, reason=str(reason))
 
     def handshake_failed(self, peer: str, reason: str) -> None:
         self._metrics.handshake_done(success=False)
-        if self._seldom("handshake"):
-            self._log.warning("handshake_failed", peer=peer, reason=reason[:200])
+        if (log := self._few("handshake", 1)) is not None:
+            log.warning("handshake_failed", peer=peer, reason=reason[:200])
 
     def handshake_done(self) -> None:
         self._metrics.handshake_done(success=True)
@@ -69,14 +83,16 @@ class NodeHooks:
 
     def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
         self._metrics.login_done(mechanism, success=False)
-        if self._seldom("login"):
-            self._log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
+        if (log := self._few("login", 1)) is not None:
+            log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
 
     def request_failed(self, api: str, peer: str, error: BaseException) -> None:
-        self._log.warning("request_failed", api=api, peer=peer, problem=str(error))
+        if (log := self._few(f"request {api}")) is not None:
+            log.warning("request_failed", api=api, peer=peer, problem=str(error))
 
     def task_failed(self, error: BaseException) -> None:
-        self._log.error("internal_error", problem=repr(error), exc_info=error)
+        if (log := self._few(f"internal {type(error).__name__}")) is not None:
+            log.error("internal_error", problem=repr(error), exc_info=error)
 
     def loop_failed(self, name: str, error: BaseException) -> None:
         self._metrics.loop_failed(name)
@@ -134,21 +150,23 @@ class NodeHooks:
         self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
     ) -> None:
         self._metrics.takeover(mode, seconds)
-        self._log.info(
-            "takeover",
-            topic=topic,
-            mode=mode,
-            ms=round(seconds * 1000, 1),
-            session=session,
-            generation=generation,
-            deposed=deposed,
-        )
+        if (log := self._few("takeover", _CHANGES)) is not None:
+            log.info(
+                "takeover",
+                topic=topic,
+                mode=mode,
+                ms=round(seconds * 1000, 1),
+                session=session,
+                generation=generation,
+                deposed=deposed,
+            )
 
     def topic_gone(self, topic: str, generation: int) -> None:
         self._log.info("topic_gone", topic=topic, generation=generation, effect="only its generation is kept")
 
     def released(self, topic: str, session: str, generation: int) -> None:
-        self._log.info("released", topic=topic, session=session, generation=generation)
+        if (log := self._few("released", _CHANGES)) is not None:
+            log.info("released", topic=topic, session=session, generation=generation)
 
     def ids_read(self, topic: str, records: int) -> None:
         self._metrics.ids_read(records)
@@ -167,17 +185,19 @@ class NodeHooks:
     # Claims
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        self._log.info(
-            "resources_claimed",
-            resource=resource[:200],
-            resources=resources,
-            generation=generation,
-            session=session,
-            deposed=deposed,
-        )
+        if (log := self._few("resources_claimed", _CHANGES)) is not None:
+            log.info(
+                "resources_claimed",
+                resource=resource[:200],
+                resources=resources,
+                generation=generation,
+                session=session,
+                deposed=deposed,
+            )
 
     def claims_let_go(self, resource: str, resources: int, session: str) -> None:
-        self._log.info("resources_released", resource=resource[:200], resources=resources, session=session)
+        if (log := self._few("resources_released", _CHANGES)) is not None:
+            log.info("resources_released", resource=resource[:200], resources=resources, session=session)
 
     def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None:
         if coordinates:

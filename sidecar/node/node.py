@@ -32,6 +32,7 @@ from sidecar.node.connecting import StartError, access_to_kafka, logins_of_clien
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
+from sidecar.node.limits import admission_of_clients, idle_watch, quotas, request_memory
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.parts import Rooms
 from sidecar.node.port import NodeState
@@ -114,10 +115,19 @@ class Node:
             self._log.warning("deduplication_by_default", problem=DEDUPLICATES_ALL)
         self._lag.start()
         limit, tls = settings.max_request_bytes, self._tls
-        gateway = Gateway(self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins)
+        admission = admission_of_clients(settings, self.hooks)
+        memory = request_memory(settings, self.metrics)
+        gateway = Gateway(
+            self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins, admission, memory
+        )
+        gateway.quotas = quotas(settings, self.metrics)
         gateway.acted = self.hooks.acted
         new = gateway.new_connection
-        listener = self._listener = PlainListener(new) if tls is None else TlsListener(new, tls.context, self.hooks)
+        listener = self._listener = (
+            PlainListener(new)
+            if tls is None
+            else TlsListener(new, tls.context, self.hooks, admission, settings.login_timeout_ms / 1000)
+        )
         try:
             if self._admin is not None:
                 await self._admin.start()
@@ -146,11 +156,13 @@ class Node:
         await listener.start()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
+        idle = idle_watch(settings, gateway)
         self._background += [
             rooms.loops.start(name, work)
             for name, work in {
                 "metadata": self._refresh,
                 "silent clients": watch.run,
+                "idle clients": idle.run,
                 "keep-alive": rooms.keeper.run,
                 "snapshots": rooms.governor.keep_ids,
                 "claims": rooms.claims.run,

@@ -11,6 +11,7 @@ import uvloop
 
 from sidecar.node.connecting import StartError
 from sidecar.node.ending import CUT_OFF, Ending, end_process
+from sidecar.node.limits import raise_open_files
 from sidecar.node.node import Node
 from sidecar.telemetry.logs import configure
 
@@ -53,4 +54,5 @@ def run(told: Told, admin: AdminFactory) -> NoReturn:
     """Serve until SIGTERM or SIGINT, and end the process. Installs uvloop, logs and signal handlers."""
     settings = told.settings
     configure(settings.log_level, settings.log_format, node_id=settings.node_id)
+    raise_open_files()
     end_process(asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(told, admin)))

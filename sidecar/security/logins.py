@@ -57,8 +57,8 @@ class Offer(NamedTuple):
 class Authenticator(Protocol):
     """Whoever checks the logins of clients."""
 
-    async def begin(self, mechanism: str) -> Offer:
-        """A login by this mechanism. Raises UpstreamError where nobody can be asked."""
+    async def begin(self, mechanism: str, host: str) -> Offer:
+        """A login by this mechanism, of a client at this address. Raises UpstreamError where nobody can be asked."""
         ...
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class OwnLogins:
         self._keys = keys
         self._web = web
 
-    async def begin(self, mechanism: str) -> Offer:
+    async def begin(self, mechanism: str, host: str) -> Offer:
         """See `Authenticator`."""
         make = self._makers.get(mechanism)
         return Offer(tuple(self._makers), None if make is None else make())

@@ -30,6 +30,7 @@ from sidecar.settings.checks import (
     split_addresses,
     whole,
 )
+from sidecar.settings.limits import Limits
 from sidecar.settings.listener import Listener
 from sidecar.settings.rules import Rules
 from sidecar.settings.told import SECRETS, full_name, text_of
@@ -43,8 +44,8 @@ _GRACE: Final = 3_600_000
 
 
 class Basics(BaseSettings):
-    """All but the admin port (`Admin`), how connections begin (`Listener`, `TowardsKafka`) and what clients may do
-    (`Rules`).
+    """All but the admin port (`Admin`), how connections begin (`Listener`, `TowardsKafka`), and what clients may do
+    (`Rules`) and take (`Limits`).
     """
 
     model_config = SettingsConfigDict(
@@ -248,7 +249,7 @@ class Basics(BaseSettings):
         return (init_settings,)
 
 
-class Schema(TowardsKafka, Rules, Listener, Admin, Basics):
+class Schema(TowardsKafka, Limits, Rules, Listener, Admin, Basics):
     """Settings of a sidecar node and of the tools that talk to it."""
 
 

@@ -55,6 +55,8 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
     "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
     "live_nodes": "Live nodes of this cluster, including this one.",
+    "request_memory_bytes": "Memory for large requests that is taken: being received, or waiting to be sent on.",
+    "request_memory_waiting": "Connections that are not read, because that memory is used up.",
     "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 if they are not enforced.",
     "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",
     "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",
@@ -152,6 +154,19 @@ def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
     ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
     yield _add_words(ended, metrics.disconnects)
+    refused = _counter(
+        "client_connections_refused",
+        "Connections that were closed at once, as there were too many: in all, of one address or principal, per second,"
+        " or for the open files that are left.",
+        "reason",
+    )
+    yield _add_words(refused, metrics.refusals)
+    throttled = _counter("client_throttles", "Requests with which clients were over their quotas.", "api")
+    yield _add_words(throttled, metrics.throttles)
+    waits = _counter("client_throttle_seconds", "Time for which they were told to wait.")
+    yield _add_number(waits, metrics.throttle_seconds)
+    unlogged = _counter("log_events_left_out", "Events that were not logged, as there were many of their kind.")
+    yield _add_number(unlogged, metrics.events_left_out())
     shaken = _counter("tls_handshakes", "TLS handshakes of clients that ended.", "result")
     yield _add_words(shaken, metrics.handshakes)
     logins = _counter("authentications", "Logins of clients by SASL that ended.", "mechanism", "result")

@@ -54,6 +54,8 @@ Gauge = Literal[
     "fanout_waiting",
     "live_nodes",
     "acls_age_seconds",
+    "request_memory_bytes",
+    "request_memory_waiting",
     "config_last_reload_successful",
     "config_last_reload_success_timestamp_seconds",
 ]
@@ -64,14 +66,16 @@ ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusi
 CLAIM_OUTCOMES: Final[tuple[str, ...]] = ("granted", "waiting", "released", "lost", "held", "unavailable")
 """Those that exist from the start; besides them the errors of the own APIs."""
 LOOPS: Final[tuple[str, ...]] = (
-    "ACLs", "claims", "cursors", "heartbeat", "keep-alive", "metadata", "ownerships", "settings", "shadows",
-    "silent clients", "snapshots",
+    "ACLs", "claims", "cursors", "heartbeat", "idle clients", "keep-alive", "metadata", "ownerships",
+    "settings", "shadows", "silent clients", "snapshots",
 )  # fmt: skip
 """What a node does all the time."""
 OUTCOMES: Final[tuple[str, ...]] = ("success", "failure")
 """Of TLS handshakes and of logins."""
 MECHANISMS: Final[tuple[str, ...]] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "rejected")
+DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "idle", "rejected", "silent")
+REFUSALS: Final[tuple[str, ...]] = ("address", "files", "principal", "rate", "total")
+"""Why a connection is closed as soon as it is accepted."""
 EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("Produce", "LEADER_NOT_AVAILABLE"),
     ("Produce", "NOT_LEADER_OR_FOLLOWER"),
@@ -116,6 +120,11 @@ class NodeMetrics:
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOADS, 0)
         self.clients_accepted = 0
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
+        self.refusals: dict[str, int] = dict.fromkeys(REFUSALS, 0)
+        self.throttles: dict[str, int] = {"Fetch": 0, "Produce": 0}
+        self.throttle_seconds = 0.0
+        self.events_left_out: Callable[[], int] = int
+        """Events that were not logged, as there were many of their kind; asked when metrics are."""
         self.handshakes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.logins: dict[tuple[str, str], int] = {(name, end): 0 for name in MECHANISMS for end in OUTCOMES}
         self.upstream_open = 0
@@ -147,6 +156,16 @@ class NodeMetrics:
     def client_disconnected(self, cause: str) -> None:
         """It ended; `cause` is one of a few words."""
         _count(self.disconnects, cause, OTHER)
+
+    def connection_refused(self, reason: str) -> None:
+        """A connection, or one to a broker for a client, was one too many; `reason` is one of a few words."""
+        _count(self.refusals, reason, OTHER)
+
+    def throttled(self, key: int, seconds: float) -> None:
+        """A client is over its quota with a request of this API, and is not read for so long."""
+        stats = self.apis.get(key, self.other_api)
+        _count(self.throttles, stats.name, OTHER)
+        self.throttle_seconds += seconds
 
     def handshake_done(self, *, success: bool) -> None:
         """A TLS handshake with a client ended."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import structlog
 
+from sidecar.telemetry.seldom import Seldom
+
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import TracebackType
@@ -28,6 +30,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("auto", "json", "console")
 
 _PASSED_ON: Final = "python_log"
+_ALIKE: Final = 20
+"""Events of one logger with one text that are written within five seconds."""
 
 
 def configure(level: str, form: str, *, node_id: int | None = None, stream: TextIO | None = None) -> None:
@@ -69,10 +73,19 @@ class _Lines:
 
 
 class _PassOn(logging.Handler):
-    """Makes an event of what libraries write to `logging`; the text stands in `message`."""
+    """Makes an event of what libraries write to `logging`; the text stands in `message`. Strangers may cause some of
+    them: only a few that are alike are written in a while.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events = Seldom()
 
     def emit(self, record: logging.LogRecord) -> None:
-        logger = structlog.get_logger()
+        left_out = self._events.ask(f"{record.name} {str(record.msg)[:100]}", _ALIKE)
+        if left_out is None:
+            return
+        logger = structlog.get_logger().bind(left_out=left_out) if left_out else structlog.get_logger()
         level = min(record.levelno, logging.ERROR)
         logger.log(level, _PASSED_ON, logger=record.name, message=record.getMessage(), exc_info=record.exc_info or None)
 

@@ -58,8 +58,8 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(node: PaperNode) -> AsyncIterator[AdminServer]:
-    settings = replace(load(), admin_listen=Address("127.0.0.1", 0))
+async def serving(node: PaperNode, schema_registry_url: str | None = None) -> AsyncIterator[AdminServer]:
+    settings = replace(load(), admin_listen=Address("127.0.0.1", 0), schema_registry_url=schema_registry_url)
     server = AdminServer(node, NodeMetrics({0: "Produce"}, "0.1.0"), settings)
     await server.start()
     async with asyncio.timeout(30):
@@ -100,6 +100,7 @@ async def test_who_waits_for_an_answer_is_not_closed(short: None):
 
 async def test_where_there_are_too_many_the_one_that_is_silent_for_longest_goes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connections, "_MOST", 3)
+    monkeypatch.setattr(connections, "_SPARE", 0)
     node = SlowNode()
     async with serving(node) as server:
         used, silent = await connect(server, LIVEZ), await connect(server)
@@ -115,12 +116,68 @@ async def test_where_there_are_too_many_the_one_that_is_silent_for_longest_goes(
         last = await connect(server, STATUS)
         await used.closed()
         await node.asked.acquire()
-        await (await connect(server, LIVEZ)).closed()  # the others are all asked for
         node.let.set()
         assert [await each.line() for each in (busy, more, last)] == [OK, OK, OK]
         for each in (busy, more, last):
             each.send(b"nonsense\r\n\r\n")
             await each.closed()
+
+
+async def test_health_is_answered_while_every_place_has_a_request_under_way(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_MOST", 3)
+    monkeypatch.setattr(connections, "_SPARE", 2)
+    node = SlowNode()
+    async with serving(node) as server:
+        busy = [await connect(server, STATUS) for _ in range(3)]
+        for _ in busy:
+            await node.asked.acquire()
+        refused = await connect(server, STATUS)
+        assert (await refused.line()).startswith(b"HTTP/1.1 503")
+        await refused.closed()
+        others = [await connect(server) for _ in range(5)]
+        for _ in range(3):
+            others.append(await connect(server, LIVEZ))
+            assert await others[-1].line() == OK
+        node.let.set()
+        assert [await each.line() for each in busy] == [OK, OK, OK]
+    for each in (*busy, *others):
+        await each.closed()
+
+
+SLOW_BODY = b"POST /schemas/subjects/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{"
+
+
+async def test_health_is_answered_while_strangers_send_bodies_that_never_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_MOST", 8)
+    monkeypatch.setattr(connections, "_SPARE", 2)
+    async with serving(PaperNode(), schema_registry_url="http://127.0.0.1:1") as server:
+        clients = [await connect(server, SLOW_BODY) for _ in range(40)]
+        for path in (b"livez", b"metrics"):
+            clients.append(await connect(server, b"GET /" + path + b" HTTP/1.1\r\nHost: x\r\n\r\n"))
+            assert await clients[-1].line() == OK
+    for each in clients:
+        await each.closed()
+
+
+async def test_a_body_that_does_not_arrive_in_time_ends_its_connection(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_BODY_S", 0.1)
+    monkeypatch.setattr(connections, "_LOOK_S", 0.02)
+    async with serving(PaperNode(), schema_registry_url="http://127.0.0.1:1") as server:
+        await (await connect(server, SLOW_BODY)).closed()
+
+
+async def test_a_request_whose_body_has_arrived_may_take_its_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_BODY_S", 0.1)
+    monkeypatch.setattr(connections, "_LOOK_S", 0.02)
+    node = SlowNode()
+    async with serving(node) as server:
+        slow = await connect(server, STATUS[:-2] + b"Content-Length: 2\r\n\r\n{")
+        await node.asked.acquire()
+        slow.send(b"}")
+        await (await connect(server, SLOW_BODY)).closed()
+        node.let.set()
+        assert await slow.line() == OK
+    await slow.closed()
 
 
 class EventfulNode(PaperNode):

@@ -12,6 +12,7 @@ import pytest
 from sidecar.gateway import logins
 from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.logins import Logins
+from sidecar.network.admission import Admission, ConnectionLimits, Refusal
 from sidecar.network.request import Exchange
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import DisconnectedError
@@ -19,6 +20,7 @@ from sidecar.protocol.messages import security
 from sidecar.security.logins import Offer
 from sidecar.security.servers import Identity, refusal
 from tests.unit.network.peers import LOOPBACK, Peer, answer, request
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -56,7 +58,8 @@ class Known:
         self.said: list[tuple[str, ...]] = []
         self.rejected: list[str] = []
 
-    async def begin(self, mechanism: str) -> Offer:
+    async def begin(self, mechanism: str, host: str) -> Offer:
+        assert host == LOOPBACK
         offers = ("PLAIN", "SCRAM-SHA-256")
         return Offer(offers, Password(self.lifetime_s) if mechanism in offers else None, self._end)
 
@@ -132,10 +135,14 @@ async def _served(client: Client, exchange: Exchange, request: Request) -> None:
 
 
 @asynccontextmanager
-async def gateway_of(known: Known) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Talk]]]:
+async def gateway_of(
+    known: Known, admission: Admission | None = None, login_s: float = logins.LOGIN_S
+) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Talk]]]:
     upstream: Any = None
     hooks: Any = known
-    gateway = Gateway(upstream, 1, "boot", 1024 * 1024, hooks, logins=Logins(known, hooks))
+    gateway = Gateway(
+        upstream, 1, "boot", 1024 * 1024, hooks, logins=Logins(known, hooks, login_s), admission=admission
+    )
     gateway.serve(Apis({}, {3: _served, 18: _served}), [VersionRange(3, 0, 1), VersionRange(18, 0, 3)])
     server = await asyncio.get_running_loop().create_server(gateway.new_connection, LOOPBACK, 0)
     port = server.sockets[0].getsockname()[1]
@@ -228,9 +235,8 @@ async def test_frames_before_a_login_are_small(known: Known) -> None:
     assert known.rejected == ["too_large"]
 
 
-async def test_who_takes_too_long_is_closed(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "LOGIN_S", 0.1)
-    async with gateway_of(known) as connect:
+async def test_who_takes_too_long_is_closed(known: Known) -> None:
+    async with gateway_of(known, login_s=0.1) as connect:
         async with connect() as talk:
             await talk.handshake()
             assert await talk.peer.ended()
@@ -280,3 +286,42 @@ async def test_a_renewal_comes_a_second_after_the_last_login_at_the_earliest(
         await talk.log_in()
         assert (await talk.handshake())["error_code"] == 34
         assert await talk.is_served()
+
+
+async def test_a_principal_has_no_more_connections_than_it_may_and_others_are_let_in(known: Known) -> None:
+    """Without an answer: a client takes a refused login for a wrong password, and does not come again."""
+    refused: list[Refusal] = []
+    limits = ConnectionLimits(connections=10, per_address=10, per_principal=1, rate=0, files=20, address_files=20)
+    admission = Admission(limits, lambda reason, _host: refused.append(reason))
+    async with gateway_of(known, admission) as connect:
+        async with connect() as first, connect() as second, connect() as other:
+            await first.log_in()
+            with pytest.raises(asyncio.IncompleteReadError):
+                await second.log_in()
+            await other.log_in(b"bob")
+            assert await first.is_served()
+            await first.log_in()  # again, on the same connection
+            assert refused == [Refusal.PRINCIPAL]
+        await wait_for_async(lambda: _is(lambda: not admission.connections), "all are gone")
+        async with connect() as talk:
+            await talk.log_in()
+            assert await talk.is_served()
+
+
+async def test_a_connection_too_many_of_an_address_is_closed_and_says_why_to_the_log(known: Known) -> None:
+    refused: list[tuple[Refusal, str]] = []
+    limits = ConnectionLimits(connections=10, per_address=1, per_principal=0, rate=0, files=20, address_files=20)
+    admission = Admission(limits, lambda reason, host: refused.append((reason, host)))
+    async with gateway_of(known, admission) as connect:
+        async with connect() as first, connect() as second:
+            await first.log_in()
+            assert await second.peer.ended()
+            assert await first.is_served()
+        assert refused == [(Refusal.ADDRESS, LOOPBACK)]
+        await wait_for_async(lambda: _is(lambda: not admission.connections), "it is gone")
+        async with connect() as talk:
+            await talk.log_in()
+
+
+async def _is(condition: Callable[[], bool]) -> bool:
+    return condition()

@@ -23,19 +23,22 @@ async def test_strangers_make_no_more_connections_to_brokers_than_there_are_plac
 
     async with broker(silent) as address:
         upstream = KafkaUpstream([address], connect_timeout=5, request_timeout=5)
-        logins = RelayedLogins(upstream, ("PLAIN",), "sub", at_once=2)
-        begun = [asyncio.create_task(logins.begin("PLAIN")) for _ in range(4)]
+        logins = RelayedLogins(upstream, ("PLAIN",), "sub", at_once=8)
+        begun = [asyncio.create_task(logins.begin("PLAIN", "10.0.0.1")) for _ in range(4)]
         await until(lambda: len(came) == 2, "two connections")
         await asyncio.sleep(0.05)
         assert len(came) == 2
+        other = asyncio.create_task(logins.begin("PLAIN", "10.0.0.2"))
+        await until(lambda: len(came) == 3, "a client at another address, which does not wait for these")
+        came.pop()
         begun[0].cancel()  # its client is gone
         await until(lambda: len(came) == 3, "the next one")
         begun[3].cancel()  # it waits for a place, and takes none with it
         came[1].close()  # the broker hangs up on the second, which asks again in the place that this leaves
         await until(lambda: len(came) == 4, "another try")
-        for task in begun:
+        for task in (*begun, other):
             task.cancel()
-        for task in begun:
+        for task in (*begun, other):
             with pytest.raises((asyncio.CancelledError, DisconnectedError)):
                 await task
         await upstream.close()

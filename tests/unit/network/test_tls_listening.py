@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.network import tls_listening
-from sidecar.network.tls_listening import PER_TURN, TlsListener
+from sidecar.network.admission import Admission, ConnectionLimits, Refusal
+from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, TlsListener
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
 from tests.certificates import Authority
 from tests.unit.network.peers import LOOPBACK, Peer, Recorder, answer, on_uvloop, request
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -53,9 +55,13 @@ def server(authority: Authority, auth: ClientAuth = ClientAuth.NONE, file: str =
 
 @asynccontextmanager
 async def listening(
-    recorder: Recorder, context: Callable[[], ssl.SSLContext], told: Told
+    recorder: Recorder,
+    context: Callable[[], ssl.SSLContext],
+    told: Told,
+    admission: Admission | None = None,
+    handshake_s: float = HANDSHAKE_S,
 ) -> AsyncIterator[TlsListener]:
-    listener = TlsListener(recorder.factory, context, told)
+    listener = TlsListener(recorder.factory, context, told, admission, handshake_s)
     await listener.bind(LOOPBACK, 0)
     await listener.start()
     try:
@@ -154,15 +160,45 @@ async def test_a_probe_that_only_connects_is_no_failure(authority: Authority) ->
 
 @on_uvloop
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"])
-async def test_who_takes_too_long_is_closed(authority: Authority, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    monkeypatch.setattr(tls_listening, "HANDSHAKE_S", 0.2)
+async def test_who_takes_too_long_is_closed(authority: Authority, said: bytes) -> None:
     context, told = server(authority), Told()
-    async with listening(Recorder(), lambda: context, told) as listener:
+    admission = Admission(ConnectionLimits(10, 10, 0, 0, 10, 10))
+    async with listening(Recorder(), lambda: context, told, admission, 0.2) as listener:
         peer = await connect(listener)
         peer.writer.write(said)
         assert await peer.ended()
         peer.close()
     assert len(told.failed) == bool(said)
+    assert admission.connections == 0
+
+
+@on_uvloop
+async def test_one_address_too_often_is_closed_before_its_handshake_costs_anything(authority: Authority) -> None:
+    recorder, context, told = Recorder(), server(authority), Told()
+    refused: list[Refusal] = []
+    limits = ConnectionLimits(connections=10, per_address=2, per_principal=0, rate=0, files=10, address_files=10)
+    admission = Admission(limits, lambda reason, _host: refused.append(reason))
+    async with listening(recorder, lambda: context, told, admission) as listener:
+        first, silent = await connect(listener, client(authority)), await connect(listener)
+        second = await connect(listener)
+        assert await second.ended()
+        assert refused == [Refusal.ADDRESS]
+        assert recorder.connections[0].seat is not None
+        silent.close()
+        await wait_for_async(lambda: _is(lambda: admission.connections == 1), "the silent one's seat is free")
+        third = await connect(listener, client(authority))
+        await wait_for_async(lambda: _is(lambda: len(recorder.connections) == 2), "both handshakes are done")
+        for each in (first, second, third):
+            each.close()
+        await wait_for_async(lambda: _is(lambda: recorder.closed == 2), "both are gone")
+        for connection in recorder.connections:
+            assert connection.seat is not None
+            connection.seat.leave()
+    assert admission.connections == 0
+
+
+async def _is(condition: Callable[[], bool]) -> bool:
+    return condition()
 
 
 @on_uvloop

@@ -90,25 +90,25 @@ async def test_a_file_of_users_offers_passwords_and_lets_its_users_in(tmp_path: 
     path.write_text(f"[users]\n{user_line('alice', 'secret', 4096)}\n")
     found = own_logins(Given(sasl_users_file=str(path)), lambda problem: None)
     assert found is not None
-    offer = await found.begin("PLAIN")
+    offer = await found.begin("PLAIN", "10.0.0.1")
     assert set(offer.mechanisms) == set(MECHANISMS) - {"OAUTHBEARER"}
     assert offer.exchange is not None
     await offer.exchange.receive(b"\0alice\0secret")
     assert offer.exchange.accepted is not None
     assert offer.exchange.accepted.principal == "User:alice"
-    assert (await found.begin("OAUTHBEARER")).exchange is None
+    assert (await found.begin("OAUTHBEARER", "10.0.0.1")).exchange is None
 
 
 async def test_a_set_of_keys_offers_tokens_and_settings_choose_among_mechanisms(tmp_path: Path) -> None:
     found = own_logins(Given(sasl_authentication="jwks", sasl_jwks_url="http://127.0.0.1:1/"), lambda problem: None)
     assert found is not None
-    assert (await found.begin("PLAIN"))[:2] == (("OAUTHBEARER",), None)
+    assert (await found.begin("PLAIN", "10.0.0.1"))[:2] == (("OAUTHBEARER",), None)
     await found.close()
     path = tmp_path / "users.toml"
     path.write_text(f"[users]\n{user_line('alice', 'secret', 4096)}\n")
     chosen = own_logins(Given(sasl_users_file=str(path), sasl_mechanisms="SCRAM-SHA-512, PLAIN"), lambda problem: None)
     assert chosen is not None
-    assert set((await chosen.begin("x")).mechanisms) == {"SCRAM-SHA-512", "PLAIN"}
+    assert set((await chosen.begin("x", "10.0.0.1")).mechanisms) == {"SCRAM-SHA-512", "PLAIN"}
 
 
 def test_a_file_that_is_missing_is_an_error_and_brokers_check_nothing_here(tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""Quotas of clients by principal, per node as Kafka's are per broker: bytes of Produce, bytes of answers to Fetch,
+requests, each per second. Off unless set: then connections are ordinary `ClientConnection`s.
+
+As brokers do since KIP-219: the answer leaves at once, says in `throttle_time_ms` how long its client is over, and the
+connection is not read for so long. Nobody gets an error. `Rate` and `Quotas` decide; `MeteredConnection` acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from sidecar.network.client import ClientConnection, Pause
+from sidecar.protocol.api import FETCH, PRODUCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.network.client import Handler
+    from sidecar.network.framing import Frame
+    from sidecar.network.memory import RequestMemory
+    from sidecar.network.request import Exchange
+    from sidecar.protocol.primitives import Octets
+
+WINDOW_S: Final = 1.0
+"""What was not used of so many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""
+MOST_S: Final = 11.0
+"""The longest time that a client is told to wait: Kafka's window times its `quota.window.num`."""
+_PRINCIPALS: Final = 10_000
+_I32: Final = Struct(">i")
+_HEAD_BYTES: Final = 8
+"""Length prefix and correlation id."""
+_SAYING: Final = {PRODUCE: range(1, 10), FETCH: range(1, 12)}
+"""The versions in which an answer has a `throttle_time_ms` whose place is known here."""
+_PRODUCE_TAGGED: Final = 9
+
+
+class Rate:
+    """So much per second; `left` falls below zero where more was used."""
+
+    __slots__ = ("_at", "left", "per_second")
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self.per_second = per_second
+        self.left = per_second * WINDOW_S
+        self._at = now
+
+    def use(self, amount: float, now: float) -> float:
+        """For how many seconds its user is over the quota, with what it uses now."""
+        self.left = min(self.per_second * WINDOW_S, self.left + (now - self._at) * self.per_second) - amount
+        self._at = now
+        return min(MOST_S, max(0.0, -self.left / self.per_second))
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimits:
+    """Per second and principal, 0 for none: `producer` and `consumer` in bytes, `requests`."""
+
+    producer: int = 0
+    consumer: int = 0
+    requests: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there are quotas at all."""
+        return bool(self.producer or self.consumer or self.requests)
+
+
+class _Used:
+    """What one principal uses."""
+
+    __slots__ = ("consumer", "producer", "requests")
+
+    def __init__(self, limits: QuotaLimits, now: float) -> None:
+        self.producer = Rate(limits.producer, now) if limits.producer else None
+        self.consumer = Rate(limits.consumer, now) if limits.consumer else None
+        self.requests = Rate(limits.requests, now) if limits.requests else None
+
+
+class Quotas:
+    """What all principals use. `throttled` is called with each time in seconds that a client has to wait."""
+
+    def __init__(
+        self,
+        limits: QuotaLimits,
+        throttled: Callable[[int, float], None] = lambda _key, _seconds: None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.limits = limits
+        self._throttled = throttled
+        self._clock = clock or time.monotonic
+        self._used: dict[str, _Used] = {}
+
+    def charge(self, principal: str, key: int, request_bytes: int, answer_bytes: int) -> float:
+        """For how many seconds the principal is over its quotas, with a request that was answered."""
+        now = self._clock()
+        used = self._used.get(principal)
+        if used is None:
+            if len(self._used) >= _PRINCIPALS:
+                del self._used[next(iter(self._used))]
+            used = self._used[principal] = _Used(self.limits, now)
+        wait = used.requests.use(1, now) if used.requests is not None else 0.0
+        if key == PRODUCE and used.producer is not None:
+            wait = max(wait, used.producer.use(request_bytes, now))
+        elif key == FETCH and used.consumer is not None:
+            wait = max(wait, used.consumer.use(answer_bytes, now))
+        if wait:
+            self._throttled(key, wait)
+        return wait
+
+
+class MeteredConnection(ClientConnection):
+    """A client's connection whose traffic counts. `principal` returns whose it is now."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        connection_id: int,
+        request_limit: int,
+        memory: RequestMemory | None,
+        quotas: Quotas,
+        principal: Callable[[ClientConnection], str],
+    ) -> None:
+        super().__init__(handler, connection_id, request_limit, memory)
+        self._quotas = quotas
+        self._principal = principal
+        self._waits: asyncio.TimerHandle | None = None
+        self._until = 0.0
+
+    def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
+        """See `ClientConnection`: an answer whose turn it is, charged here; others come by `answer_ready`."""
+        if next(self.pending, None) is exchange:
+            wait_ms = self._charge(exchange, len(head) + frame.end - frame.start)
+            if wait_ms and exchange.key in _SAYING:
+                whole = bytes(head) + bytes(memoryview(frame.buffer)[frame.start : frame.end])
+                exchange.replace_answer([told(whole, exchange.key, exchange.version, wait_ms)])
+                super().answer_ready(exchange)
+                return True
+        return super().forward_now(exchange, frame, head)
+
+    def answer_ready(self, exchange: Exchange) -> None:
+        """See `ClientConnection`."""
+        if not self.closed:
+            wait_ms = self._charge(exchange, exchange.answer_bytes)
+            if wait_ms and exchange.key in _SAYING:
+                whole = b"".join(map(bytes, exchange.take_answer()))
+                exchange.replace_answer([told(whole, exchange.key, exchange.version, wait_ms)])
+        super().answer_ready(exchange)
+
+    def _charge(self, exchange: Exchange, answer_bytes: int) -> int:
+        wait = self._quotas.charge(self._principal(self), exchange.key, exchange.request_bytes, answer_bytes)
+        if wait:
+            self._mute(wait)
+        return round(wait * 1000)
+
+    def _mute(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        if until <= self._until:
+            return
+        self._until = until
+        if self._waits is not None:
+            self._waits.cancel()
+        self._waits = loop.call_at(until, self.resume, Pause.THROTTLED)
+        self.pause(Pause.THROTTLED)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `ClientConnection`."""
+        if self._waits is not None:
+            self._waits.cancel()
+        super().connection_lost(exc)
+
+
+def told(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
+    """An answer to Produce or Fetch with a `throttle_time_ms` of so much at least, where its version has one."""
+    if version not in _SAYING.get(key, ()):
+        return answer
+    if key == FETCH:
+        at = _HEAD_BYTES
+    else:
+        at = len(answer) - _I32.size
+        if version >= _PRODUCE_TAGGED:
+            if answer[-1]:  # tagged fields that nobody has defined yet stand behind it
+                return answer
+            at -= 1
+    if _I32.unpack_from(answer, at)[0] >= wait_ms:
+        return answer
+    found = bytearray(answer)
+    _I32.pack_into(found, at, wait_ms)
+    return bytes(found)

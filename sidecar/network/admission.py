@@ -1,0 +1,255 @@
+"""How many connections of clients there may be: in all, from one address, of one principal, and how fast they come.
+
+It decides and counts, and closes nothing: a listener or a handler asks for a `Seat` for each connection and closes the
+one that gets none. Limits are per node, as Kafka's `max.connections` and `max.connections.per.ip` are per broker.
+Some of the process's open files are kept back for the node's own connections to brokers and Redis, and for the admin
+port: a stranger who opens sockets until no file is left would shut out health checks, too.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Address
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BURST_S: Final = 10
+"""Connections of so many seconds may come at once, as Kafka's quota window allows: clients of a node that died all
+come together."""
+_ADDRESSES: Final = 10_000
+"""Addresses whose rate is remembered. The one that came first is forgotten, and may come as fast as a new one."""
+_UNLIMITED_FILES: Final = 1_048_576
+_ADMIN_PART: Final = 4
+_ADMIN_MOST: Final = 256
+_OWN_PART: Final = 8
+_OWN_MOST: Final = 256
+
+
+class Refusal(StrEnum):
+    """Why a connection is closed as soon as it is accepted."""
+
+    TOTAL = "total"
+    ADDRESS = "address"
+    PRINCIPAL = "principal"
+    RATE = "rate"
+    FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """`connections`: in all; `per_address`, `per_principal`; `rate`: per second, an address may have half of it;
+    0 for none of the last two. `files`: open files that clients may have, with the connections to brokers made for
+    them; those from one address, `address_files`.
+    """
+
+    connections: int
+    per_address: int
+    per_principal: int
+    rate: int
+    files: int
+    address_files: int
+
+    @classmethod
+    def of(
+        cls,
+        open_files: int,
+        *,
+        connections: int = 0,
+        per_address: int = 0,
+        per_principal: int = 0,
+        rate: int = 0,
+        reserved: int = 0,
+    ) -> ConnectionLimits:
+        """For a process that may open so many files. 0 stands for what follows from these: as many connections as there
+        are files that are not reserved, half of them for one address, with those to brokers that it makes necessary. An
+        address that is given more by name may have all files.
+        """
+        files = max(2, open_files - (reserved or reserved_files(open_files)))
+        most = min(connections or files, files)
+        one = min(per_address or max(1, most // 2), most)
+        return cls(most, one, per_principal, rate, files, files if per_address else max(2, files // 2))
+
+
+def open_files() -> int:
+    """How many files this process may open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def admin_connections(files: int) -> int:
+    """The limit for the admin port, whose connections are among the reserved files."""
+    return max(1, min(_ADMIN_MOST, files // _ADMIN_PART))
+
+
+def reserved_files(files: int) -> int:
+    """What clients never get of a process's files: the admin port's, and as many as a node needs by itself."""
+    return admin_connections(files) + min(_OWN_MOST, files // _OWN_PART)
+
+
+def address_group(host: str) -> str:
+    """Whom an address counts for: itself. Of IPv6 the 64 leading bits, as a machine has all addresses behind them."""
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"
+
+
+class _Bucket:
+    """So many per second, and what was not used of `BURST_S` seconds at once."""
+
+    __slots__ = ("at", "left", "rate")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self.rate = rate
+        self.left = rate * BURST_S
+        self.at = now
+
+    def take(self, now: float) -> bool:
+        self.left = min(self.rate * BURST_S, self.left + (now - self.at) * self.rate)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+class Seat:
+    """The place of one connection among those that there may be. `leave` may be repeated."""
+
+    __slots__ = ("_admission", "group", "principal")
+
+    def __init__(self, admission: Admission, group: str) -> None:
+        self._admission: Admission | None = admission
+        self.group = group
+        self.principal: str | None = None
+
+    def leave(self) -> None:
+        """The connection is gone."""
+        admission, self._admission = self._admission, None
+        if admission is not None:
+            admission.left(self)
+
+
+class Admission:
+    """Counts connections, and says which one is too many. `refused` is called with each refusal and the address."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        refused: Callable[[Refusal, str], None] = lambda _reason, _host: None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.limits = limits
+        self.connections = 0
+        self.links = 0
+        """Connections to brokers that were opened for clients."""
+        self._links_by_group: Counter[str] = Counter()
+        self._refused = refused
+        self._clock = clock or time.monotonic
+        self._by_group: Counter[str] = Counter()
+        self._by_principal: Counter[str] = Counter()
+        self._rates: dict[str, _Bucket] = {}
+        self._rate = _Bucket(limits.rate, self._clock())
+
+    def enter(self, host: str) -> Seat | None:
+        """A seat for a connection from this address; None where it has to be closed."""
+        group = address_group(host)
+        reason = self._judge(group)
+        if reason is not None:
+            self._refused(reason, host)
+            return None
+        self.connections += 1
+        self._by_group[group] += 1
+        return Seat(self, group)
+
+    def _judge(self, group: str) -> Refusal | None:
+        """What an address has too much of comes first: it takes nothing away from others."""
+        limits = self.limits
+        now = self._clock()
+        if limits.rate and not self._rate_of(group, now).take(now):
+            return Refusal.RATE
+        if self._by_group.get(group, 0) >= limits.per_address or self._files_of(group) >= limits.address_files:
+            return Refusal.ADDRESS
+        if self.connections >= limits.connections:
+            return Refusal.TOTAL
+        if self.connections + self.links >= limits.files:
+            return Refusal.FILES
+        if limits.rate and not self._rate.take(now):
+            return Refusal.RATE
+        return None
+
+    def _rate_of(self, group: str, now: float) -> _Bucket:
+        bucket = self._rates.get(group)
+        if bucket is None:
+            if len(self._rates) >= _ADDRESSES:
+                del self._rates[next(iter(self._rates))]
+            bucket = self._rates[group] = _Bucket(self.limits.rate / 2, now)
+        return bucket
+
+    def name(self, seat: Seat, principal: str, host: str) -> bool:
+        """The connection in this seat is a principal's. False where that one has too many."""
+        if seat.principal == principal:
+            return True
+        most = self.limits.per_principal
+        if most and self._by_principal.get(principal, 0) >= most:
+            self._refused(Refusal.PRINCIPAL, host)
+            return False
+        self._unname(seat)
+        seat.principal = principal
+        self._by_principal[principal] += 1
+        return True
+
+    def left(self, seat: Seat) -> None:
+        """See `Seat.leave`."""
+        self.connections -= 1
+        _less(self._by_group, seat.group)
+        self._unname(seat)
+
+    def _unname(self, seat: Seat) -> None:
+        if seat.principal is not None:
+            _less(self._by_principal, seat.principal)
+            seat.principal = None
+
+    # Connections to brokers -----------------------------------------------------------------------------------------
+
+    def may_link(self, group: str) -> bool:
+        """Whether one more connection to a broker may be opened for a client in a seat of this group: files are left
+        for it.
+        """
+        if self._files_of(group) >= self.limits.address_files:
+            self._refused(Refusal.ADDRESS, group)
+        elif self.connections + self.links >= self.limits.files:
+            self._refused(Refusal.FILES, group)
+        else:
+            return True
+        return False
+
+    def linked(self, group: str) -> None:
+        """One was opened."""
+        self.links += 1
+        self._links_by_group[group] += 1
+
+    def unlinked(self, group: str) -> None:
+        """One has ended."""
+        self.links -= 1
+        _less(self._links_by_group, group)
+
+    def _files_of(self, group: str) -> int:
+        return self._by_group.get(group, 0) + self._links_by_group.get(group, 0)
+
+
+def _less(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]

@@ -1,0 +1,100 @@
+"""Connections of clients that ask for nothing: closed after a while, as a broker closes them.
+
+Two times: `first_s` from the connection to its first request, and `idle_s` without a request, an answer or a byte of
+an unfinished request (Kafka's `connections.max.idle.ms`). Who waits for an answer is not idle. It costs a request
+nothing: what a connection counts is compared with what it counted the last time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_LOOK_S: Final = 1.0
+_SWEEPS: Final = 10
+"""Looks at all connections within `idle_s`: one is closed that much later at most."""
+_AT_ONCE: Final = 500
+
+
+class Idling(Protocol):
+    """A connection of a client (`sidecar.network.client.ClientConnection`)."""
+
+    id: int
+    requests: int
+    bytes_out: int
+    closed: bool
+
+    @property
+    def unanswered(self) -> int: ...
+
+    @property
+    def unfinished_bytes(self) -> int: ...
+
+
+class IdleWatch:
+    """`end` closes a connection and is told whether it ever asked for anything; `is_needed` says of which ones the end
+    would take something away, such as the ownership of a topic. 0 for a time that is not bounded.
+    """
+
+    def __init__(
+        self,
+        connections: Callable[[], Iterable[Idling]],
+        end: Callable[[Idling, bool], None],
+        is_needed: Callable[[Idling], bool],
+        *,
+        first_s: float,
+        idle_s: float,
+    ) -> None:
+        self._connections = connections
+        self._end = end
+        self._is_needed = is_needed
+        self._first_s = first_s
+        self._idle_s = idle_s
+        self._newcomers: deque[tuple[float, Idling]] = deque()
+        self._seen: dict[int, tuple[float, int, int, int]] = {}
+        """By connection: when it was found to have done something, and what it had counted then."""
+
+    def came(self, connection: Idling) -> None:
+        """One was made that has to ask for something soon."""
+        if self._first_s:
+            self._newcomers.append((asyncio.get_running_loop().time() + self._first_s, connection))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        every = max(self._idle_s / _SWEEPS, min(_LOOK_S, self._idle_s)) if self._idle_s else 0.0
+        swept = loop.time()
+        while True:
+            await asyncio.sleep(min(_LOOK_S, every or _LOOK_S, self._first_s or _LOOK_S))
+            self._look_at_newcomers(loop.time())
+            if every and loop.time() - swept >= every:
+                swept = loop.time()
+                await self._sweep()
+
+    def _look_at_newcomers(self, now: float) -> None:
+        newcomers = self._newcomers
+        while newcomers and newcomers[0][0] <= now:
+            _, connection = newcomers.popleft()
+            if not connection.closed and not connection.requests:
+                self._end(connection, False)
+
+    async def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        before, self._seen = self._seen, {}
+        for index, each in enumerate(list(self._connections())):
+            if index % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if each.closed:
+                continue
+            counted = each.requests, each.bytes_out, each.unfinished_bytes
+            seen = before.get(each.id)
+            if seen is None or seen[1:] != counted or each.unanswered or self._is_needed(each):
+                self._seen[each.id] = (now, *counted)
+            elif now - seen[0] >= self._idle_s:
+                self._end(each, True)
+            else:
+                self._seen[each.id] = seen

@@ -1,0 +1,83 @@
+"""What clients may take of a node, made of its settings: connections and how long they may be idle, memory; and how
+many files its process may open.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, cast
+
+from sidecar.gateway.quotas import QuotaLimits, Quotas
+from sidecar.network.admission import Admission, ConnectionLimits, open_files
+from sidecar.network.idling import IdleWatch
+from sidecar.network.memory import RequestMemory
+
+if TYPE_CHECKING:
+    from sidecar.gateway.handler import Gateway
+    from sidecar.network.client import ClientConnection
+    from sidecar.network.idling import Idling
+    from sidecar.node.hooks import NodeHooks
+    from sidecar.settings import Settings
+    from sidecar.telemetry.hooks import NodeMetrics
+
+
+_FILES: Final = 65_536
+
+
+def raise_open_files() -> None:
+    """Let this process open 65,536 files, or as many as its hard limit says, where its soft limit is lower: 1,024 by
+    default on Linux, which is enough for 300 clients. Kafka's JVM does the same.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # a sandbox that forbids it: the limit stays
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
+    """How many connections of clients there may be."""
+    limits = ConnectionLimits.of(
+        open_files(),
+        connections=settings.max_connections,
+        per_address=settings.max_connections_per_ip,
+        per_principal=settings.max_connections_per_principal,
+        rate=settings.max_connection_creation_rate,
+        reserved=settings.reserved_files,
+    )
+    return Admission(limits, hooks.connection_refused)
+
+
+def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:
+    """For large requests of all clients; metrics tell how much of it is taken."""
+    memory = RequestMemory(settings.queued_max_request_bytes)
+    metrics.read_gauge("request_memory_bytes", lambda: float(memory.used))
+    metrics.read_gauge("request_memory_waiting", lambda: float(memory.waiting))
+    return memory
+
+
+def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
+    """Of principals; None where they have none."""
+    limits = QuotaLimits(
+        settings.quota_producer_byte_rate, settings.quota_consumer_byte_rate, settings.quota_request_rate
+    )
+    return Quotas(limits, metrics.throttled) if limits.any else None
+
+
+def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:
+    """What closes connections that ask for nothing, told of each that is made from here on."""
+    clients = gateway.clients
+
+    def end(connection: Idling, spoke: bool) -> None:
+        gateway.end_idle(cast("ClientConnection", connection), spoke=spoke)
+
+    watch = IdleWatch(
+        lambda: [client.connection for client in clients.values()],
+        end,
+        lambda connection: gateway.is_needed(connection.id),
+        first_s=settings.login_timeout_ms / 1000,
+        idle_s=settings.connections_max_idle_ms / 1000,
+    )
+    gateway.newcomer = watch.came
+    return watch

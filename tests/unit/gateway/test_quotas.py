@@ -1,0 +1,174 @@
+"""Quotas by principal: when a client is over, what its answers say, and that it is not read for so long."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from sidecar.gateway.quotas import MOST_S, MeteredConnection, QuotaLimits, Quotas, told
+from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
+from sidecar.protocol.primitives import I32
+from tests.unit.network.peers import Peer, Recorder, frame_of, listening, on_uvloop, request
+
+PRODUCE, FETCH, METADATA = 0, 1, 3
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Metered:
+    limits: QuotaLimits
+    clock: Clock = field(default_factory=Clock)
+    told: list[tuple[int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.quotas = Quotas(self.limits, lambda key, seconds: self.told.append((key, seconds)), self.clock)
+
+    def charge(self, key: int, request_bytes: int = 0, answer_bytes: int = 0, who: str = "User:alice") -> float:
+        return self.quotas.charge(who, key, request_bytes, answer_bytes)
+
+
+def test_who_stays_below_a_quota_never_waits() -> None:
+    metered = Metered(QuotaLimits(producer=1_000))
+    for _ in range(20):
+        assert metered.charge(PRODUCE, 500) == 0
+        metered.clock.now += 0.5
+    assert metered.told == []
+
+
+def test_who_is_over_waits_until_the_average_is_right_again() -> None:
+    metered = Metered(QuotaLimits(producer=1_000))
+    assert metered.charge(PRODUCE, 3_000) == pytest.approx(2.0)
+    metered.clock.now += 2.0
+    assert metered.charge(PRODUCE, 100) == pytest.approx(0.1)
+    assert [key for key, _ in metered.told] == [PRODUCE, PRODUCE]
+
+
+def test_nobody_waits_longer_than_a_window() -> None:
+    metered = Metered(QuotaLimits(producer=1))
+    assert metered.charge(PRODUCE, 10**9) == MOST_S
+
+
+def test_produce_counts_what_is_sent_and_fetch_what_is_got_and_requests_count_all() -> None:
+    metered = Metered(QuotaLimits(producer=1_000, consumer=2_000))
+    assert metered.charge(FETCH, 10_000, 1_000) == 0
+    assert metered.charge(PRODUCE, 1_000, 10_000) == 0
+    assert metered.charge(METADATA, 10_000, 10_000) == 0
+    counted = Metered(QuotaLimits(requests=2))
+    assert [counted.charge(METADATA) for _ in range(4)] == pytest.approx([0, 0, 0.5, 1.0])
+
+
+def test_principals_have_quotas_of_their_own() -> None:
+    metered = Metered(QuotaLimits(producer=1_000))
+    assert metered.charge(PRODUCE, 5_000) > 0
+    assert metered.charge(PRODUCE, 500, who="User:bob") == 0
+
+
+def test_there_are_none_unless_they_are_set() -> None:
+    assert not QuotaLimits().any
+    assert QuotaLimits(requests=1).any
+
+
+def fetched(throttle_ms: int) -> bytes:
+    return frame_of(I32.pack(7) + I32.pack(throttle_ms) + b"rest")
+
+
+def produced(throttle_ms: int, tags: bytes = b"") -> bytes:
+    return frame_of(I32.pack(7) + b"results" + I32.pack(throttle_ms) + tags)
+
+
+@pytest.mark.parametrize(
+    ("answer", "key", "version", "expected"),
+    [
+        (fetched(0), FETCH, 11, fetched(500)),
+        (fetched(9_000), FETCH, 11, fetched(9_000)),
+        (fetched(0), FETCH, 0, fetched(0)),
+        (fetched(0), METADATA, 3, fetched(0)),
+        (produced(0), PRODUCE, 8, produced(500)),
+        (produced(0, b"\0"), PRODUCE, 9, produced(500, b"\0")),
+        (produced(0, b"\1x"), PRODUCE, 9, produced(0, b"\1x")),
+        (produced(0), PRODUCE, 0, produced(0)),
+    ],
+)
+def test_an_answer_says_the_longer_of_the_brokers_wait_and_the_nodes(
+    answer: bytes, key: int, version: int, expected: bytes
+) -> None:
+    assert told(answer, key, version, 500) == expected
+
+
+class Charged(Recorder):
+    """A handler whose connections are metered."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        super().__init__()
+        self.quotas = quotas
+
+    def factory(self) -> ClientConnection:
+        return MeteredConnection(
+            self, len(self.connections) + 1, self.limit, None, self.quotas, lambda _connection: "User:alice"
+        )
+
+
+async def throttle_of(peer: Peer) -> int:
+    """What the next answer to a Produce without tagged fields says."""
+    async with asyncio.timeout(5):
+        size = I32.unpack(await peer.reader.readexactly(4))[0]
+        return I32.unpack((await peer.reader.readexactly(size))[-4:])[0]
+
+
+@on_uvloop
+@pytest.mark.parametrize("how", ["broker", "node", "late"])
+async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so_long(how: str) -> None:
+    clock = Clock()
+    recorder = Charged(Quotas(QuotaLimits(producer=1_000), clock=clock))
+
+    def answer(connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        found = produced(0)
+        if how == "node":
+            exchange.answer([found])
+        else:
+            exchange.answer_frame(Frame(bytearray(found), 0, len(found), True))
+
+    if how != "late":
+        recorder.act = answer
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0, version=8, body=bytes(1_200)))
+        if how == "late":  # the answer to the second comes first
+            peer.writer.write(request(1, version=8))
+            while len(recorder.exchanges) < 2:  # noqa: ASYNC110 - it is up to the kernel
+                await asyncio.sleep(0.001)
+            for number in (1, 0):
+                found = produced(0)
+                exchange = recorder.exchanges[number]
+                exchange.answer_frame(Frame(bytearray(found), 0, len(found), True))
+        waits = await throttle_of(peer)
+        assert 200 <= waits <= 300
+        connection = recorder.connections[0]
+        assert connection._pause & Pause.THROTTLED
+        clock.now += 10
+        peer.writer.write(request(2, version=8))
+        if how != "late":
+            assert await throttle_of(peer) == 0
+        assert recorder.rejected == []
+
+
+@on_uvloop
+async def test_a_throttled_connection_that_ends_leaves_nothing_behind() -> None:
+    recorder = Charged(Quotas(QuotaLimits(producer=1)))
+    recorder.act = lambda connection, asked, exchange: exchange.answer([produced(0)])
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0, version=8, body=bytes(1_000)))
+        assert await throttle_of(peer) == MOST_S * 1000
+        peer.close()
+        while not recorder.closed:  # noqa: ASYNC110 - it is up to the kernel
+            await asyncio.sleep(0.001)

@@ -1,0 +1,169 @@
+"""Memory for large requests of all clients: who waits, who goes on, who is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sidecar.network import memory as memory_module
+from sidecar.network.client import ClientConnection
+from sidecar.network.memory import HeldBytes, RequestMemory
+from tests.unit.network.peers import Peer, Recorder, answer, listening, on_uvloop, request
+from tests.wait import wait_for_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.network.request import Exchange, Request
+
+MIB = 1024 * 1024
+
+
+class Sharing(Recorder):
+    """A handler whose connections share memory."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        super().__init__(act=self._answer)
+        self.memory = memory
+        self.sizes: list[int] = []
+
+    def _answer(self, _connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        self.sizes.append(asked.frame.size)
+        exchange.answer(answer(asked.correlation_id))
+
+    def factory(self) -> ClientConnection:
+        return ClientConnection(self, len(self.connections) + 1, self.limit, self.memory)
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async def holds() -> bool:
+        return bool(condition())
+
+    await wait_for_async(holds, what, timeout=20)
+
+
+def begin(peer: Peer, size: int, sent: int) -> bytes:
+    """Send a small request and the beginning of a large one; returns the rest of that."""
+    whole = request(1, body=bytes(size))
+    peer.writer.write(request(0) + whole[:sent])
+    return whole[sent:]
+
+
+@on_uvloop
+async def test_many_unfinished_requests_take_no_more_than_there_is_and_all_are_served_in_the_end() -> None:
+    memory = RequestMemory(8 * MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        peers = [await opened.enter_async_context(connect()) for _ in range(10)]
+        rests = [begin(peer, 4 * MIB, 3 * MIB) for peer in peers]
+        await until(lambda: memory.waiting >= 5, "those for which there is no room")
+        assert memory.used <= memory.limit + 4 * MIB
+        for peer, rest in zip(peers, rests, strict=True):
+            peer.writer.write(rest)
+        assert await asyncio.gather(*(peer.answers(2) for peer in peers)) == [[0, 1]] * 10
+        await until(lambda: memory.used == 0, "all of it is given back")
+        assert memory.waiting == 0
+        assert memory.waits > 0
+        assert recorder.rejected == []
+
+
+@on_uvloop
+async def test_small_requests_are_served_while_there_is_no_memory() -> None:
+    memory = RequestMemory(MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        large = [await opened.enter_async_context(connect()) for _ in range(3)]
+        for peer in large:
+            begin(peer, 4 * MIB, 3 * MIB)
+        await until(lambda: memory.waiting, "no room")
+        other = await opened.enter_async_context(connect())
+        other.writer.write(request(7))
+        assert await other.answers(1) == [7]
+
+
+@on_uvloop
+async def test_who_holds_memory_and_sends_nothing_is_closed_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.1)
+    memory = RequestMemory(2 * MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        slow = await opened.enter_async_context(connect())
+        begin(slow, 4 * MIB, 2 * MIB + 1000)
+        await until(lambda: memory.used >= 2 * MIB, "all that there is")
+        other = await opened.enter_async_context(connect())
+        rest = begin(other, 4 * MIB, MIB)
+        other.writer.write(rest)
+        assert await slow.ended()
+        assert await other.answers(2) == [0, 1]
+        assert [reason for reason, _, _ in recorder.rejected] == ["too_slow"]
+
+
+@on_uvloop
+async def test_who_is_slow_while_nobody_waits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.02)
+    memory = RequestMemory(2 * MIB)
+    recorder = Sharing(memory)
+    async with listening(recorder) as connect, connect() as slow:
+        rest = begin(slow, MIB, MIB // 2)
+        await asyncio.sleep(0.2)
+        slow.writer.write(rest)
+        assert await slow.answers(2) == [0, 1]
+        assert recorder.rejected == []
+
+
+@on_uvloop
+async def test_a_connection_that_ends_gives_its_memory_back_and_leaves_no_place_in_the_queue() -> None:
+    memory = RequestMemory(MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        peers = [await opened.enter_async_context(connect()) for _ in range(3)]
+        for peer in peers:
+            begin(peer, 4 * MIB, 3 * MIB)
+        await until(lambda: memory.waiting, "no room")
+        for peer in peers:
+            peer.close()
+        await until(lambda: recorder.closed == 3, "all are gone")
+        await until(lambda: not (memory.used or memory.waiting), "nothing is left")
+
+
+@on_uvloop
+async def test_memory_is_taken_as_long_as_anybody_has_the_request() -> None:
+    memory = RequestMemory(8 * MIB)
+    recorder = Sharing(memory)
+    kept: list[object] = []
+
+    def keep(_connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        if asked.correlation_id:
+            kept.append(asked.frame.view(asked.frame.start, asked.frame.end))
+        exchange.answer(answer(asked.correlation_id))
+
+    recorder.act = keep
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(begin(peer, MIB, MIB // 2))
+        assert await peer.answers(2) == [0, 1]
+        assert memory.used >= MIB
+        kept.clear()
+        assert memory.used == 0
+
+
+def test_bytes_that_grow_are_counted_until_they_are_gone() -> None:
+    memory = RequestMemory(100)
+    held = HeldBytes(10, memory)
+    held.grant(5)
+    assert (len(held), memory.used) == (10, 15)
+    held.grow(1)
+    assert (len(held), memory.used) == (15, 15)
+    held.grow(1)
+    assert (len(held), memory.used) == (16, 16)
+    view = memoryview(held)
+    del held
+    assert memory.used == 16
+    del view
+    assert memory.used == 0
