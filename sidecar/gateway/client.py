@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
+from sidecar.gateway.listeners import UNNAMED
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
+    from sidecar.gateway.listeners import ClientListener
     from sidecar.gateway.rights import Rights
     from sidecar.protocol.session import Session
 
@@ -185,6 +187,7 @@ class Client:
         "identity",
         "identity_error",
         "links",
+        "listener",
         "login",
         "principal",
         "producer_ids",
@@ -196,10 +199,18 @@ class Client:
         "turned_away",
     )
 
-    def __init__(self, connection: ClientConnection, links: ClientLinks, session: Session) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        links: ClientLinks,
+        session: Session,
+        listener: ClientListener = UNNAMED,
+    ) -> None:
         self.connection = connection
         self.links = links
         self.session = session
+        self.listener = listener
+        """The one that it came through: answers name nodes by it."""
         self.principal = ANONYMOUS
         self.login: ClientLogin | None = None
         """None where clients do not log in."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.enforcement import AmendedExchange
+from sidecar.gateway.listeners import UNNAMED
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
+from sidecar.gateway.logins import check_login, with_logins
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
@@ -32,8 +34,7 @@ from sidecar.security.principal_mapping import NoRuleError
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.enforcement import Enforcement
-    from sidecar.gateway.logins import Logins
-    from sidecar.security.listener import ListenerTls
+    from sidecar.gateway.listeners import ClientListener
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""
@@ -49,8 +50,8 @@ _LOOK_S: Final = 0.01
 class Hooks(Protocol):
     """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
 
-    def client_connected(self) -> None: ...
-    def client_disconnected(self, cause: str) -> None: ...
+    def client_connected(self, listener: str) -> None: ...
+    def client_disconnected(self, cause: str, listener: str) -> None: ...
     def upstream_opened(self) -> None: ...
     def upstream_closed(self) -> None: ...
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
@@ -79,20 +80,16 @@ class Gateway:
         boot_id: str,
         request_limit: int,
         hooks: Hooks,
-        tls: ListenerTls | None = None,
-        logins: Logins | None = None,
+        listeners: Sequence[ClientListener] = (UNNAMED,),
     ) -> None:
-        """`tls`: how certificates name the principals of clients; None on a listener without TLS. `logins`:
-        None where clients do not log in.
-        """
+        """`listeners`: all from which `new_connection` is called, one at least."""
         self.clients: dict[int, Client] = {}
         self.closed_callbacks: list[Callable[[Client], None]] = []
         self._upstream = upstream
         self._node = node_id, boot_id
         self._request_limit = request_limit
         self._hooks = hooks
-        self._tls = tls
-        self._logins = logins
+        self._listeners = listeners
         self._apis = Apis({}, {})
         self._served: list[api_versions.VersionRange] = []
         self._ranges: dict[int, tuple[int, int]] = {}
@@ -110,37 +107,35 @@ class Gateway:
             found.key: (ALL_APIS[found.key].first, found.max) for found in served if found.key not in LOGIN_APIS
         }
         self._ranges |= {key: (own.first, own.last) for key, own in OWN_APIS.items() if key in apis.cold}
-        if self._logins is not None:
+        if any(listener.logins is not None for listener in self._listeners):
             self._ranges |= {found.key: (found.min, found.max) for found in LOGIN_VERSIONS}
-            apis.cold.update(dict.fromkeys(LOGIN_APIS, self._logins.handle))
+            apis.cold.update(dict.fromkeys(LOGIN_APIS, _log_in))
 
-    @property
-    def login_versions(self) -> list[api_versions.VersionRange]:
-        """What clients are told beside the rest where they log in."""
-        return [] if self._logins is None else list(LOGIN_VERSIONS)
-
-    def new_connection(self) -> ClientConnection:
-        """The protocol factory of the listening socket."""
+    def new_connection(self, listener: ClientListener | None = None) -> ClientConnection:
+        """The protocol factory of a listening socket; of the first one by default."""
         self._next_connection += 1
-        return ClientConnection(self, self._next_connection, self._request_limit)
+        return ClientConnection(
+            self, self._next_connection, self._request_limit, self._listeners[0] if listener is None else listener
+        )
 
     # Handler ------------------------------------------------------------------------------------------------------
 
     def client_connected(self, connection: ClientConnection) -> None:
         links = ClientLinks(connection, self._upstream, self._hooks)
-        client = Client(connection, links, Session.by_connection(*self._node, connection.id))
+        listener: ClientListener = connection.listener
+        client = Client(connection, links, Session.by_connection(*self._node, connection.id), listener)
         connection.state = client
         if self.enforcement is not None:
             client.rights = self.enforcement.rights(client)
         self.clients[connection.id] = client
-        self._hooks.client_connected()
-        if self._tls is not None and connection.tls is not None:
+        self._hooks.client_connected(listener.name)
+        if listener.tls is not None and connection.tls is not None:
             try:
-                client.principal = self._tls.principal(connection.tls)
+                client.principal = listener.tls.principal(connection.tls)
             except (NoRuleError, CertificateError) as error:
                 connection.reject("certificate", str(error))
-        if self._logins is not None:
-            self._logins.connected(client)
+        if listener.logins is not None:
+            listener.logins.connected(client)
 
     def request_received(self, connection: ClientConnection, request: Request) -> None:
         limits = self._ranges.get(request.key)
@@ -149,8 +144,8 @@ class Gateway:
             return
         client: Client = connection.state
         login = client.login
-        if login is not None and self._logins is not None:
-            self._logins.check(login, request)
+        if login is not None:
+            check_login(login, request)
         if client.identity is None or client.identity.raw != request.client_id:
             self._identify(client, request)
         if connection.largest_frame != self._request_limit and (login is None or login.done):
@@ -210,7 +205,9 @@ class Gateway:
         if request.key == API_VERSIONS:
             exchange = Exchange(connection, request)
             connection.expect(exchange)
-            exchange.answer([api_versions.encode_unsupported(request.correlation_id, self._served)])
+            client: Client = connection.state
+            served = self._served if client.login is None else with_logins(self._served)
+            exchange.answer([api_versions.encode_unsupported(request.correlation_id, served)])
             return
         api = ALL_APIS.get(request.key)
         if api is not None:
@@ -228,9 +225,10 @@ class Gateway:
         if client is None:
             return
         client.links.close()
-        if self._logins is not None:
-            self._logins.closed(client)
-        self._hooks.client_disconnected("rejected" if connection.id in self._rejected else "closed")
+        if client.listener.logins is not None:
+            client.listener.logins.closed(client)
+        cause = "rejected" if connection.id in self._rejected else "closed"
+        self._hooks.client_disconnected(cause, client.listener.name)
         self._rejected.discard(connection.id)
         for callback in self.closed_callbacks:
             callback(client)
@@ -274,5 +272,16 @@ class Gateway:
         for client in list(self.clients.values()):
             client.connection.close()
         await self.tasks.cancel()
-        if self._logins is not None:
-            await self._logins.authenticator.close()
+        for listener in self._listeners:
+            if listener.logins is not None:
+                await listener.logins.authenticator.close()
+
+
+async def _log_in(client: Client, exchange: Exchange, request: Request) -> None:
+    """SaslHandshake and SaslAuthenticate. Implements `ColdApi`."""
+    logins = client.listener.logins
+    if logins is None:
+        raise RejectError(
+            "unsupported_version", f"{api_name(request.key)}: no login at listener {client.listener.name}"
+        )
+    await logins.handle(client, exchange, request)

@@ -85,15 +85,16 @@ class Handler(Protocol):
 
 
 class ClientConnection(FrameReceiver):
-    """A client's socket. `state` belongs to the handler. `since_ms` is Unix milliseconds; `requests`, `bytes_in` and
-    `bytes_out` count what was taken up and answered, with length prefixes.
+    """A client's socket. `state` and `listener`, through which it came, belong to the handler. `since_ms` is Unix
+    milliseconds; `requests`, `bytes_in` and `bytes_out` count what was taken up and answered, with length prefixes.
     """
 
-    def __init__(self, handler: Handler, connection_id: int, request_limit: int) -> None:
+    def __init__(self, handler: Handler, connection_id: int, request_limit: int, listener: Any = None) -> None:
         super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
         self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
         self.id = connection_id
         self.state: Any = None
+        self.listener = listener
         self.peer = "?"
         self.tls: ssl.SSLObject | None = None
         """The TLS session, None on a connection without."""

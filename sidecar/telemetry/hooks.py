@@ -115,6 +115,8 @@ class NodeMetrics:
         """Who waits for a topic; likewise."""
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOADS, 0)
         self.clients_accepted = 0
+        self.listener_connections: dict[str, int] = {}
+        """Open connections by the name of the listener, of which settings have a few."""
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.handshakes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.logins: dict[tuple[str, str], int] = {(name, end): 0 for name in MECHANISMS for end in OUTCOMES}
@@ -140,13 +142,15 @@ class NodeMetrics:
 
     # Clients ------------------------------------------------------------------------------------------------------
 
-    def client_connected(self) -> None:
+    def client_connected(self, listener: str) -> None:
         """A client's connection was accepted."""
         self.clients_accepted += 1
+        _count(self.listener_connections, listener, OTHER)
 
-    def client_disconnected(self, cause: str) -> None:
+    def client_disconnected(self, cause: str, listener: str) -> None:
         """It ended; `cause` is one of a few words."""
         _count(self.disconnects, cause, OTHER)
+        _count(self.listener_connections, listener, OTHER, -1)
 
     def handshake_done(self, *, success: bool) -> None:
         """A TLS handshake with a client ended."""
