@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 @pass_shared
 def check_config(shared: Shared, **flags: Any) -> None:
     """Check the settings that `serve` would use; exit code 2 and all problems at once where they are wrong."""
-    resolve_settings(shared, flags)
+    settings = resolve_settings(shared, flags).settings
     click.echo("the settings are valid", err=True)
+    for each in settings.all_listeners if settings.listeners else ():
+        click.echo(f"listener {each.name}: {each.security_protocol} at {each.listen} as {each.advertise}", err=True)
 
 
 @click.group(cls=SuggestingGroup)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
-from sidecar.gateway.listeners import UNNAMED
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
-    from sidecar.gateway.listeners import ClientListener
     from sidecar.gateway.rights import Rights
     from sidecar.protocol.session import Session
 
@@ -204,13 +202,13 @@ class Client:
         connection: ClientConnection,
         links: ClientLinks,
         session: Session,
-        listener: ClientListener = UNNAMED,
+        listener: str = "",
     ) -> None:
         self.connection = connection
         self.links = links
         self.session = session
         self.listener = listener
-        """The one that it came through: answers name nodes by it."""
+        """The name of the one that it came through: answers name nodes by it (KIP-103)."""
         self.principal = ANONYMOUS
         self.login: ClientLogin | None = None
         """None where clients do not log in."""

@@ -77,7 +77,7 @@ class ConfigsApi:
         if not any(found["resource_type"] in _OF_ONE_BROKER for found in fields["resources"]):
             await self._pass_description(client, exchange, request)
             return
-        nodes = self._nodes.at(client.listener.name)
+        nodes = self._nodes.at(client.listener)
         anywhere: dict[tuple[int, str], Values] = {}
         named: dict[tuple[int, int], _Named] = {}
         results: list[Values] = []
@@ -107,7 +107,7 @@ class ConfigsApi:
             exchange.answer([whole])
             return
         values = await asking.read(message, answer, request.version)
-        await in_slices(self._show(values["results"], client.listener.name))
+        await in_slices(self._show(values["results"], client.listener))
         await asking.tell(exchange, message, values)
 
     async def _describe_anywhere(self, client: Client, request: Request, fields: Values) -> list[Values]:
@@ -116,7 +116,7 @@ class ConfigsApi:
             client, lambda: asking.any_broker(client, upstream), request, admin.DESCRIBE_CONFIGS, fields, again=True
         )
         results: list[Values] = answer["results"]
-        await in_slices(self._show(results, client.listener.name))
+        await in_slices(self._show(results, client.listener))
         return results
 
     def _show(self, results: list[Values], listener: str) -> Generator[None, None, None]:
@@ -131,7 +131,7 @@ class ConfigsApi:
     async def _describe_node(self, client: Client, request: Request, fields: Values, named: _Named) -> list[Values]:
         for _ in range(2):
             brokers = await self._upstream.brokers()
-            mine = self._nodes.at(client.listener.name).brokers_of(named.node.id, brokers) or sorted(brokers)
+            mine = self._nodes.at(client.listener).brokers_of(named.node.id, brokers) or sorted(brokers)
             for broker_id in mine:
                 resource = named.resource | {"resource_name": str(broker_id)}
                 try:
@@ -142,7 +142,7 @@ class ConfigsApi:
                     if client.connection.closed:
                         raise
                     continue
-                return [_renamed(result, named, client.listener.name) for result in answer["results"]]
+                return [_renamed(result, named, client.listener) for result in answer["results"]]
             await self._upstream.metadata(MetadataRequest(()))
         return [_refused(named.resource, _NO_BROKER)]
 

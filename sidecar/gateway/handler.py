@@ -123,7 +123,7 @@ class Gateway:
     def client_connected(self, connection: ClientConnection) -> None:
         links = ClientLinks(connection, self._upstream, self._hooks)
         listener: ClientListener = connection.listener
-        client = Client(connection, links, Session.by_connection(*self._node, connection.id), listener)
+        client = Client(connection, links, Session.by_connection(*self._node, connection.id), listener.name)
         connection.state = client
         if self.enforcement is not None:
             client.rights = self.enforcement.rights(client)
@@ -225,10 +225,11 @@ class Gateway:
         if client is None:
             return
         client.links.close()
-        if client.listener.logins is not None:
-            client.listener.logins.closed(client)
+        logins = connection.listener.logins
+        if logins is not None:
+            logins.closed(client)
         cause = "rejected" if connection.id in self._rejected else "closed"
-        self._hooks.client_disconnected(cause, client.listener.name)
+        self._hooks.client_disconnected(cause, client.listener)
         self._rejected.discard(connection.id)
         for callback in self.closed_callbacks:
             callback(client)
@@ -279,9 +280,8 @@ class Gateway:
 
 async def _log_in(client: Client, exchange: Exchange, request: Request) -> None:
     """SaslHandshake and SaslAuthenticate. Implements `ColdApi`."""
-    logins = client.listener.logins
+    listener: ClientListener = client.connection.listener
+    logins = listener.logins
     if logins is None:
-        raise RejectError(
-            "unsupported_version", f"{api_name(request.key)}: no login at listener {client.listener.name}"
-        )
+        raise RejectError("unsupported_version", f"{api_name(request.key)}: no login at listener {listener.name}")
     await logins.handle(client, exchange, request)

@@ -100,7 +100,7 @@ class ClusterApi:
         fields = await in_slices(metadata.request_steps(reader, request.version))
         state = await self._upstream.metadata(self._with_sources(fields))
         state = replace(state, topics=self._told(state, fields, client.principal))
-        view = _View(client.listener.name, request.version)
+        view = _View(client.listener, request.version)
         virtual = await in_slices(self._virtual_steps(state, view))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
         if not client.connection.closed:
@@ -180,7 +180,7 @@ class ClusterApi:
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
         key, kind = fields["key"], fields.get("key_type", CoordinatorKind.GROUP)
         error, reason = await self._coordinator_error(key, kind)
-        placement = self._nodes.at(client.listener.name)
+        placement = self._nodes.at(client.listener)
         node = None if error else placement.nodes[placement.of_key(key.encode())]
         found = {
             "error_code": error,
@@ -217,7 +217,7 @@ class ClusterApi:
         endpoints = fields.get("endpoint_type", _BROKER_ENDPOINTS)
         error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
         state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
-        placement = self._nodes.at(client.listener.name)
+        placement = self._nodes.at(client.listener)
         described = {
             "error_code": error,
             "error_message": "only brokers can be described through a sidecar" if error else None,

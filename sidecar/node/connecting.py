@@ -67,13 +67,15 @@ def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
 
 def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
     """None where the listener has none. Raises `StartError`."""
-    log = structlog.get_logger().bind(listener=settings.name)
+    log = structlog.get_logger()
 
     def tell(error: FileError | None) -> None:
         if error is None:
-            log.info("listener_certificates_read")
+            log.info("listener_certificates_read", listener=settings.name)
         else:
-            log.error("listener_certificates_bad", problem=str(error), goes_on_with="those before")
+            log.error(
+                "listener_certificates_bad", listener=settings.name, problem=str(error), goes_on_with="those before"
+            )
 
     try:
         return listener_tls(settings, tell)
@@ -85,13 +87,13 @@ def _logins_of_clients(settings: ListenerSettings, upstream: KafkaUpstream, hook
     """None where clients of the listener do not log in. Raises `StartError`."""
     if not settings.security_protocol.startswith("SASL_"):
         return None
-    log = structlog.get_logger().bind(listener=settings.name)
+    log = structlog.get_logger()
 
     def tell(problem: Exception | str | None) -> None:
         if problem is None:
-            log.info("logins_checked_anew")
+            log.info("logins_checked_anew", listener=settings.name)
         else:
-            log.error("logins_unchecked", problem=str(problem), goes_on_with="those before")
+            log.error("logins_unchecked", listener=settings.name, problem=str(problem), goes_on_with="those before")
 
     try:
         own = own_logins(settings, tell)

@@ -47,7 +47,7 @@ class LastSequenceApi:
         except BadRequestError as error:
             told = control.LastSequenceResponse(error=control.INVALID_REQUEST, message=str(error))
         except IdsError as error:
-            message = error.told(self._nodes.at(client.listener.name).nodes)
+            message = error.told(self._nodes.at(client.listener).nodes)
             told = control.LastSequenceResponse(error=_WHY[error.why], message=message)
         if told.error != control.NONE:
             told.last_sequence_id = NO_ID

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.own import describe
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.last_sequence import LastSequenceApi
@@ -39,7 +38,7 @@ async def asked(api: Any, body: Message, allowed: Rights | None) -> bytes:
     request = Request(1002, 0, 7, b"tests", Frame(frame, 0, len(frame), True), 0)
     exchange = Exchange(connection, request)
     connection.error_answered = lambda *_: None
-    await api.handle(SimpleNamespace(rights=allowed, listener=ClientListener("PLAINTEXT")), exchange, request)
+    await api.handle(SimpleNamespace(rights=allowed, listener="PLAINTEXT"), exchange, request)
     return connection.answer[2 * I32.size :]
 
 
