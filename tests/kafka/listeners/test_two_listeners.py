@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from sidecar.cli.checks.finding import Level
 from sidecar.cli.checks.listeners import check_advertised
 from sidecar.cli.root import cli
+from sidecar.local.ports import HOST, free_ports, is_free
+from sidecar.local.process import Child, Command
 from sidecar.settings import load
 from tests.rest import Rest, govern
 from tests.topics import create_topic
@@ -200,3 +203,42 @@ async def test_doctor_knows_tls_and_the_names_in_the_certificate_of_each_listene
     await wait_for_async(is_wrong, "a certificate for another address to be told")
     stopped = await check_advertised(settings, None)
     assert [each.detail.partition(":")[0] for each in stopped] == ["nobody can listen at 127.0.0.1"] * 2
+
+
+def test_each_worker_has_a_port_of_its_own_at_every_listener(
+    services: Services, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside, outside, admin = beginnings(3)
+    told = {
+        "bootstrap-servers": services.kafka_bootstrap,
+        "redis-url": services.redis_url,
+        "cluster": unique("c"),
+        "listeners": f"INSIDE://{HOST}:{inside},OUTSIDE://{HOST}:{outside}",
+        "listener-security-protocol-map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "admin-listen": f"{HOST}:{admin}",
+    }
+    words = [word for name, value in told.items() for word in (f"--{name}", value)]
+    command = Command("workers", (sys.executable, "-m", "sidecar", "serve", "--workers", "2", *words), tmp_path / "log")
+    child = Child.start(command)
+    try:
+        for first in (inside, outside):
+            there = {f"{HOST}:{first}", f"{HOST}:{first + 1}"}
+            for at in there:
+                wait_for(lambda at=at, there=there: seen_at(at) == there, f"both workers at {at}", 60)
+    finally:
+        assert child.stop(grace=30) == 0, child.log_text()
+
+
+def seen_at(bootstrap: str) -> set[str]:
+    try:
+        return brokers(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=2))
+    except KafkaException:
+        return set()
+
+
+def beginnings(count: int) -> list[int]:
+    """Ports that are free, as are those behind them."""
+    found = [port for port in free_ports(30) if port % 2 == 0 and is_free(port + 1)]
+    assert len(found) >= count, "not enough neighbouring ports are free"
+    return found[:count]
