@@ -9,20 +9,29 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class ListenerAddress(NamedTuple):
+    """Where clients of one listener reach a node (KIP-103)."""
+
+    listener: str
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One sidecar process as it announces itself.
 
-    `boot` is random per process start (lower-case hex). `host:port` is what clients are told, `admin` the admin address
-    as "host:port" ("" none). `position` is the changelog offset the node has read up to (-1: nothing), `policy_version`
-    the policy version it applies, `version` the software's. A draining node hands over what it serves and takes
-    nothing on.
+    `boot` is random per process start (lower-case hex). `host:port` is what clients of its first listener are told,
+    `listeners` what those of each are; it is empty for a version of the software that had one, without a name. `admin`
+    is the admin address as "host:port" ("" none). `position` is the changelog offset that the node has read up to (-1:
+    nothing), `policy_version` the policy version that it applies, `version` the software's. A draining node hands over
+    what it serves and takes nothing on.
     """
 
     node_id: int
@@ -34,6 +43,7 @@ class Node:
     policy_version: int = 0
     version: str = ""
     draining: bool = False
+    listeners: tuple[ListenerAddress, ...] = ()
 
     def __post_init__(self) -> None:
         if self.node_id < 0:
@@ -52,6 +62,7 @@ class Node:
                 "version": self.version,
                 "draining": self.draining,
                 "boot": self.boot,
+                "listeners": self.listeners,
             },
             separators=(",", ":"),
         )
@@ -76,6 +87,7 @@ def _decoded(node_id: int, text: bytes) -> Node:
         policy_version=fields.get("policy_version", 0),
         version=fields.get("version", ""),
         draining=fields.get("draining", False),
+        listeners=tuple(ListenerAddress(*each) for each in fields.get("listeners", ())),
     )
 
 

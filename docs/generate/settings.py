@@ -10,6 +10,7 @@ from sidecar.local import stack
 from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka_config import VERSION_VARIABLE
 from sidecar.settings import CONFIG_FILES, ENV_PREFIX
+from sidecar.settings.listeners import OWN_SETTINGS
 from sidecar.settings.schema import Schema, is_secret, needs, shown_default
 from sidecar.settings.told import RELOADABLE
 
@@ -22,6 +23,18 @@ _BEFORE: Final = f"""
     `sidecar check-config` tells all problems at once (exit code 2), `sidecar config show --origin` which value is in
     force and why, `sidecar config schema` prints a JSON schema of the file for editors. All of it written out, to copy
     from: [sidecar.toml](../../deploy/sidecar.toml), beside [its schema](../../deploy/sidecar.schema.json).
+    """
+_OWN: Final = f"""
+    With `{ENV_PREFIX}LISTENERS` a node has several listeners for Kafka clients (KIP-103), and clients of each are given
+    the addresses that nodes advertise for it. The syntax and the rules are Kafka's: each name and each port once, `_`,
+    `-`, letters and digits in a name, upper and lower case are the same, an empty host (`OUTSIDE://:19093`) means
+    every interface; an IPv4 and an IPv6 address may share a port (KIP-797). Unlike with Kafka, each listener has an
+    advertised address.
+
+    The settings below are for all listeners. One listener may have its own: with the listener `OUTSIDE`,
+    `ssl_client_auth` is the variable `{ENV_PREFIX}LISTENER_OUTSIDE_SSL_CLIENT_AUTH`, the key
+    `listener_outside_ssl_client_auth` and the flag `--listener-outside-ssl-client-auth` (a `-` in the listener's name
+    is `_` here). `ssl_key_password` has no flag. One for a listener that is not named is an error.
     """
 _FOR_TOOLS: Final = frozenset({"admin_url"})
 """Read by commands on their own way (`sidecar.settings.admin_access`)."""
@@ -45,9 +58,14 @@ def page() -> str:
             *markdown.prose(_BEFORE.format(files=files)),
             *markdown.table(("setting", "default", "takes", "meaning"), [_row(name) for name in Schema.model_fields]),
             "",
+            "## Settings of one listener",
+            "",
+            *markdown.prose(_OWN),
+            *(f"- {markdown.code(name)}" for name in OWN_SETTINGS),
+            "",
             "## `sidecar serve --workers N`",
             "",
-            "Worker i (from 0) has node id, listen, advertise and admin port higher by i.",
+            "Worker i (from 0) has the node id and every port higher by i, those of each listener and admin's.",
             "",
             "## What `sidecar up` and `sidecar demo` run",
             "",

@@ -51,8 +51,8 @@ _LONGEST: Final = 500
 
 
 class AuditLog:
-    """Writes the events. Of refusals, which anybody can cause by the thousand, the first few of a while are written, and
-    the next one says how many were left out (`left_out`).
+    """Writes the events. Anybody can cause refusals by the thousand: the first few of a while are written, and the next
+    one says how many were left out (`left_out`).
     """
 
     def __init__(self) -> None:

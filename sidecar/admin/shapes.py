@@ -47,6 +47,7 @@ _CHECKS: Final = list_of(CHECK.kind)
 READY: Final = Shape("Ready", status=always("ready"), checks=_CHECKS)
 NOT_READY: Final = Shape("NotReady", error_code=always(503), message=TEXT, status=always("not ready"), checks=_CHECKS)
 _PEERS: Final = list_of(Shape("Peer", id=NUMBER, host=TEXT, port=NUMBER).inline)
+_LISTENER: Final = Shape("Listener", name=TEXT, listen=TEXT, advertise=TEXT, security_protocol=TEXT)
 STATUS: Final = Shape(
     "Status",
     version=TEXT,
@@ -56,6 +57,7 @@ STATUS: Final = Shape(
     ready=FLAG.of(lambda status: is_ready(status.checks)),
     started=TIME.of("started_ms"),
     advertise=TEXT.of(lambda status: "{}:{}".format(*status.advertise)),
+    listeners=list_of(_LISTENER.inline).said("Every listener for Kafka clients; `advertise` is of the first."),
     kafka_cluster_id=TEXT.or_null(),
     nodes=_PEERS,
     brokers=_PEERS,

@@ -10,20 +10,22 @@ from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import listing, write
-from sidecar.cli.setting_flags import resolve_settings, with_setting_flags
+from sidecar.cli.setting_flags import SettingsCommand, resolve_settings, with_setting_flags
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
 
 
 @examples("sidecar check-config", "sidecar check-config --config ./sidecar.toml --node-id 2")
-@click.command("check-config")
+@click.command("check-config", cls=SettingsCommand)
 @with_setting_flags
 @pass_shared
 def check_config(shared: Shared, **flags: Any) -> None:
     """Check the settings that `serve` would use; exit code 2 and all problems at once where they are wrong."""
-    resolve_settings(shared, flags)
+    settings = resolve_settings(shared, flags).settings
     click.echo("the settings are valid", err=True)
+    for each in settings.all_listeners if settings.listeners else ():
+        click.echo(f"listener {each.name}: {each.security_protocol} at {each.listen} as {each.advertise}", err=True)
 
 
 @click.group(cls=SuggestingGroup)
@@ -32,7 +34,7 @@ def config() -> None:
 
 
 @examples("sidecar config show --origin", "sidecar config show -o json")
-@config.command()
+@config.command(cls=SettingsCommand)
 @click.option("--origin", is_flag=True, help="Say where each value stands.")
 @output_option
 @with_setting_flags

@@ -107,7 +107,8 @@ class _Demo:
         with ProgressDisplay() as progress:
             endpoints = self._stack.start(progress)
             bootstrap, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
-            api = start_node(self._stack, endpoints, progress, bootstrap, admin, f"http://{admin}")
+            node = "--listen", bootstrap
+            api = start_node(self._stack, endpoints, progress, bootstrap, admin, f"http://{admin}", *node)
         return endpoints, bootstrap, api
 
     def _owner(self, api: AdminApi, endpoints: Endpoints) -> int:

@@ -10,7 +10,8 @@ import rich_click as click
 
 from sidecar.cli.checks.finding import Finding, Level, fail, ok, warn
 from sidecar.cli.checks.kafka import check_kafka
-from sidecar.cli.checks.node import check_advertised, check_files, look_at_node
+from sidecar.cli.checks.listeners import check_advertised
+from sidecar.cli.checks.node import check_files, look_at_node
 from sidecar.cli.checks.redis import check_redis
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
@@ -61,7 +62,7 @@ def _examine(shared: Shared) -> list[Finding]:
 
     async def look_around() -> list[Finding]:
         parts = await asyncio.gather(
-            check_advertised(resolved.settings, view),
+            check_advertised(resolved.settings, view.status),
             check_kafka(resolved.settings, view.governed, view.shadows, view.nodes),
             check_redis(resolved.settings),
         )

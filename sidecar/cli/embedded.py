@@ -40,13 +40,15 @@ def embedded_parts() -> Iterator[None]:
 def start_node(
     stack: Stack, endpoints: Endpoints, progress: ProgressDisplay, listen: str, admin_listen: str, url: str, *more: str
 ) -> AdminApi:
-    """Start a node of the stack and wait until it is ready. `url`: of its HTTP side; `more`: arguments of `serve`."""
+    """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, as people are told;
+    `url`: of its HTTP side; `more`: arguments of `serve`.
+    """
     from sidecar.local.process import Command  # noqa: PLC0415
     from sidecar.local.progress import Step  # noqa: PLC0415
 
     progress(Step(_NODE, "starting the node", 0, 1))
     arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-    arguments += ["--listen", listen, "--admin-listen", admin_listen, *more]
+    arguments += ["--admin-listen", admin_listen, *more]
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)
     command = Command(_NODE, program, stack.config.directory / "node.log", dies_by=signal.SIGTERM)
     api = AdminApi(AdminAccess(url, None), _TIMEOUT_S)

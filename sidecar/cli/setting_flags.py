@@ -10,6 +10,7 @@ from sidecar.cli.failure import settings_error
 from sidecar.cli.options import Shared, config_option
 from sidecar.cli.output import complain
 from sidecar.settings import ENV_PREFIX, SettingsError, resolve
+from sidecar.settings.listeners import own_setting
 from sidecar.settings.schema import Schema, is_secret, shown_default
 
 if TYPE_CHECKING:
@@ -20,6 +21,34 @@ if TYPE_CHECKING:
     from sidecar.settings.told import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+
+
+class SettingsCommand(click.RichCommand):
+    """A command whose options besides are `--listener-NAME-SETTING VALUE`, for a setting that one listener has of its
+    own: their names depend on `--listeners`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's, with the options of single listeners taken out first."""
+        others: list[str] = []
+        left = list(args)
+        while left:
+            word = left.pop(0)
+            if word == "--":
+                others += [word, *left]
+                break
+            flag, equals, value = word.partition("=")
+            name = flag.removeprefix("--").replace("-", "_").lower()
+            own = own_setting(name) if flag.startswith("--") else None
+            if own is None or is_secret(own[1]):
+                others.append(word)
+                continue
+            if not equals:
+                if not left:
+                    raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", ctx)
+                value = left.pop(0)
+            ctx.params[name] = value
+        return super().parse_args(ctx, others)
 
 
 def with_setting_flags(command: CommandT) -> CommandT:

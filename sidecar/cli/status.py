@@ -105,7 +105,7 @@ def _as_text(found: dict[str, Any]) -> str:
         "node": f"{found['node_id']} of cluster {found['cluster']}, version {found['version']}",
         "state": found["state"] if found["ready"] else Painted(f"{found['state']}, {painted('not ready', 'red')}"),
         "since": found["started"],
-        "advertised": found["advertise"],
+        "advertised": _advertised(found),
         "clients": found["client_connections"],
         **_deduplication(found["deduplication"]),
         **{of: [f"{each['id']} at {each['host']}:{each['port']}" for each in found[of]] for of in ("nodes", "brokers")},
@@ -114,6 +114,14 @@ def _as_text(found: dict[str, Any]) -> str:
     if "clients" in found:
         parts.append(listing(found["clients"], CLIENTS) if found["clients"] else "no clients")
     return "\n\n".join(parts)
+
+
+def _advertised(found: dict[str, Any]) -> str | list[str]:
+    """The address for clients; with its listener where there are several."""
+    listeners: list[dict[str, str]] = found.get("listeners", [])  # none from a node of an older version
+    if len(listeners) < 2:
+        return found["advertise"]
+    return [f"{each['advertise']} ({each['name']}, {each['security_protocol']})" for each in listeners]
 
 
 def _deduplication(count: dict[str, int]) -> dict[str, str]:

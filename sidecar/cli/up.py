@@ -102,6 +102,8 @@ def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
 
     listen, admin, url = str(settings.listen), str(settings.admin_listen), local_url(settings.admin_listen)
     more = () if shared.config is None else ("--config", str(shared.config))
+    if not settings.listeners:
+        more += ("--listen", listen)
     with ProgressDisplay() as progress:
         endpoints = stack.start(progress)
         start_node(stack, endpoints, progress, listen, admin, url, *more)
@@ -112,7 +114,11 @@ def _check_free(settings: Settings, config: StackConfig) -> None:
     """Raise CommandError with every address at which nothing could be started, each with the option that moves it."""
     from sidecar.local.ports import HOST  # noqa: PLC0415
 
-    served = {"--listen": settings.listen, "--admin-listen": settings.admin_listen}
+    named = {f"--listeners ({each.name})": each.listen for each in settings.all_listeners}
+    served = {
+        **(named if settings.listeners else {"--listen": settings.listen}),
+        "--admin-listen": settings.admin_listen,
+    }
     unset = [f"{name} needs a port here, not 0" for name, address in served.items() if address.port == 0]
     if unset:
         raise CommandError("\n".join(unset), Exit.USAGE)
@@ -153,7 +159,7 @@ def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> Non
 
     url, directory = local_url(settings.admin_listen), stack.config.directory.absolute()
     lines = {
-        "sidecar": f"{settings.advertise}   bootstrap.servers for your Kafka clients",
+        "sidecar": _for_clients(settings),
         "admin": f"{url}   a page for your browser; health, metrics, REST",
         "kafka": f"{endpoints.kafka}   clients that connect here bypass the sidecar",
         "redis": endpoints.redis,
@@ -169,6 +175,12 @@ def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> Non
     ):
         click.echo(f"  {command}")
     click.echo("\nCtrl-C stops everything.", err=True)
+
+
+def _for_clients(settings: Settings) -> str | list[str]:
+    if not settings.listeners:
+        return f"{settings.advertise}   bootstrap.servers for your Kafka clients"
+    return [f"{each.advertise}   for your Kafka clients at {each.name}" for each in settings.all_listeners]
 
 
 def _program() -> str:

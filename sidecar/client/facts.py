@@ -41,8 +41,22 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Listener:
+    """A listener of a node for Kafka clients: where it listens, and the address that its clients are given, both
+    host:port.
+    """
+
+    name: str
+    listen: str
+    advertise: str
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """A node and what it sees. `state`: starting, serving or draining."""
+    """A node and what it sees. `state`: starting, serving or draining. `advertise` and the addresses of `nodes` are of
+    the first of `listeners`.
+    """
 
     version: str
     node_id: int
@@ -58,6 +72,8 @@ class Status:
     governed_topics: int
     deduplication: Counted
     checks: tuple[Check, ...]
+    listeners: tuple[Listener, ...] = ()
+    """Empty from a node that knows of one only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class Membership:
         failed: Callable[[MetadataError], None],
         restored: Callable[[], None] = lambda: None,
         loops: Loops | None = None,
+        lacks_listener: Callable[[str, int], None] = lambda _listener, _node: None,
     ) -> None:
         self.available = False
         self.problem = "no heartbeat was answered yet"
@@ -63,6 +64,8 @@ class Membership:
         self._failed = failed
         self._restored = restored
         self._loops = loops
+        self._lacks_listener = lacks_listener
+        self._missing: set[tuple[str, int]] = set()
         self._beating = asyncio.Lock()
         self._was_lost = False
         self._staying = True
@@ -162,7 +165,9 @@ class Membership:
 
     async def _hear(self, beat: Beat) -> None:
         addresses = [
-            NodeAddress(node.node_id, node.host, node.port) for node in beat.live.nodes.values() if not node.draining
+            NodeAddress(node.node_id, node.host, node.port, node.listeners)
+            for node in beat.live.nodes.values()
+            if not node.draining
         ]
         self._place(addresses)
         self._others = [node for node in beat.live.nodes.values() if node.node_id != self._nodes.me.id]
@@ -177,3 +182,13 @@ class Membership:
             found.add(self._nodes.me)
         if found != set(self._nodes.placement.nodes.values()):
             self._nodes.placement = Placement(found)
+            self._tell_missing()
+
+    def _tell_missing(self) -> None:
+        """Once for each live node that clients of a listener here cannot be led to."""
+        missing = {
+            (each.listener, node) for each in self._nodes.me.listeners for node in self._nodes.without(each.listener)
+        }
+        for listener, node in sorted(missing - self._missing):
+            self._lacks_listener(listener, node)
+        self._missing = missing

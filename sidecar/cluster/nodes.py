@@ -8,18 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from zlib import crc32
+
+if TYPE_CHECKING:
+    from metadata.nodes import ListenerAddress
 
 _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """A node as clients reach it."""
+    """A node as clients of its first listener reach it; `listeners` has the address of each, the first included.
+
+    Without `listeners` there is one, whose name is not known: an older version of the software publishes none.
+    """
 
     id: int
     host: str
     port: int
+    listeners: tuple[ListenerAddress, ...] = ()
+
+    def at(self, listener: str, first: str) -> NodeAddress | None:
+        """As clients of a listener reach it, None where it has none of that name.
+
+        `first` is the first listener of the node that asks: it stands for the one without a name.
+        """
+        if not self.listeners:
+            return self if listener == first else None
+        return next(
+            (NodeAddress(self.id, each.host, each.port) for each in self.listeners if each.listener == listener), None
+        )
 
 
 def _weight(key: int, node: int) -> int:
@@ -82,22 +101,51 @@ class Placement:
 
 
 class NodeDirectory:
-    """The newest placement, and who serves the governed topics. Replaced as leases and claims move."""
+    """The newest placement, and who serves the governed topics. Replaced as leases and claims move.
 
-    __slots__ = ("me", "placement", "serving")
+    `placement` has all live nodes: by it nodes share out work among themselves. Clients see by `at` those that have
+    their listener.
+    """
+
+    __slots__ = ("_at", "_at_of", "me", "placement", "serving")
 
     def __init__(self, me: NodeAddress) -> None:
         self.me = me
         self.placement = Placement([me])
         self.serving: dict[bytes, int] = {}
+        self._at: dict[str, Placement] = {}
+        self._at_of = self.placement
+
+    @property
+    def first_listener(self) -> str:
+        """The name of this node's first listener, "" where it has no name."""
+        return self.me.listeners[0].listener if self.me.listeners else ""
+
+    def at(self, listener: str) -> Placement:
+        """The live nodes that have this listener, at its addresses. Those without are left out, as a broker does it
+        (KIP-103).
+
+        This node alone where no live node has it, which is then shutting down.
+        """
+        if self._at_of is not self.placement:
+            self._at, self._at_of = {}, self.placement
+        found = self._at.get(listener)
+        if found is None:
+            first = self.first_listener
+            there = (node.at(listener, first) for node in self.placement.nodes.values())
+            nodes = [node for node in there if node is not None] or [self.me.at(listener, first) or self.me]
+            found = self._at[listener] = Placement(nodes)
+        return found
+
+    def without(self, listener: str) -> list[int]:
+        """The live nodes that this listener's clients cannot reach."""
+        return sorted(self.placement.nodes.keys() - self.at(listener).nodes.keys())
 
     def serve(self, serving: dict[bytes, int]) -> None:
         """Who serves the governed topics now."""
         self.serving = serving
 
-    def leader(self, topic: bytes, partition: int, governed: bool) -> int:
-        """The node that clients are led to for a partition."""
-        if not governed:
-            return self.placement.of_partition(topic, partition)
+    def serves(self, topic: bytes) -> int:
+        """The node that a governed topic belongs to, whichever listeners it has."""
         serving = self.serving.get(topic)
         return serving if serving in self.placement.nodes else self.placement.of_topic(topic)

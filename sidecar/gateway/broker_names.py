@@ -47,20 +47,23 @@ def lists_replicas(answer: Octets, *, flexible: bool) -> bool:
     return (_LISTED_FLEXIBLE if flexible else _LISTED_BEFORE_FLEXIBLE).search(answer) is not None
 
 
-def show_as(node: NodeAddress, config: Values) -> None:
-    """Put the node in the place of the broker in one described configuration, and in its synonyms."""
-    config["value"] = _shown(config["name"], config["value"], node)
+def show_as(node: NodeAddress, config: Values, listener: str = "") -> None:
+    """Put the node in the place of the broker in one described configuration, and in its synonyms.
+
+    Clients of a listener see that one alone: what others are called and where they are is not theirs to know.
+    """
+    config["value"] = _shown(config["name"], config["value"], node, listener)
     for synonym in config.get("synonyms", ()):
-        synonym["value"] = _shown(synonym["name"], synonym["value"], node)
+        synonym["value"] = _shown(synonym["name"], synonym["value"], node, listener)
 
 
-def _shown(name: str, value: str | None, node: NodeAddress) -> str | None:
+def _shown(name: str, value: str | None, node: NodeAddress, listener: str) -> str | None:
     if value is None:
         return None
     if name in _IDS:
         return str(node.id)
     if name in _LISTENERS:
-        return f"PLAINTEXT://{node.host}:{node.port}"
+        return f"{listener or 'PLAINTEXT'}://{node.host}:{node.port}"
     if name in _HIDDEN or name.endswith("bootstrap.servers") or names_brokers(name, value):
         return None
     return value

@@ -195,6 +195,7 @@ class Client:
         "identity",
         "identity_error",
         "links",
+        "listener",
         "login",
         "principal",
         "producer_ids",
@@ -207,10 +208,18 @@ class Client:
         "uses_own_apis",
     )
 
-    def __init__(self, connection: ClientConnection, links: ClientLinks, session: Session) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        links: ClientLinks,
+        session: Session,
+        listener: str = "",
+    ) -> None:
         self.connection = connection
         self.links = links
         self.session = session
+        self.listener = listener
+        """The name of the one that it came through: answers name nodes by it (KIP-103)."""
         self.principal = ANONYMOUS
         self.login: ClientLogin | None = None
         """None where clients do not log in."""

@@ -26,7 +26,7 @@ from sidecar.protocol.metadata import MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+    from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
@@ -77,6 +77,7 @@ class ConfigsApi:
         if not any(found["resource_type"] in _OF_ONE_BROKER for found in fields["resources"]):
             await self._pass_description(client, exchange, request)
             return
+        nodes = self._nodes.at(client.listener)
         anywhere: dict[tuple[int, str], Values] = {}
         named: dict[tuple[int, int], _Named] = {}
         results: list[Values] = []
@@ -84,10 +85,10 @@ class ConfigsApi:
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
                 anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named again: asked once
                 continue
-            node = self._node(resource["resource_name"])
+            node = _node(nodes, resource["resource_name"])
             if node is None:
                 exchange.note_error(ErrorCode.INVALID_REQUEST)
-                results.append(_refused(resource, self._unknown(resource["resource_name"])))
+                results.append(_refused(resource, _unknown(nodes, resource["resource_name"])))
             else:
                 named[resource["resource_type"], node.id] = _Named(resource, node)  # each is a question to a broker
         asked = [self._describe_node(client, request, fields, found) for found in named.values()]
@@ -106,15 +107,8 @@ class ConfigsApi:
             exchange.answer([whole])
             return
         values = await asking.read(message, answer, request.version)
-        await in_slices(self._show(values["results"]))
+        await in_slices(self._show(values["results"], client.listener))
         await asking.tell(exchange, message, values)
-
-    def _node(self, name: str) -> NodeAddress | None:
-        return self._nodes.placement.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
-
-    def _unknown(self, name: str) -> KafkaError:
-        known = ", ".join(str(node) for node in self._nodes.placement.nodes)
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name} here, only {known}")
 
     async def _describe_anywhere(self, client: Client, request: Request, fields: Values) -> list[Values]:
         upstream = self._upstream
@@ -122,21 +116,22 @@ class ConfigsApi:
             client, lambda: asking.any_broker(client, upstream), request, admin.DESCRIBE_CONFIGS, fields, again=True
         )
         results: list[Values] = answer["results"]
-        await in_slices(self._show(results))
+        await in_slices(self._show(results, client.listener))
         return results
 
-    def _show(self, results: list[Values]) -> Generator[None, None, None]:
+    def _show(self, results: list[Values], listener: str) -> Generator[None, None, None]:
         """Put this node in the place of the broker that described itself, in slices."""
+        me = self._nodes.me.at(listener, self._nodes.first_listener) or self._nodes.me
         for number, result in enumerate(results, 1):
             for config in result["configs"]:
-                show_as(self._nodes.me, config)
+                show_as(me, config, listener)
             if not number % _RESULTS_AT_ONCE:
                 yield
 
     async def _describe_node(self, client: Client, request: Request, fields: Values, named: _Named) -> list[Values]:
         for _ in range(2):
             brokers = await self._upstream.brokers()
-            mine = self._nodes.placement.brokers_of(named.node.id, brokers) or sorted(brokers)
+            mine = self._nodes.at(client.listener).brokers_of(named.node.id, brokers) or sorted(brokers)
             for broker_id in mine:
                 resource = named.resource | {"resource_name": str(broker_id)}
                 try:
@@ -147,7 +142,7 @@ class ConfigsApi:
                     if client.connection.closed:
                         raise
                     continue
-                return [_renamed(result, named) for result in answer["results"]]
+                return [_renamed(result, named, client.listener) for result in answer["results"]]
             await self._upstream.metadata(MetadataRequest(()))
         return [_refused(named.resource, _NO_BROKER)]
 
@@ -206,9 +201,18 @@ class ConfigsApi:
         return await asking.one(client, self._upstream.live_broker(), request, message, fields)
 
 
-def _renamed(result: Values, named: _Named) -> Values:
+def _node(nodes: Placement, name: str) -> NodeAddress | None:
+    return nodes.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
+
+
+def _unknown(nodes: Placement, name: str) -> KafkaError:
+    known = ", ".join(str(node) for node in nodes.nodes)
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name} here, only {known}")
+
+
+def _renamed(result: Values, named: _Named, listener: str) -> Values:
     for config in result["configs"]:
-        show_as(named.node, config)
+        show_as(named.node, config, listener)
     message = None if result["error_message"] is None else "the broker behind this node refused"
     return result | {"resource_name": named.resource["resource_name"], "error_message": message}
 

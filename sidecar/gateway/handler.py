@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
@@ -19,7 +19,9 @@ from sidecar.gateway.audit import KEYS as AUDITED
 from sidecar.gateway.audit import AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange
+from sidecar.gateway.listeners import UNNAMED
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
+from sidecar.gateway.logins import check_login, with_logins
 from sidecar.gateway.quotas import MeteredConnection
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection, Pause
@@ -38,10 +40,9 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.audit import Act
     from sidecar.gateway.enforcement import Enforcement
-    from sidecar.gateway.logins import Logins
+    from sidecar.gateway.listeners import ClientListener
     from sidecar.gateway.quotas import Quotas
     from sidecar.network.memory import RequestMemory
-    from sidecar.security.listener import ListenerTls
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""
@@ -60,8 +61,8 @@ _LOOK_S: Final = 0.01
 class Hooks(Protocol):
     """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
 
-    def client_connected(self) -> None: ...
-    def client_disconnected(self, cause: str) -> None: ...
+    def client_connected(self, listener: str) -> None: ...
+    def client_disconnected(self, cause: str, listener: str) -> None: ...
     def upstream_opened(self) -> None: ...
     def upstream_closed(self) -> None: ...
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
@@ -117,14 +118,13 @@ class Gateway:
         boot_id: str,
         request_limit: int,
         hooks: Hooks,
-        tls: ListenerTls | None = None,
-        logins: Logins | None = None,
+        listeners: Sequence[ClientListener] = (UNNAMED,),
         admission: Admission | None = None,
         memory: RequestMemory | None = None,
     ) -> None:
-        """`tls`: how certificates name the principals of clients; None on a listener without TLS. `logins`:
-        None where clients do not log in. `admission`: how many there may be; by default as many as files allow.
-        `memory`: for large requests of all of them; without one there is no bound.
+        """`listeners`: all from which `new_connection` is called, one at least. `admission`: how many clients there may
+        be; by default as many as files allow. `memory`: for large requests of all of them; without one there is no
+        bound.
         """
         self.clients: dict[int, Client] = {}
         self.closed_callbacks: list[Callable[[Client], None]] = []
@@ -132,10 +132,10 @@ class Gateway:
         self._node = node_id, boot_id
         self._request_limit = request_limit
         self._hooks = hooks
-        self._tls = tls
-        self._logins = logins
-        if logins is not None:
-            logins.admits = self._admits
+        self._listeners = listeners
+        for listener in listeners:
+            if listener.logins is not None:
+                listener.logins.admits = self._admits
         self.admission = admission or Admission(ConnectionLimits.of(open_files()))
         self._memory = memory
         self.quotas: Quotas | None = None
@@ -162,22 +162,20 @@ class Gateway:
             found.key: (ALL_APIS[found.key].first, found.max) for found in served if found.key not in LOGIN_APIS
         }
         self._ranges |= {key: (own.first, own.last) for key, own in OWN_APIS.items() if key in apis.cold}
-        if self._logins is not None:
+        if any(listener.logins is not None for listener in self._listeners):
             self._ranges |= {found.key: (found.min, found.max) for found in LOGIN_VERSIONS}
-            apis.cold.update(dict.fromkeys(LOGIN_APIS, self._logins.handle))
+            apis.cold.update(dict.fromkeys(LOGIN_APIS, _log_in))
 
-    @property
-    def login_versions(self) -> list[api_versions.VersionRange]:
-        """What clients are told beside the rest where they log in."""
-        return [] if self._logins is None else list(LOGIN_VERSIONS)
-
-    def new_connection(self) -> ClientConnection:
-        """The protocol factory of the listening socket."""
+    def new_connection(self, listener: ClientListener | None = None) -> ClientConnection:
+        """The protocol factory of a listening socket; of the first one by default."""
         self._next_connection += 1
         number, limit, memory = self._next_connection, self._request_limit, self._memory
         if self.quotas is None:
-            return ClientConnection(self, number, limit, memory)
-        return MeteredConnection(self, number, limit, memory, self.quotas, _principal_of)
+            connection = ClientConnection(self, number, limit, memory)
+        else:
+            connection = MeteredConnection(self, number, limit, memory, self.quotas, _principal_of)
+        connection.listener = self._listeners[0] if listener is None else listener
+        return connection
 
     # Handler ------------------------------------------------------------------------------------------------------
 
@@ -188,22 +186,23 @@ class Gateway:
                 connection.abort()
                 return
         links = ClientLinks(connection, self._upstream, _Links(self.admission, connection.seat.group, self._hooks))
-        client = Client(connection, links, Session.by_connection(*self._node, connection.id))
+        listener: ClientListener = connection.listener
+        client = Client(connection, links, Session.by_connection(*self._node, connection.id), listener.name)
         connection.state = client
         if self.enforcement is not None:
             client.rights = self.enforcement.rights(client)
         self.clients[connection.id] = client
-        self._hooks.client_connected()
-        if self._tls is not None and connection.tls is not None:
+        self._hooks.client_connected(listener.name)
+        if listener.tls is not None and connection.tls is not None:
             try:
-                client.principal = self._tls.principal(connection.tls)
+                client.principal = listener.tls.principal(connection.tls)
             except (NoRuleError, CertificateError) as error:
                 connection.reject("certificate", str(error))
             else:
                 if not self._admits(client):
                     connection.close()
-        if self._logins is not None:
-            self._logins.connected(client)
+        if listener.logins is not None:
+            listener.logins.connected(client)
         else:
             self.newcomer(connection)
 
@@ -229,8 +228,8 @@ class Gateway:
             return
         client: Client = connection.state
         login = client.login
-        if login is not None and self._logins is not None:
-            self._logins.check(login, request)
+        if login is not None:
+            check_login(login, request)
         if client.identity is None or client.identity.raw != request.client_id:
             self._identify(client, request)
         if connection.largest_frame != self._request_limit and (login is None or login.done):
@@ -303,7 +302,9 @@ class Gateway:
         if request.key == API_VERSIONS:
             exchange = Exchange(connection, request)
             connection.expect(exchange)
-            exchange.answer([api_versions.encode_unsupported(request.correlation_id, self._served)])
+            client: Client = connection.state
+            served = self._served if client.login is None else with_logins(self._served)
+            exchange.answer([api_versions.encode_unsupported(request.correlation_id, served)])
             return
         api = ALL_APIS.get(request.key)
         if api is not None:
@@ -323,9 +324,10 @@ class Gateway:
         if client is None:
             return
         client.links.close()
-        if self._logins is not None:
-            self._logins.closed(client)
-        self._hooks.client_disconnected(self._causes.pop(connection.id, "closed"))
+        logins = connection.listener.logins
+        if logins is not None:
+            logins.closed(client)
+        self._hooks.client_disconnected(self._causes.pop(connection.id, "closed"), client.listener)
         for callback in self.closed_callbacks:
             callback(client)
 
@@ -368,5 +370,15 @@ class Gateway:
         for client in list(self.clients.values()):
             client.connection.close()
         await self.tasks.cancel()
-        if self._logins is not None:
-            await self._logins.authenticator.close()
+        for listener in self._listeners:
+            if listener.logins is not None:
+                await listener.logins.authenticator.close()
+
+
+async def _log_in(client: Client, exchange: Exchange, request: Request) -> None:
+    """SaslHandshake and SaslAuthenticate. Implements `ColdApi`."""
+    listener: ClientListener = client.connection.listener
+    logins = listener.logins
+    if logins is None:
+        raise RejectError("unsupported_version", f"{api_name(request.key)}: no login at listener {listener.name}")
+    await logins.handle(client, exchange, request)

@@ -43,7 +43,7 @@ class Hooks(Protocol):
 
 
 class Logins:
-    """The logins of a node's clients."""
+    """The logins of a listener's clients."""
 
     def __init__(self, authenticator: Authenticator, hooks: Hooks, login_s: float = LOGIN_S) -> None:
         """`login_s`: how long a client may take for its login."""
@@ -68,15 +68,6 @@ class Logins:
 
     def _timed_out(self, client: Client) -> None:
         client.connection.reject("login_timeout", f"no login within {self._login_s:g} seconds")
-
-    def check(self, login: ClientLogin, request: Request) -> None:
-        """Whether a request may come now. Raises RejectError."""
-        if request.key in LOGIN_APIS:
-            return
-        if login.offer is not None or (not login.done and request.key != API_VERSIONS):
-            raise RejectError("not_logged_in", f"{api_name(request.key)} before the end of the login")
-        if login.expires_at is not None and time.time() >= login.expires_at:
-            raise RejectError("session_ended", f"{api_name(request.key)} behind the end of the session")
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """SaslHandshake and SaslAuthenticate. Implements `ColdApi`."""
@@ -155,6 +146,21 @@ class Logins:
     async def _refuse(self, client: Client, mechanism: str, reason: str) -> None:
         self._hooks.login_refused(client.connection.peer, mechanism, reason)
         await asyncio.sleep(FAILURE_S)
+
+
+def check_login(login: ClientLogin, request: Request) -> None:
+    """Whether a request may come now. Raises RejectError."""
+    if request.key in LOGIN_APIS:
+        return
+    if login.offer is not None or (not login.done and request.key != API_VERSIONS):
+        raise RejectError("not_logged_in", f"{api_name(request.key)} before the end of the login")
+    if login.expires_at is not None and time.time() >= login.expires_at:
+        raise RejectError("session_ended", f"{api_name(request.key)} behind the end of the session")
+
+
+def with_logins(served: list[VersionRange]) -> list[VersionRange]:
+    """What clients that log in are told: the versions of the login, too."""
+    return sorted([*served, *VERSIONS])
 
 
 def _answer_handshake(exchange: Exchange, code: int, mechanisms: tuple[str, ...]) -> None:

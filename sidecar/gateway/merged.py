@@ -58,7 +58,7 @@ class MergedApi:
         return answers
 
     async def _ask_once(self, client: Client, request: Request) -> tuple[list[Frame], DisconnectedError | None]:
-        mine = self._nodes.placement.brokers_of(self._nodes.me.id, self._view.brokers)
+        mine = self._nodes.at(client.listener).brokers_of(self._nodes.me.id, self._view.brokers)
         asked = [passing.ask(client, broker_id, request) for broker_id in mine]
         answers: list[Frame] = []
         lost: DisconnectedError | None = None

@@ -1,17 +1,21 @@
 """ApiVersions (0-3), Metadata (0-9), FindCoordinator (0-3), DescribeCluster (0-1): answered with nodes instead of
 brokers.
 
-Clients see the live nodes as the brokers of the cluster: replicas = in-sync replicas = [leader], the controller is
-the lowest live node, the cluster id is upstream's. What upstream alone knows (topics, errors, leader epochs,
-authorized operations, a missing coordinator) is asked of it each time, so an answer is as fresh as a broker's own.
+Clients see the live nodes as the brokers of the cluster, at the addresses that they publish for the listener that the
+client came through (KIP-103): replicas = in-sync replicas = [leader], the controller is the lowest of them, the
+cluster id is upstream's. A node without that listener is left out; partitions that only it can serve have no leader.
+What upstream alone knows (topics, errors, leader epochs, authorized operations, a missing coordinator) is asked of it
+each time, so an answer is as fresh as a broker's own.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway.logins import with_logins
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.protocol import api_versions, limits, metadata
@@ -24,9 +28,9 @@ from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, Par
 from sidecar.protocol.primitives import RequestReader, at_once, new_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
-    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.nodes import NodeDirectory, Placement
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
@@ -37,7 +41,16 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_ENDPOINT_TYPE = 115
 _BROKER_ENDPOINTS = 1
+_LISTENER_NOT_FOUND_FROM = 6
+"""The version of Metadata from which a leader without the client's listener is told from no leader (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
+
+
+class _View(NamedTuple):
+    """For whom the cluster is described: clients of a listener, in a version of Metadata."""
+
+    listener: str
+    version: int
 
 
 def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
@@ -76,7 +89,8 @@ class ClusterApi:
         )
         exchange = Exchange(client.connection, request)
         client.connection.expect(exchange)
-        told = [*self.served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else self.served
+        served = self.served if client.login is None else with_logins(self.served)
+        told = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
         exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, told)])
 
     async def handle_metadata(self, client: Client, exchange: Exchange, request: Request) -> None:
@@ -86,7 +100,8 @@ class ClusterApi:
         fields = await in_slices(metadata.request_steps(reader, request.version))
         state = await self._upstream.metadata(self._with_sources(fields))
         state = replace(state, topics=self._told(state, fields, client.principal))
-        virtual = await in_slices(self._virtual_steps(state))
+        view = _View(client.listener, request.version)
+        virtual = await in_slices(self._virtual_steps(state, view))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
         if not client.connection.closed:
             exchange.answer([answer])
@@ -132,46 +147,32 @@ class ClusterApi:
         both = tuple(partitions[own.partition] for own in topic.partitions if own.partition in partitions)
         return replace(topic, error=topic.error or log.error, partitions=both)
 
-    def virtual(self, state: ClusterState) -> ClusterState:
-        """The same cluster with nodes instead of brokers."""
-        return at_once(self._virtual_steps(state))
+    def virtual(self, state: ClusterState, listener: str = "", version: int = 9) -> ClusterState:
+        """The same cluster with nodes instead of brokers, for clients of a listener in a version of Metadata."""
+        return at_once(self._virtual_steps(state, _View(listener, version)))
 
-    def _virtual_steps(self, state: ClusterState) -> Generator[None, None, ClusterState]:
+    def _virtual_steps(self, state: ClusterState, view: _View) -> Generator[None, None, ClusterState]:
         topics: list[TopicState] = []
         sliced = 0
         for topic in state.topics:
-            topics.append(self._virtual_topic(topic) if topic.partitions else topic)
+            topics.append(self._virtual_topic(topic, view) if topic.partitions else topic)
             sliced += 1 + len(topic.partitions)
             if sliced >= SLICE:
                 sliced = 0
                 yield
-        controller = self._nodes.placement.controller
-        return replace(state, brokers=self._brokers(), controller=controller, topics=tuple(topics))
+        placement = self._nodes.at(view.listener)
+        return replace(state, brokers=_brokers(placement), controller=placement.controller, topics=tuple(topics))
 
-    def _brokers(self) -> tuple[Broker, ...]:
-        return tuple(Broker(node.id, node.host, node.port) for node in self._nodes.placement.nodes.values())
-
-    def _virtual_topic(self, topic: TopicState) -> TopicState:
+    def _virtual_topic(self, topic: TopicState, view: _View) -> TopicState:
         name = topic.name.encode()
-        governed = self._resolver.kind(name) is TopicKind.GOVERNED
-        leader = self._nodes.leader
-        return replace(
-            topic,
-            partitions=tuple(
-                p
-                if p.leader < 0
-                else new_tuple(
-                    PartitionState,
-                    (
-                        p.partition,
-                        0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error,
-                        leader(name, p.partition, governed),
-                        p.leader_epoch,
-                    ),
-                )
-                for p in topic.partitions
-            ),
-        )
+        placement = self._nodes.at(view.listener)
+        if self._resolver.kind(name) is TopicKind.GOVERNED:
+            leader = self._nodes.serves(name)
+            if leader not in placement.nodes:
+                return _unreachable(topic, view)
+            return _led(topic, lambda _: leader)
+        of_partition = placement.of_partition
+        return _led(topic, lambda partition: of_partition(name, partition))
 
     async def handle_find_coordinator(self, client: Client, exchange: Exchange, request: Request) -> None:
         """The node that stands for the coordinator; upstream's error where there is none."""
@@ -179,7 +180,8 @@ class ClusterApi:
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
         key, kind = fields["key"], fields.get("key_type", CoordinatorKind.GROUP)
         error, reason = await self._coordinator_error(key, kind)
-        node = None if error else self._nodes.placement.nodes[self._nodes.placement.of_key(key.encode())]
+        placement = self._nodes.at(client.listener)
+        node = None if error else placement.nodes[placement.of_key(key.encode())]
         found = {
             "error_code": error,
             "error_message": reason,
@@ -215,16 +217,54 @@ class ClusterApi:
         endpoints = fields.get("endpoint_type", _BROKER_ENDPOINTS)
         error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
         state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
+        placement = self._nodes.at(client.listener)
         described = {
             "error_code": error,
             "error_message": "only brokers can be described through a sidecar" if error else None,
             "endpoint_type": endpoints,
             "cluster_id": state.cluster_id or "",
-            "controller_id": self._nodes.placement.controller,
-            "brokers": [] if error else [_described(broker) for broker in self._brokers()],
+            "controller_id": placement.controller,
+            "brokers": [] if error else [_described(broker) for broker in _brokers(placement)],
             "cluster_authorized_operations": state.operations,
         }
         exchange.answer([message.encode_answer(request.version, request.correlation_id, described)])
+
+
+def _brokers(placement: Placement) -> tuple[Broker, ...]:
+    return tuple(Broker(node.id, node.host, node.port) for node in placement.nodes.values())
+
+
+def _led(topic: TopicState, leader: Callable[[int], int]) -> TopicState:
+    """The topic with nodes as the leaders of its partitions."""
+    return replace(
+        topic,
+        partitions=tuple(
+            p
+            if p.leader < 0
+            else new_tuple(
+                PartitionState,
+                (
+                    p.partition,
+                    0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error,
+                    leader(p.partition),
+                    p.leader_epoch,
+                ),
+            )
+            for p in topic.partitions
+        ),
+    )
+
+
+def _unreachable(topic: TopicState, view: _View) -> TopicState:
+    """A topic whose node has no such listener: no partition has a leader, as by a broker (`KRaftMetadataCache`)."""
+    error = ErrorCode.LISTENER_NOT_FOUND if view.version >= _LISTENER_NOT_FOUND_FROM else ErrorCode.LEADER_NOT_AVAILABLE
+    return replace(
+        topic,
+        partitions=tuple(
+            p if p.leader < 0 else PartitionState(p.partition, error, NO_LEADER, p.leader_epoch)
+            for p in topic.partitions
+        ),
+    )
 
 
 def _described(broker: Broker) -> Values:

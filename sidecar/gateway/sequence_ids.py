@@ -56,6 +56,11 @@ class IdsError(Exception):
         self.why = why
         self.node = node
 
+    def told(self, nodes: Mapping[int, NodeAddress]) -> str:
+        """The message for a client that sees these nodes: with the address that it has for the one to ask."""
+        there = None if self.node is None else nodes.get(self.node.id)
+        return str(self) if there is None else f"{self}, at {there.host}:{there.port}"
+
     @classmethod
     def no_topic(cls, name: str) -> IdsError:
         """The topic is not there, or is not to be told from one that is not."""
@@ -211,7 +216,7 @@ class SequenceIds:
         node = self._nodes.placement.nodes.get(self._nodes.serving.get(topic.encode(), -1))
         if node is None or node.id == self._nodes.me.id:
             return IdsError(Why.ELSEWHERE, f"another node serves {topic}, or is about to; look up its leader again")
-        return IdsError(Why.ELSEWHERE, f"node {node.id} at {node.host}:{node.port} serves {topic}: ask it", node)
+        return IdsError(Why.ELSEWHERE, f"node {node.id} serves {topic}: ask it", node)
 
 
 def _no_ids(topic: str) -> IdsError:

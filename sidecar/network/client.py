@@ -91,8 +91,8 @@ class Handler(Protocol):
 
 
 class ClientConnection(FrameReceiver):
-    """A client's socket. `state` belongs to the handler. `since_ms` is Unix milliseconds; `requests`, `bytes_in` and
-    `bytes_out` count what was taken up and answered, with length prefixes.
+    """A client's socket. `state` and `listener`, through which it came, belong to the handler. `since_ms` is Unix
+    milliseconds; `requests`, `bytes_in` and `bytes_out` count what was taken up and answered, with length prefixes.
     """
 
     frames_a_turn = FRAMES_A_TURN
@@ -105,6 +105,7 @@ class ClientConnection(FrameReceiver):
         self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
         self.id = connection_id
         self.state: Any = None
+        self.listener: Any = None
         self.peer = "?"
         self.host = ""
         """The address in `peer`."""

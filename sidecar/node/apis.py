@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     """Answer clients from here on. What is returned has to `run` as long as the node does."""
     cluster = ClusterApi(node.upstream, node.nodes, node.resolver)
-    cluster.served = sorted(served_versions(await node.upstream.api_versions()) + rooms.gateway.login_versions)
+    cluster.served = sorted(served_versions(await node.upstream.api_versions()))
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
     tables = TablesApi(node.upstream, node.resolver, tasks)
     fetches = FetchApi(node.upstream, node.resolver, rooms.reader_claims, tasks, rooms.cursors.readers)

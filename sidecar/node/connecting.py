@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from metadata.nodes import ListenerAddress
+from sidecar.cluster.nodes import NodeAddress
+from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.logins import Logins
 from sidecar.gateway.relay import RelayedLogins
 from sidecar.security.broker_access import broker_access
@@ -13,12 +16,15 @@ from sidecar.security.listener import listener_tls
 from sidecar.security.logins import chosen, own_logins
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.node.hooks import NodeHooks
     from sidecar.security.broker_access import BrokerAccess
     from sidecar.security.files import FileError
     from sidecar.security.listener import ListenerTls
     from sidecar.settings import Settings
+    from sidecar.settings.listeners import ListenerSettings
 
 
 class StartError(Exception):
@@ -41,38 +47,60 @@ def access_to_kafka(settings: Settings) -> BrokerAccess:
         raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
 
 
-def tls_of_clients(settings: Settings) -> ListenerTls | None:
-    """Of the listener; None where it has none. Raises `StartError`."""
+def client_listeners(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> list[ClientListener]:
+    """Every listener, in the order of the settings. Raises `StartError`."""
+    return [
+        ClientListener(each.name, _tls_of_clients(each), _logins_of_clients(each, settings, upstream, hooks))
+        for each in settings.all_listeners
+    ]
+
+
+def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
+    """The node as clients of each listener reach it. `ports`: those that were taken, for listeners at any free one."""
+    taken = dict(enumerate(ports))
+    addresses = tuple(
+        ListenerAddress(each.name, each.advertise.host, each.advertise.port or taken.get(number, 0))
+        for number, each in enumerate(settings.all_listeners)
+    )
+    return NodeAddress(settings.node_id, addresses[0].host, addresses[0].port, addresses)
+
+
+def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
+    """None where the listener has none. Raises `StartError`."""
     log = structlog.get_logger()
 
     def tell(error: FileError | None) -> None:
         if error is None:
-            log.info("listener_certificates_read")
+            log.info("listener_certificates_read", listener=settings.name)
         else:
-            log.error("listener_certificates_bad", problem=str(error), goes_on_with="those before")
+            log.error(
+                "listener_certificates_bad", listener=settings.name, problem=str(error), goes_on_with="those before"
+            )
 
     try:
         return listener_tls(settings, tell)
     except ValueError as error:
-        raise StartError(f"{error}. See the settings SIDECAR_SSL_…") from None
+        raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SSL_…") from None
 
 
-def logins_of_clients(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> Logins | None:
-    """Of clients; None where they do not log in. Raises `StartError`."""
+def _logins_of_clients(
+    settings: ListenerSettings, whole: Settings, upstream: KafkaUpstream, hooks: NodeHooks
+) -> Logins | None:
+    """None where clients of the listener do not log in. Raises `StartError`."""
     if not settings.security_protocol.startswith("SASL_"):
         return None
     log = structlog.get_logger()
 
     def tell(problem: Exception | str | None) -> None:
         if problem is None:
-            log.info("logins_checked_anew")
+            log.info("logins_checked_anew", listener=settings.name)
         else:
-            log.error("logins_unchecked", problem=str(problem), goes_on_with="those before")
+            log.error("logins_unchecked", listener=settings.name, problem=str(problem), goes_on_with="those before")
 
     try:
         own = own_logins(settings, tell)
     except ValueError as error:
-        raise StartError(f"{error}. See the settings SIDECAR_SASL_…") from None
+        raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SASL_…") from None
     if own is None:
-        own = RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim, settings.logins_at_once)
-    return Logins(own, hooks, settings.login_timeout_ms / 1000)
+        own = RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim, whole.logins_at_once)
+    return Logins(own, hooks, whole.login_timeout_ms / 1000)

@@ -144,6 +144,10 @@ class NodeHooks:
     def redis_restored(self) -> None:
         self._log.info("redis_restored", effect="claims are taken again")
 
+    def peer_lacks_listener(self, listener: str, node: int) -> None:
+        effect = "clients of this listener are not led to that node, nor to governed topics that it serves"
+        self._log.warning("peer_lacks_listener", listener=listener, peer=node, effect=effect)
+
     # Governed topics
 
     def takeover(

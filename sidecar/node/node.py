@@ -12,6 +12,7 @@ import gc
 import secrets
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,7 +21,7 @@ from metadata import MetadataError, MetadataMisconfigured, MetadataStore, Metada
 from metadata.nodes import Node as Registration
 from sidecar import __version__
 from sidecar.changelog import Changelog, ChangelogError, RetryTimeoutError
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.handler import Gateway
@@ -28,14 +29,14 @@ from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
 from sidecar.node.apis import open_gateway
-from sidecar.node.connecting import StartError, access_to_kafka, logins_of_clients, tls_of_clients
+from sidecar.node.connecting import StartError, access_to_kafka, advertised, client_listeners
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.limits import admission_of_clients, idle_watch, quotas, request_memory
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.parts import Rooms
-from sidecar.node.port import NodeState
+from sidecar.node.port import ListenerFacts, NodeState
 from sidecar.node.reload import Reloader
 from sidecar.node.rooms import compose
 from sidecar.node.view import NodeView
@@ -43,7 +44,7 @@ from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.settings import DEDUPLICATES_ALL
+from sidecar.settings import DEDUPLICATES_ALL, Address
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -74,8 +75,7 @@ class Node:
             request_timeout=settings.kafka_request_timeout_ms / 1000,
             access=access_to_kafka(settings),
         )
-        self._tls = tls_of_clients(settings)
-        self._logins = logins_of_clients(settings, self.upstream, self.hooks)
+        self._client_listeners = client_listeners(settings, self.upstream, self.hooks)
         self.upstream.on_connection_error = self.hooks.upstream_error
         self.store = MetadataStore(
             settings.redis_url,
@@ -86,7 +86,7 @@ class Node:
         )
         self.store.on_script = self.metrics.redis_command
         self.resolver = NameResolver()
-        self.nodes = NodeDirectory(NodeAddress(settings.node_id, *settings.advertise))
+        self.nodes = NodeDirectory(advertised(settings))
         self.rooms: Rooms | None = None
         self.one_redis: OneRedis | None = None
         self.problem = "starting"
@@ -95,7 +95,7 @@ class Node:
         self.reloader = Reloader(told, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin = self._make_admin(admin)
-        self._listener: Listener | None = None
+        self._listening: list[Listener] = []
         self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
 
@@ -114,29 +114,19 @@ class Node:
         if settings.deduplication:
             self._log.warning("deduplication_by_default", problem=DEDUPLICATES_ALL)
         self._lag.start()
-        limit, tls = settings.max_request_bytes, self._tls
-        admission = admission_of_clients(settings, self.hooks)
-        memory = request_memory(settings, self.metrics)
         gateway = Gateway(
-            self.upstream, settings.node_id, self.boot, limit, self.hooks, tls, self._logins, admission, memory
+            self.upstream,
+            settings.node_id,
+            self.boot,
+            settings.max_request_bytes,
+            self.hooks,
+            self._client_listeners,
+            admission_of_clients(settings, self.hooks),
+            request_memory(settings, self.metrics),
         )
         gateway.quotas = quotas(settings, self.metrics)
         gateway.acted = self.hooks.acted
-        new = gateway.new_connection
-        listener = self._listener = (
-            PlainListener(new)
-            if tls is None
-            else TlsListener(new, tls.context, self.hooks, admission, settings.login_timeout_ms / 1000)
-        )
-        try:
-            if self._admin is not None:
-                await self._admin.start()
-            await listener.bind(settings.listen.host, settings.listen.port)
-        except OSError as error:
-            raise StartError(
-                f"cannot listen: {error}. Choose another address by SIDECAR_LISTEN and SIDECAR_ADMIN_LISTEN"
-            ) from None
-        self._take_port(listener.port)
+        await self._bind(gateway)
         await self._reach_kafka()
         changelog = await self._open_changelog()
         await self._check_redis()
@@ -153,7 +143,8 @@ class Node:
         if rooms.acls is not None:
             await self._read_acls(rooms.acls)
         ownerships = await open_gateway(self, rooms)
-        await listener.start()
+        for listening in self._listening:
+            await listening.start()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
         idle = idle_watch(settings, gateway)
@@ -177,12 +168,39 @@ class Node:
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # what stands after the start lives as long as the node
-        self._log.info("serving", listen=str(settings.listen), advertise=f"{self.nodes.me.host}:{self.nodes.me.port}")
+        self._log.info("serving", listeners=[str(each) for each in self.listeners])
 
-    def _take_port(self, port: int) -> None:
-        """Port 0 means any: what was found is what is advertised."""
-        if self.nodes.me.port == 0:
-            self.nodes = NodeDirectory(NodeAddress(self.nodes.me.id, self.nodes.me.host, port))
+    async def _bind(self, gateway: Gateway) -> None:
+        """Take all addresses; clients wait until the listeners start. Raises `StartError`."""
+        settings = self.settings
+        ports: list[int] = []
+        try:
+            if self._admin is not None:
+                await self._admin.start()
+            for each, listener in zip(settings.all_listeners, self._client_listeners, strict=True):
+                new, tls = partial(gateway.new_connection, listener), listener.tls
+                listening: Listener = PlainListener(new)
+                if tls is not None:
+                    handshake_s = settings.login_timeout_ms / 1000
+                    listening = TlsListener(new, tls.context, self.hooks, gateway.admission, handshake_s)
+                self._listening.append(listening)
+                await listening.bind(each.listen.host, each.listen.port)
+                ports.append(listening.port)
+        except OSError as error:
+            setting = "SIDECAR_LISTENERS" if settings.listeners else "SIDECAR_LISTEN"
+            raise StartError(
+                f"cannot listen: {error}. Choose another address by {setting} and SIDECAR_ADMIN_LISTEN"
+            ) from None
+        self.nodes = NodeDirectory(advertised(settings, ports))
+
+    @property
+    def listeners(self) -> list[ListenerFacts]:
+        """Every listener as it is: where it listens, and what its clients are told."""
+        told = self.nodes.me.listeners
+        return [
+            ListenerFacts(each.name, str(each.listen), str(Address(at.host, at.port)), each.security_protocol)
+            for each, at in zip(self.settings.all_listeners, told, strict=True)
+        ]
 
     def _kafka_answers(self, *, yes: bool) -> None:
         """Until the changelog is read, whose tailer tells it from then on."""
@@ -281,6 +299,7 @@ class Node:
             policy_version=rooms.governor.catalog.version if rooms else 0,
             version=__version__,
             draining=self.state is NodeState.DRAINING,
+            listeners=self.nodes.me.listeners,
         )
 
     async def _refresh(self) -> None:
@@ -359,14 +378,17 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             rooms.membership.step_aside()
-        if self._listener is not None:
-            await self._listener.close()
+        await self._listen_no_more()
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governor.drain()
             await rooms.claims.drain()
             await rooms.forwarder.drain()
             await rooms.gateway.finish()
+
+    async def _listen_no_more(self) -> None:
+        for listening in self._listening:
+            await listening.close()
 
     def left(self) -> dict[str, object]:
         """What is not finished, for the log."""
@@ -382,8 +404,7 @@ class Node:
         """Close everything; harmless after a start that failed."""
         self.problem = "the node is shutting down: it closes its connections"
         self._lag.stop()
-        if self._listener is not None:
-            await self._listener.close()
+        await self._listen_no_more()
         for task in self._background:
             task.cancel()
         rooms = self.rooms

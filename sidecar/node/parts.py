@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.network.loops import Loops
     from sidecar.node.hooks import NodeHooks
     from sidecar.node.one_redis import OneRedis
-    from sidecar.node.port import NodeState
+    from sidecar.node.port import ListenerFacts, NodeState
     from sidecar.resources.coordinator import Coordinator
     from sidecar.resources.readers import ReaderClaims
     from sidecar.settings import Settings
@@ -84,3 +84,8 @@ class Running(Parts, Protocol):
     problem: str
     rooms: Rooms | None
     one_redis: OneRedis | None
+
+    @property
+    def listeners(self) -> list[ListenerFacts]:
+        """Every listener, as people are told."""
+        ...

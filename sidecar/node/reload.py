@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from sidecar import settings
-from sidecar.settings.told import RELOADABLE, Told, full_name
+from sidecar.settings.told import RELOADABLE, Told, differing, full_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class Reloader:
 
 def merged(old: Told, new: Told) -> tuple[Told, list[str], list[str]]:
     """`old` with all of `new` that may change at run time; the full names of what did so, and of what has to wait."""
-    differs = [name for name in old.settings.__slots__ if getattr(old.settings, name) != getattr(new.settings, name)]
+    differs = differing(old.settings, new.settings)
     taken = [name for name in differs if name in RELOADABLE]
     merged_settings = replace(old.settings, **{name: getattr(new.settings, name) for name in taken})
     origins = {name: origin for name, origin in old.origins.items() if name not in RELOADABLE}

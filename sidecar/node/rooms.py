@@ -77,6 +77,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         failed=node.hooks.redis_failed,
         restored=node.hooks.redis_restored,
         loops=loops,
+        lacks_listener=node.hooks.peer_lacks_listener,
     )
     records = ShadowRecords(changelog, node.nodes, membership)
     shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)

@@ -6,20 +6,23 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator
-from pydantic_settings import BaseSettings
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sidecar.security.credentials import MECHANISMS
 from sidecar.security.principal_mapping import PrincipalMapping
 from sidecar.settings.checks import URL, Needs, about
+from sidecar.settings.listeners import PREFIX, key_of, own_of, own_setting
+from sidecar.settings.told import full_name
 from sidecar.settings.towards_kafka import FILE, PROTOCOLS, TEXT, HttpUrl, Protocol, Text
 from sidecar.settings.values import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from sidecar.settings.listeners import ListenerSettings
     from sidecar.settings.values import Settings
 
 Authentication = Literal["relay", "file", "jwks"]
@@ -97,57 +100,140 @@ class Listener(BaseSettings):
     ] = "sub"
 
 
+class OwnSettings(Listener):
+    """Settings that one listener has of its own (`listeners.OWN_SETTINGS`)."""
+
+    model_config = SettingsConfigDict(enable_decoding=False, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, *_: Any, init_settings: Any, **_sources: Any
+    ) -> tuple[PydanticBaseSettingsSource]:
+        """Nothing is found here: the caller has what is to be checked."""
+        return (init_settings,)
+
+
 _TLS: Final = ("ssl_certificate", "ssl_key", "ssl_key_password", "ssl_ca")
+_OF: Final = {"file": ("sasl_users_file",), "jwks": ("sasl_jwks_url", "sasl_audience", "sasl_issuer")}
+_SHORT: Final = ("listen", "advertise", "security_protocol")
+_LONG: Final = ("advertised_listeners", "listener_security_protocol_map")
 
 
-def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
-    """What does not fit together: each names the setting that is missing, or of no use."""
+def short_form_problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+    """Settings of one listener beside those of several, and settings of listeners that there are not."""
     found: list[Problem] = []
 
     def report(name: str, advice: str) -> None:
-        found.append(Problem(f"SIDECAR_{name.upper()}", origins.get(name, "not set"), "", advice))
+        found.append(Problem(full_name(name), origins.get(name, "not set"), "", advice))
 
-    if settings.security_protocol.endswith("SSL"):
-        _check_tls(settings, report)
+    if settings.listeners:
+        for name in _SHORT:
+            if name in origins:
+                report(name, "is of no use: SIDECAR_LISTENERS says it for each listener")
     else:
-        for name in _TLS:
-            if getattr(settings, name) is not None:
-                report(name, f"is of no use: SIDECAR_SECURITY_PROTOCOL is {settings.security_protocol}, without TLS")
-        if settings.ssl_client_auth != "none":
-            report("ssl_client_auth", f"takes TLS: SIDECAR_SECURITY_PROTOCOL is {settings.security_protocol}")
-    _check_logins(settings, report)
+        for name in _LONG:
+            if getattr(settings, name):
+                report(name, "is of no use: SIDECAR_LISTENERS is not set")
+    keys = {key_of(each.name) for each in settings.listeners}
+    for name in settings.listener_settings:
+        listener = (own_setting(name) or ("", ""))[0]
+        if listener not in keys:
+            known = ", ".join(each.name for each in settings.listeners) or "none"
+            report(name, f"is of no use: SIDECAR_LISTENERS has no listener {listener.upper()}, but {known}")
     return found
 
 
-_OF: Final = {"file": ("sasl_users_file",), "jwks": ("sasl_jwks_url", "sasl_audience", "sasl_issuer")}
+class _Useless(NamedTuple):
+    """A setting that changes nothing for one listener."""
+
+    setting: str
+    advice: str
 
 
-def _check_logins(settings: Settings, report: Callable[[str, str], None]) -> None:
-    protocol, how = settings.security_protocol, settings.sasl_authentication
-    if not protocol.startswith("SASL_"):
+def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+    """What does not fit together: each names the setting that is missing, or of no use.
+
+    A setting of all listeners is of no use only where it is for each of them.
+    """
+    found: dict[tuple[str, str], Problem] = {}
+    everywhere: dict[str, list[str]] = {}
+
+    def report(name: str, advice: str) -> None:
+        found.setdefault((name, advice), Problem(full_name(name), origins.get(name, "not set"), "", advice))
+
+    all_listeners = settings.all_listeners
+    for each in all_listeners:
+        own = own_of(each.name, settings.listener_settings)
+        beginning = (
+            f"listener {each.name} is {each.security_protocol}"
+            if settings.listeners
+            else f"SIDECAR_SECURITY_PROTOCOL is {each.security_protocol}"
+        )
+        of_it = {setting: f"{PREFIX}{key_of(each.name)}_{setting}" for setting in own}
+        at = f" at listener {each.name}" if settings.listeners else ""
+        for setting, advice in _missing(each, beginning, at, settings.kafka_security_protocol, of_it):
+            report(of_it.get(setting, setting), advice)
+        for setting, advice in _useless(each, beginning, of_it):
+            if setting in own:
+                report(of_it[setting], advice)
+            else:
+                everywhere.setdefault(setting, []).append(advice)
+    for setting, advices in everywhere.items():
+        if len(advices) == len(all_listeners):
+            report(setting, advices[0])
+    return list(found.values())
+
+
+def _useless(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[_Useless]:
+    """Settings without an effect here."""
+    yield from _useless_tls(listener, beginning, of_it)
+    yield from _useless_login(listener, beginning, of_it)
+
+
+def _useless_tls(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[_Useless]:
+    if not listener.security_protocol.endswith("SSL"):
+        for name in _TLS:
+            if getattr(listener, name) is not None:
+                yield _Useless(name, f"is of no use: {beginning}, without TLS")
+        if listener.ssl_client_auth != "none":
+            yield _Useless("ssl_client_auth", f"takes TLS: {beginning}")
+    elif listener.ssl_client_auth == "none" and listener.ssl_ca is not None:
+        name = full_name(of_it.get("ssl_client_auth", "ssl_client_auth"))
+        yield _Useless("ssl_ca", f"is of no use: {name} is none, so clients are asked for no certificate")
+
+
+def _useless_login(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[_Useless]:
+    how = listener.sasl_authentication
+    if not listener.security_protocol.startswith("SASL_"):
         if how != "relay":
-            report("sasl_authentication", f"takes a login: SIDECAR_SECURITY_PROTOCOL is {protocol}")
+            yield _Useless("sasl_authentication", f"takes a login: {beginning}")
         for name in ("sasl_mechanisms", *_OF["file"], *_OF["jwks"]):
-            if getattr(settings, name) is not None:
-                report(name, f"is of no use: SIDECAR_SECURITY_PROTOCOL is {protocol}, without a login")
+            if getattr(listener, name) is not None:
+                yield _Useless(name, f"is of no use: {beginning}, without a login")
         return
-    if how == "relay" and not settings.kafka_security_protocol.startswith("SASL_"):
-        advice = "needs brokers that take logins: SIDECAR_KAFKA_SECURITY_PROTOCOL is "
-        report("sasl_authentication", f"relay {advice}{settings.kafka_security_protocol}. Else take file or jwks")
     for other, names in _OF.items():
         for name in names:
-            if other != how and getattr(settings, name) is not None:
-                report(name, f"is of no use: SIDECAR_SASL_AUTHENTICATION is {how}")
+            if other != how and getattr(listener, name) is not None:
+                by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
+                yield _Useless(name, f"is of no use: {by} is {how}")
+
+
+def _missing(
+    listener: ListenerSettings, beginning: str, at: str, towards_kafka: str, of_it: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Settings that this listener needs and that nobody made."""
+    if listener.security_protocol.endswith("SSL"):
+        if listener.ssl_certificate is None:
+            yield "ssl_certificate", f"is missing: {beginning}"
+        if listener.ssl_client_auth != "none" and listener.ssl_ca is None:
+            yield "ssl_ca", f"is missing: clients' certificates{at} are checked against it"
+    how = listener.sasl_authentication
+    if not listener.security_protocol.startswith("SASL_"):
+        return
+    if how == "relay" and not towards_kafka.startswith("SASL_"):
+        advice = "needs brokers that take logins: SIDECAR_KAFKA_SECURITY_PROTOCOL is "
+        yield "sasl_authentication", f"relay{at} {advice}{towards_kafka}. Else take file or jwks"
     for name in _OF.get(how, ())[:1]:
-        if getattr(settings, name) is None:
-            report(name, f"is missing: SIDECAR_SASL_AUTHENTICATION is {how}")
-
-
-def _check_tls(settings: Settings, report: Callable[[str, str], None]) -> None:
-    if settings.ssl_certificate is None:
-        report("ssl_certificate", f"is missing: SIDECAR_SECURITY_PROTOCOL is {settings.security_protocol}")
-    if settings.ssl_client_auth == "none":
-        if settings.ssl_ca is not None:
-            report("ssl_ca", "is of no use: SIDECAR_SSL_CLIENT_AUTH is none, so clients are asked for no certificate")
-    elif settings.ssl_ca is None:
-        report("ssl_ca", "is missing: clients' certificates are checked against it")
+        if getattr(listener, name) is None:
+            by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
+            yield name, f"is missing: {by} is {how}"

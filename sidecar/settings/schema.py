@@ -32,6 +32,16 @@ from sidecar.settings.checks import (
 )
 from sidecar.settings.limits import Limits
 from sidecar.settings.listener import Listener
+from sidecar.settings.listeners import (
+    NAME_PATTERN,
+    OWN_SETTINGS,
+    PREFIX,
+    NamedAddress,
+    NamedProtocol,
+    parse_listeners,
+    parse_protocols,
+    protocol_of,
+)
 from sidecar.settings.rules import Rules
 from sidecar.settings.told import SECRETS, full_name, text_of
 from sidecar.settings.towards_kafka import TowardsKafka
@@ -41,6 +51,20 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _GRACE: Final = 3_600_000
+_ONE_LISTENER: Final = rf"\s*{NAME_PATTERN}://[^\s/@,]*:[0-9]{{1,5}}\s*"
+_ONE_PROTOCOL: Final = rf"\s*{NAME_PATTERN}:[A-Za-z_]+\s*"
+
+
+def _listeners(value: Any) -> tuple[NamedAddress, ...]:
+    return value if isinstance(value, tuple) else parse_listeners(str(value), bound=True)
+
+
+def _advertised(value: Any) -> tuple[NamedAddress, ...]:
+    return value if isinstance(value, tuple) else parse_listeners(str(value), bound=False)
+
+
+def _protocols(value: Any) -> tuple[NamedProtocol, ...]:
+    return value if isinstance(value, tuple) else parse_protocols(str(value))
 
 
 class Basics(BaseSettings):
@@ -84,6 +108,36 @@ class Basics(BaseSettings):
         ),
         HOST_PORT,
     ] = None
+    listeners: Annotated[
+        tuple[NamedAddress, ...],
+        BeforeValidator(_listeners, json_schema_input_type=str),
+        about(
+            "Several addresses for Kafka clients, each with a name: Kafka's `listeners`. In place of `listen`,"
+            " `advertise` and `security_protocol`.",
+            "INSIDE://0.0.0.0:19092,OUTSIDE://0.0.0.0:19093",
+        ),
+        Needs("NAME://host:port, separated by commas", f"^{_ONE_LISTENER}(,{_ONE_LISTENER})*$"),
+    ] = ()
+    advertised_listeners: Annotated[
+        tuple[NamedAddress, ...],
+        BeforeValidator(_advertised, json_schema_input_type=str),
+        about(
+            "Address that the node gives to clients of each listener: Kafka's `advertised.listeners`. By default the"
+            " address in `listeners`, required where that is a wildcard.",
+            "INSIDE://sidecar-1:19092,OUTSIDE://kafka.example:19093",
+        ),
+        Needs("NAME://host:port, separated by commas", f"^{_ONE_LISTENER}(,{_ONE_LISTENER})*$"),
+    ] = ()
+    listener_security_protocol_map: Annotated[
+        tuple[NamedProtocol, ...],
+        BeforeValidator(_protocols, json_schema_input_type=str),
+        about(
+            "How connections to each listener begin: Kafka's `listener.security.protocol.map`. A listener that is"
+            " called like a protocol needs no entry.",
+            "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
+        ),
+        Needs("NAME:PROTOCOL, separated by commas", f"^{_ONE_PROTOCOL}(,{_ONE_PROTOCOL})*$"),
+    ] = ()
     admin_listen: Annotated[Endpoint, about("Address for health, metrics and REST."), HOST_PORT] = Address(
         "127.0.0.1", 18080
     )
@@ -222,12 +276,44 @@ class Basics(BaseSettings):
             raise ValueError("no client can connect to port 0")
         return value
 
+    @field_validator("advertised_listeners")
+    @classmethod
+    def _advertised_listeners(cls, value: tuple[NamedAddress, ...], info: ValidationInfo) -> tuple[NamedAddress, ...]:
+        bound = {each.name: each.address for each in info.data.get("listeners", ())}
+        if not bound:
+            return value  # `sidecar.settings.listener` says what is wrong with it
+        for name, address in value:
+            if name not in bound:
+                raise ValueError(f"names {name}, which SIDECAR_LISTENERS does not: that has {', '.join(bound)}")
+            if address.wildcard:
+                raise ValueError(f"gives {name} a wildcard address, to which no client can connect")
+            if address.port == 0 and bound[name].port != 0:
+                raise ValueError(f"gives {name} port 0, to which no client can connect")
+        advertised = {each.name for each in value}
+        if missing := [name for name, address in bound.items() if address.wildcard and name not in advertised]:
+            raise ValueError(
+                f"is required for {', '.join(missing)}, which SIDECAR_LISTENERS has at a wildcard address: say at which"
+                " address clients reach this node"
+            )
+        return value
+
+    @field_validator("listener_security_protocol_map")
+    @classmethod
+    def _protocol_map(cls, value: tuple[NamedProtocol, ...], info: ValidationInfo) -> tuple[NamedProtocol, ...]:
+        names = [each.name for each in info.data.get("listeners", ())]
+        if missing := [name for name in names if protocol_of(name, value) is None]:
+            raise ValueError(f"is required for {', '.join(missing)}: it says with which protocol a listener begins")
+        return value
+
     @field_validator("admin_listen")
     @classmethod
     def _admin_listen(cls, value: Address, info: ValidationInfo) -> Address:
+        named: tuple[NamedAddress, ...] = info.data.get("listeners", ())
         listen: Address | None = info.data.get("listen")
-        if listen is not None and value.port == listen.port != 0 and (value.host == listen.host or listen.wildcard):
-            raise ValueError("is the address of SIDECAR_LISTEN: each needs a port of its own")
+        taken = [each.address for each in named] or ([] if listen is None else [listen])
+        if any(value.port == one.port != 0 and (value.host == one.host or one.wildcard) for one in taken):
+            name = "SIDECAR_LISTENERS" if named else "SIDECAR_LISTEN"
+            raise ValueError(f"is the address of {name}: each needs a port of its own")
         return value
 
     @field_validator("admin_advertise")
@@ -235,7 +321,10 @@ class Basics(BaseSettings):
     def _admin_advertise(cls, value: Address | None, info: ValidationInfo) -> Address | None:
         listen: Address | None = info.data.get("admin_listen")
         advertise: Address | None = info.data.get("advertise")
+        named = info.data.get("advertised_listeners") or info.data.get("listeners") or ()
         if value is None:
+            if named:  # by the first of them
+                advertise = named[0].address
             return listen._replace(host=advertise.host) if listen and listen.wildcard and advertise else listen
         if value.wildcard or value.port == 0:
             raise ValueError("no node can connect to a wildcard address or to port 0")
@@ -282,8 +371,17 @@ def json_schema() -> dict[str, Any]:
                 kind["pattern"] = pattern
         found.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
         found.update(title=full_name(name), description=f"{field.description} Takes {needs(field)}.")
-        if field.default is None:
+        if field.default is None or field.default == ():
             found.pop("default", None)  # TOML has no null
         elif not isinstance(field.default, str | int):
             found["default"] = text_of(name, field.default)
+    own = {name: schema["properties"][name] for name in OWN_SETTINGS}
+    schema["patternProperties"] = {
+        f"^{PREFIX}[a-z0-9_]+_{name}$": {
+            **{key: value for key, value in found.items() if key != "default"},
+            "title": f"{full_name(PREFIX)}<NAME>_{name.upper()}",
+            "description": f"`{name}` of one listener. {found['description']}",
+        }
+        for name, found in own.items()
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

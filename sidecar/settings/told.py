@@ -9,6 +9,7 @@ import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from sidecar.settings.listeners import NamedAddress, NamedProtocol, own_setting
 from sidecar.settings.values import ENV_PREFIX, Address, Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ RELOADABLE: Final = frozenset(
 """Settings of which a node takes other values while it runs (`sidecar.node.reload`)."""
 _MASK: Final = "***"
 _PASSWORD_PARAMETER: Final = re.compile(r"(?i)(?<=[?&])(\w*(?:password|pass|auth|token))=[^&#]*")
+
+
+_OWN: Final = "listener_settings"
+_SHORT_FORM: Final = ("listen", "advertise", "security_protocol")
 
 
 class Shown(NamedTuple):
@@ -61,15 +66,16 @@ class Told:
     outdated: bool = False
 
     def shown(self) -> tuple[Shown, ...]:
-        """Every setting for people."""
-        return tuple(
-            Shown(
-                full_name(each.name),
-                text_of(each.name, getattr(self.settings, each.name)),
-                self.origins.get(each.name, "default"),
-                each.name in RELOADABLE,
-            )
+        """Every setting for people, behind them those that one listener has of its own."""
+        of_one = _SHORT_FORM if self.settings.listeners else ()  # say nothing where several listeners are named
+        values = {
+            each.name: "" if each.name in of_one else getattr(self.settings, each.name)
             for each in fields(Settings)
+            if each.name != _OWN
+        }
+        return tuple(
+            Shown(full_name(name), text_of(name, value), self.origins.get(name, "default"), name in RELOADABLE)
+            for name, value in {**values, **self.settings.listener_settings}.items()
         )
 
     def for_worker(self, index: int) -> Told:
@@ -105,6 +111,13 @@ class Resolved:
         return self.told.shown()
 
 
+def differing(one: Settings, other: Settings) -> list[str]:
+    """The settings that differ, with those that one listener has of its own."""
+    names = [name for name in one.__slots__ if name != _OWN and getattr(one, name) != getattr(other, name)]
+    mine, theirs = one.listener_settings, other.listener_settings
+    return names + [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
+
+
 def full_name(name: str) -> str:
     """A setting as people write it: the name of its variable."""
     return ENV_PREFIX + name.upper()
@@ -114,13 +127,14 @@ def text_of(name: str, value: Any) -> str:
     """A value as people write it; secrets, and passwords in URLs, are masked."""
     if value is None:
         return ""
-    if name in SECRETS:
+    own = own_setting(name)
+    if name in SECRETS or (own is not None and own[1] in SECRETS):
         return _MASK
     if name.endswith("_url"):
         return _without_password(str(value))
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, Address):
+    if isinstance(value, Address | NamedAddress | NamedProtocol):
         return str(value)
     if isinstance(value, list | tuple):
         return ",".join(map(str, cast("list[object]", value)))

@@ -6,9 +6,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sidecar.settings.address import Address
+from sidecar.settings.listeners import (
+    OWN_SETTINGS,
+    ListenerSettings,
+    NamedAddress,
+    NamedProtocol,
+    own_of,
+    protocol_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,57 +35,22 @@ DEDUPLICATES_ALL: Final = (
 """What SIDECAR_DEDUPLICATION=true brings with it; told wherever settings are checked, and by a node that starts."""
 
 
-class Address(NamedTuple):
-    """A host, by name or IP address, and a TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def wildcard(self) -> bool:
-        """True for 0.0.0.0 and ::, at which nobody can be reached."""
-        try:
-            return ip_address(self.host).is_unspecified
-        except ValueError:
-            return False
-
-    @property
-    def loopback(self) -> bool:
-        """True where only this machine can reach it."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """From `host:port` or `[IPv6]:port`. Raises ValueError."""
-        host, colon, port = text.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError("an IPv6 address stands in brackets, as in [::1]:19092")
-        if not colon or not host or any(c.isspace() or c in "/@," for c in host):
-            raise ValueError("is not of the form host:port")
-        if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-            raise ValueError(f"has no port from 0 to 65535 behind the last colon but {port!r}")
-        return cls(host, int(port))
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a node is told, checked. Durations are milliseconds, sizes bytes.
 
     `listen` and `admin_listen` may have port 0: any free one; `advertise` then has port 0 as well and means the same.
+    `listen`, `advertise` and `security_protocol` are those of the first listener; `all_listeners` has all of them.
     """
 
     bootstrap_servers: tuple[Address, ...]
     redis_url: str = field(repr=False)
     listen: Address
     advertise: Address
+    listeners: tuple[NamedAddress, ...]
+    """Empty where `listen` names the only one."""
+    advertised_listeners: tuple[NamedAddress, ...]
+    listener_security_protocol_map: tuple[NamedProtocol, ...]
     admin_listen: Address
     admin_advertise: Address
     node_id: int
@@ -155,12 +129,33 @@ class Settings:
     kafka_sasl_client_secret: str | None = field(default=None, repr=False)
     kafka_sasl_scope: str | None = None
     kafka_sasl_token_provider: str | None = None
+    listener_settings: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Settings that one listener has of its own, by their names: `listener_inside_ssl_client_auth`."""
+
+    @property
+    def all_listeners(self) -> tuple[ListenerSettings, ...]:
+        """Every listener, at least one. Without `listeners` the only one is called like its protocol, as in Kafka."""
+        common = {name: getattr(self, name) for name in OWN_SETTINGS}
+        if not self.listeners:
+            return (
+                ListenerSettings(self.security_protocol, self.listen, self.advertise, self.security_protocol, **common),
+            )
+        advertised = {each.name: each.address for each in self.advertised_listeners}
+        return tuple(
+            ListenerSettings(
+                each.name,
+                each.address,
+                advertised.get(each.name, each.address),
+                protocol_of(each.name, self.listener_security_protocol_map) or "",
+                **{**common, **own_of(each.name, self.listener_settings)},
+            )
+            for each in self.listeners
+        )
 
     @property
     def clients_authenticate(self) -> bool:
-        """Whether the listener asks clients who they are: by a login, or by a certificate."""
-        by_certificate = self.security_protocol == "SSL" and self.ssl_client_auth != "none"
-        return by_certificate or self.security_protocol.startswith("SASL_")
+        """Whether any listener asks clients who they are. The others' clients are User:ANONYMOUS, as with Kafka."""
+        return any(each.clients_authenticate for each in self.all_listeners)
 
     @property
     def enforces_acls(self) -> bool:
@@ -172,10 +167,14 @@ class Settings:
         return replace(
             self,
             node_id=self.node_id + index,
-            listen=self.listen._replace(port=self.listen.port + index),
-            advertise=self.advertise._replace(port=self.advertise.port + index),
-            admin_listen=self.admin_listen._replace(port=self.admin_listen.port + index),
-            admin_advertise=self.admin_advertise._replace(port=self.admin_advertise.port + index),
+            listen=_moved(self.listen, index),
+            advertise=_moved(self.advertise, index),
+            listeners=tuple(each._replace(address=_moved(each.address, index)) for each in self.listeners),
+            advertised_listeners=tuple(
+                each._replace(address=_moved(each.address, index)) for each in self.advertised_listeners
+            ),
+            admin_listen=_moved(self.admin_listen, index),
+            admin_advertise=_moved(self.admin_advertise, index),
         )
 
     @classmethod
@@ -183,7 +182,24 @@ class Settings:
         """From what JSON leaves of `asdict`; checks nothing."""
         addresses = {name: Address(*found[name]) for name in ("listen", "advertise", "admin_listen", "admin_advertise")}
         servers = tuple(Address(*each) for each in found["bootstrap_servers"])
-        return cls(**{**found, **addresses, "bootstrap_servers": servers})
+        listeners = {
+            key: tuple(NamedAddress(name, Address(*address)) for name, address in found[key])
+            for key in ("listeners", "advertised_listeners")
+        }
+        protocols = tuple(NamedProtocol(*each) for each in found["listener_security_protocol_map"])
+        return cls(
+            **{
+                **found,
+                **addresses,
+                **listeners,
+                "bootstrap_servers": servers,
+                "listener_security_protocol_map": protocols,
+            }
+        )
+
+
+def _moved(address: Address, ports: int) -> Address:
+    return address._replace(port=address.port + ports)
 
 
 class Problem(NamedTuple):

@@ -152,6 +152,8 @@ def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
     active = _gauge("client_connections", "Open connections of clients: accepted minus ended.")
     yield _add_number(active, metrics.client_connections)
     yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
+    by_listener = _gauge("listener_connections", "Open connections of clients by listener.", "listener")
+    yield _add_words(by_listener, metrics.listener_connections)
     ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
     yield _add_words(ended, metrics.disconnects)
     refused = _counter(
@@ -338,7 +340,7 @@ def _add_number(family: GaugeMetricFamily | CounterMetricFamily, value: float) -
     return family
 
 
-def _add_words(family: CounterMetricFamily, counts: dict[str, int]) -> Metric:
+def _add_words(family: GaugeMetricFamily | CounterMetricFamily, counts: dict[str, int]) -> Metric:
     for word, count in counts.items():
         family.add_metric((word,), count)
     return family

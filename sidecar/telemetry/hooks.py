@@ -119,6 +119,8 @@ class NodeMetrics:
         """Who waits for a topic; likewise."""
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOADS, 0)
         self.clients_accepted = 0
+        self.listener_connections: dict[str, int] = {}
+        """Open connections by the name of the listener, of which settings have a few."""
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.refusals: dict[str, int] = dict.fromkeys(REFUSALS, 0)
         self.throttles: dict[str, int] = {"Fetch": 0, "Produce": 0}
@@ -149,13 +151,15 @@ class NodeMetrics:
 
     # Clients ------------------------------------------------------------------------------------------------------
 
-    def client_connected(self) -> None:
+    def client_connected(self, listener: str) -> None:
         """A client's connection was accepted."""
         self.clients_accepted += 1
+        _count(self.listener_connections, listener, OTHER)
 
-    def client_disconnected(self, cause: str) -> None:
+    def client_disconnected(self, cause: str, listener: str) -> None:
         """It ended; `cause` is one of a few words."""
         _count(self.disconnects, cause, OTHER)
+        _count(self.listener_connections, listener, OTHER, -1)
 
     def connection_refused(self, reason: str) -> None:
         """A connection, or one to a broker for a client, was one too many; `reason` is one of a few words."""

@@ -514,7 +514,45 @@ def test_the_schema_is_json():
     assert json.loads(run("config", "schema").out)["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("arguments", [("--listen", "127.0.0.1:0"), ("--admin-listen", "127.0.0.1:19093")])
+TWO_LISTENERS = (
+    *("--listeners", "INSIDE://127.0.0.1:19092,OUTSIDE://127.0.0.1:19192"),
+    *("--listener-security-protocol-map", "INSIDE:PLAINTEXT,OUTSIDE:SSL"),
+    *("--listener-outside-ssl-certificate", "/tls.pem", "--listener-outside-ssl-client-auth=none"),
+)
+
+
+def test_a_setting_of_one_listener_has_a_flag():
+    rows = {row["setting"]: row["value"] for row in json.loads(run("config", "show", "-o", "json", *TWO_LISTENERS).out)}
+    assert rows["SIDECAR_LISTENER_OUTSIDE_SSL_CERTIFICATE"] == "/tls.pem"
+    assert rows["SIDECAR_LISTENER_OUTSIDE_SSL_CLIENT_AUTH"] == "none"
+    told = run("check-config", *TWO_LISTENERS)
+    assert (told.code, "listener OUTSIDE: SSL at 127.0.0.1:19192 as 127.0.0.1:19192" in told.err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--listener-outside-ssl-key-password", "secret"), "No such option"),
+        (("--listener-outside-ssl-certificate",), "requires an argument"),
+        (("--listener-elsewhere-ssl-ca", "/ca.pem"), "has no listener ELSEWHERE"),
+    ],
+)
+def test_a_flag_of_one_listener_that_cannot_be_is_told(arguments: tuple[str, ...], said: str):
+    found = run("check-config", *TWO_LISTENERS, *arguments)
+    assert found.code == 2
+    assert said in found.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--listen", "127.0.0.1:0"),
+        ("--admin-listen", "127.0.0.1:19093"),
+        ("--listeners", "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:3", "--ssl-certificate", "/tls.pem"),
+        ("--listeners", "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:18082", "--ssl-certificate", "/tls.pem"),
+        (*("--listeners", "PLAINTEXT://127.0.0.1:1", "--advertised-listeners", "PLAINTEXT://host:65534"),),
+    ],
+)
 def test_workers_need_ports_of_their_own(arguments: tuple[str, ...]):
     said = run("serve", "--workers", "4", *arguments)
     assert said.code == 2

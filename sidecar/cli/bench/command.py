@@ -14,6 +14,7 @@ from sidecar.cli.bench.client import RefusedError
 from sidecar.cli.bench.load import Clients, Load, alternate
 from sidecar.cli.bench.report import Found, as_data, as_text
 from sidecar.cli.bench.stage import ENDING, Stage, describe
+from sidecar.cli.checks.listeners import listeners_of
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node
@@ -89,7 +90,9 @@ _WARM_SHARE: Final = 10
 )
 @click.option("--no-direct", is_flag=True, help="Measure the node alone.")
 @click.option(
-    "--bootstrap", metavar="HOST:PORT,…", help="The node.  [default: what the node at --admin-url advertises]"
+    "--bootstrap",
+    metavar="HOST:PORT,…",
+    help="The node.  [default: what the node at --admin-url advertises, of several listeners the first PLAINTEXT one]",
 )
 @click.option("--kafka", metavar="HOST:PORT,…", help="Kafka itself.  [default: SIDECAR_BOOTSTRAP_SERVERS]")
 @click.option(
@@ -188,7 +191,8 @@ def _round(number: int, clients: Mapping[str, Clients], said: Mapping[str, Any],
 
 def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
     status = api.get("/v1/status")  # asked in any case: a node has to be there, and policies are given by it
-    return _addresses("--bootstrap", bootstrap or str(status["advertise"]))
+    plain = (each["advertise"] for each in listeners_of(status) if each["security_protocol"] == "PLAINTEXT")
+    return _addresses("--bootstrap", bootstrap or next(plain, str(status["advertise"])))
 
 
 def _as_the_node(api: AdminApi, direct: Mapping[str, str]) -> dict[str, str]:

@@ -1,28 +1,23 @@
-"""The node itself, if one runs here: is it ready, does its advertised address work, are its files enough?"""
+"""The node itself, if one runs here: is it ready, are its files enough? Its listeners are in `listeners`."""
 
 from __future__ import annotations
 
 import re
 import resource
-import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar import __version__
 from sidecar.cli.api import ApiError
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
+from sidecar.cli.checks.listeners import listeners_of
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.calls import ApiVersions
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
-    from sidecar.settings import Settings
 
 _FEW_FILES: Final = 4096
-_TIMEOUT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +32,11 @@ class NodeView:
 
     @property
     def nodes(self) -> list[str]:
-        """The hosts that live nodes advertise."""
-        return [node["host"] for node in (self.status or {"nodes": []})["nodes"]]
+        """The hosts that live nodes advertise; of this one those of every listener."""
+        if self.status is None:
+            return []
+        own = [Address.parse(each["advertise"]).host for each in listeners_of(self.status)]
+        return list(dict.fromkeys([*(node["host"] for node in self.status["nodes"]), *own]))
 
 
 def look_at_node(api: AdminApi) -> NodeView:
@@ -81,36 +79,6 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
         return []
     detail = f"lost in partitions of {lost} {'topic' if lost == 1 else 'topics'}: these accept no batches"
     return [fail("sequence ids", detail, "sidecar topic show says for each topic what is lost and what to do")]
-
-
-async def check_advertised(settings: Settings, view: NodeView) -> list[Finding]:
-    """The address that clients are told: does a node answer there? Without a node: could one listen?"""
-    if view.status is None:
-        return _check_free(settings)
-    address = Address.parse(view.status["advertise"])
-    upstream = KafkaUpstream([address], connect_timeout=_TIMEOUT, request_timeout=_TIMEOUT)
-    try:
-        served = await upstream.call(None, ApiVersions())
-    except UpstreamError as error:
-        return [fail("advertised", f"{address}: {error}", "set SIDECAR_ADVERTISE to where clients reach this node")]
-    finally:
-        await upstream.close()
-    reach = "; only programs on this machine can use it" if address.loopback else ""
-    return [ok("advertised", f"{address} answers and serves {len(served)} APIs{reach}")]
-
-
-def _check_free(settings: Settings) -> list[Finding]:
-    found: list[Finding] = []
-    for name, address in (("SIDECAR_LISTEN", settings.listen), ("SIDECAR_ADMIN_LISTEN", settings.admin_listen)):
-        try:
-            family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(where)
-        except OSError as error:
-            remedy = f"free the port, or choose another {name}"
-            found.append(fail("listen", f"nobody can listen at {address}: {error.strerror or error}", remedy))
-    return found or [ok("listen", f"{settings.listen} and {settings.admin_listen} are free")]
 
 
 def check_files(view: NodeView) -> list[Finding]:

@@ -67,7 +67,7 @@ class OwnApis:
         self._rooms = Rooms(upstream, nodes, resolver, governor, topics, coordinator, teller)
         self.ownerships = Ownerships(self._rooms, tasks)
         self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
-        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up))
+        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up), nodes)
         governor.watchers.append(self.ownerships.topic_stirred)
         coordinator.told.append(self.ownerships.token_stirred)
 

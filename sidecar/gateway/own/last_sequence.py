@@ -13,6 +13,7 @@ from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
+    from sidecar.cluster.nodes import NodeDirectory
     from sidecar.gateway.client import Client
     from sidecar.network.request import Exchange, Request
 
@@ -29,8 +30,9 @@ _WHY: Final = {
 class LastSequenceApi:
     """Answers LastSequence of all clients of a node."""
 
-    def __init__(self, ids: SequenceIds) -> None:
+    def __init__(self, ids: SequenceIds, nodes: NodeDirectory) -> None:
         self._ids = ids
+        self._nodes = nodes
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """The highest sequence ids of a producer name that are in the log: where it goes on."""
@@ -45,7 +47,8 @@ class LastSequenceApi:
         except BadRequestError as error:
             told = control.LastSequenceResponse(error=control.INVALID_REQUEST, message=str(error))
         except IdsError as error:
-            told = control.LastSequenceResponse(error=_WHY[error.why], message=str(error))
+            message = error.told(self._nodes.at(client.listener).nodes)
+            told = control.LastSequenceResponse(error=_WHY[error.why], message=message)
         if told.error != control.NONE:
             told.last_sequence_id = NO_ID
         answer(exchange, head, told.error, told)

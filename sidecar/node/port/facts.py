@@ -147,8 +147,24 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerFacts:
+    """One listener for Kafka clients: where it listens, what its clients are told (both host:port), its protocol."""
+
+    name: str
+    listen: str
+    advertise: str
+    security_protocol: str
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.listen} as {self.advertise}, {self.security_protocol}"
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """A node and what it sees. `started_ms`: Unix milliseconds; `kafka_cluster_id` None: never reached."""
+    """A node and what it sees. `started_ms`: Unix milliseconds; `kafka_cluster_id` None: never reached.
+
+    `advertise` and the addresses of `nodes` are those of the first listener.
+    """
 
     node_id: int
     cluster: str
@@ -162,6 +178,7 @@ class Status:
     governed_topics: int
     checks: Sequence[Check] = field(default=())
     deduplication: Deduplicated = Deduplicated()
+    listeners: Sequence[ListenerFacts] = ()
 
 
 @dataclass(frozen=True, slots=True)

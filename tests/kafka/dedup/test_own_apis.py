@@ -269,7 +269,7 @@ def test_the_node_that_does_not_serve_a_topic_names_the_one_that_does(
         with OwnClient(nodes[1].bootstrap) as here, OwnClient(nodes[2].bootstrap) as there:
             answer = there.last_sequence(topic, "zähler/eu")
             assert (answer.error, answer.last_sequence_id) == (control.NOT_SERVING, -1)
-            assert answer.message == f"node 1 at {nodes[1].bootstrap} serves {topic}: ask it"
+            assert answer.message == f"node 1 serves {topic}: ask it, at {nodes[1].bootstrap}"
             assert dict(here.last_sequence(topic, "zähler/eu").last_sequence_ids) == {0: 7}
             (found,) = there.owners(topic_of(topic)).ownerships
             assert (found.owner_name, found.serving_node, found.generation) == ("zähler/eu", 1, 1)

@@ -54,10 +54,10 @@ class Events:
     upstream_open: int = 0
     """Connections that nodes keep for their clients, each for one of them."""
 
-    def client_connected(self) -> None:
+    def client_connected(self, listener: str) -> None:
         """Not looked at."""
 
-    def client_disconnected(self, cause: str) -> None:
+    def client_disconnected(self, cause: str, listener: str) -> None:
         """Not looked at."""
 
     def upstream_opened(self) -> None:

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
+from sidecar.local.ports import free_ports
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.security.credentials import TokenCredentials
 from sidecar.security.exchange import Session
@@ -249,6 +250,60 @@ def test_logins_are_checked_against_a_file(
     passes(sasl(node, "PLAIN", "alice", PASSWORD, **tls), topic)
     assert "Authentication failed" in refusal_of(sasl(node, "SCRAM-SHA-256", "alice", "wrong", **tls))
     assert "PLAIN,SCRAM-SHA-256" in refusal_of(sasl(node, "SCRAM-SHA-512", "alice", PASSWORD, **tls))
+
+
+def test_each_listener_has_its_own_way_in(
+    logging_in: Secured, node_process: StartNode, authority: Authority, unique: Unique
+) -> None:
+    """Logins of one are relayed to brokers, the other asks for a certificate: each client is who it is there."""
+    topic = unique("ways")
+    logging_in.topics(topic)
+    allow(logging_in, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
+    allow(logging_in, ResourceType.GROUP, topic, AclOperation.READ)
+    certificate, key = authority.issue("node", file="node")
+    logins, certificates = (f"127.0.0.1:{port}" for port in free_ports(2))
+    relaying(
+        logging_in,
+        node_process,
+        LISTEN="",
+        SECURITY_PROTOCOL="",
+        LISTENERS=f"LOGINS://{logins},CERTIFICATES://{certificates}",
+        LISTENER_SECURITY_PROTOCOL_MAP="LOGINS:SASL_PLAINTEXT,CERTIFICATES:SSL",
+        LISTENER_CERTIFICATES_SSL_CERTIFICATE=str(certificate),
+        LISTENER_CERTIFICATES_SSL_KEY=str(key),
+        LISTENER_CERTIFICATES_SSL_CA=str(authority.ca),
+        LISTENER_CERTIFICATES_SSL_CLIENT_AUTH="required",
+        LISTENER_CERTIFICATES_SSL_PRINCIPAL_MAPPING_RULES="RULE:^CN=([a-z]+)$/$1/",
+        AUTHORIZER="kafka",
+    )
+    pair = authority.issue("alice", file="alice")
+    tls = {
+        "bootstrap.servers": certificates,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(authority.ca),
+        "ssl.certificate.location": str(pair[0]),
+        "ssl.key.location": str(pair[1]),
+    }
+    login = {
+        "bootstrap.servers": logins,
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": PASSWORD,
+    }
+    for settings, there in ((login, logins), (tls, certificates)):
+        producer = Producer({**settings, "message.timeout.ms": 20000})
+        producer.produce(topic, there.encode())
+        assert producer.flush(30) == 0
+        seen = producer.list_topics(topic, timeout=10)
+        assert [f"{each.host}:{each.port}" for each in seen.brokers.values()] == [there]
+    assert "Authentication failed" in refusal_of(login | {"sasl.password": "wrong"})
+    consumer = Consumer({**tls, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found = {message.value() for message in consumer.consume(2, 30)}
+    consumer.close()
+    logging_in.forget_acls()
+    assert found == {logins.encode(), certificates.encode()}
 
 
 async def test_tokens_are_relayed_and_sessions_are_renewed(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import suppress
 
 import pytest
 
@@ -88,39 +86,6 @@ def test_a_setting_that_cannot_be_is_named_before_anything_begins(
 
     assert result.returncode == 2
     assert f"{variable}={value}: a number from " in result.stderr
-
-
-def test_the_relay_leads_to_the_second_node_and_ends_when_the_first_is_gone(pair: Pair, start: Start):
-    first, second = pair.nodes
-    listen = free_address()
-    places = {
-        "127.0.0.1:19093": listen,
-        "sidecar-2:19092": second.bootstrap,
-        "127.0.0.1:18080": first.admin_url.removeprefix("http://"),
-    }
-    relay = start("relay", places)
-    relay.wait_for(relay.healthy, "the relay")
-
-    host, port = listen.split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(b"\x00\x00\x00\x0e\x00\x12\x00\x00\x00\x00\x00\x07\x00\x04demo")  # ApiVersions v0
-        assert connection.recv(8, socket.MSG_WAITALL)[4:] == b"\x00\x00\x00\x07"  # the answer to it
-
-        assert relay.child.stop(grace=10) == 0
-        with suppress(ConnectionResetError):  # where the rest of the answer was not sent yet
-            while connection.recv(1 << 20):
-                pass
-    assert not relay.healthy()
-
-
-def test_a_relay_beside_which_nobody_listens_any_more_ends_with_1():
-    path = ROOT / "deploy" / "compose" / "relay.py"
-    command = [sys.executable, str(path), free_address(), free_address(), "--beside", free_address(), "--look-s", "0.1"]
-
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-    assert result.returncode == 1
-    assert "nobody listens at" in result.stderr
 
 
 def test_the_programs_end_with_0_by_ctrl_c_too(pair: Pair, start: Start):

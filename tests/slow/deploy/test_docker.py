@@ -119,7 +119,7 @@ def producer_called(name: str) -> Producer:
 def test_every_service_is_healthy_and_kafka_and_redis_are_not_published(stack: Stack):
     containers = {each.Service: each for each in stack.compose.get_containers()}
 
-    expected = {"kafka", "redis", "sidecar-1", "sidecar-2", "relay", "demo", "prometheus", "grafana"}
+    expected = {"kafka", "redis", "sidecar-1", "sidecar-2", "demo", "prometheus", "grafana"}
     assert set(containers) == expected
     assert {each.Health for each in containers.values()} == {"healthy"}
     for name in ("kafka", "redis"):

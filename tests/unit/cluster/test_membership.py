@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import pytest
 
 from metadata import MetadataStore, MetadataUnavailable, Reason
-from metadata.nodes import Beat, LiveNodes, Node
+from metadata.nodes import Beat, ListenerAddress, LiveNodes, Node
 from sidecar.cluster import membership
 from sidecar.cluster.membership import Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
@@ -69,3 +70,49 @@ async def test_without_redis_nobody_knows_which_nodes_live(monkeypatch: pytest.M
     monkeypatch.setattr(membership, "_READ_S", 0.05)
     with pytest.raises(TimeoutError, match="Redis does not say which nodes live"):
         await member(PaperStore(None)).seen_by_all(7)
+
+
+def at(number: int, *listeners: str) -> Node:
+    addresses = tuple(ListenerAddress(name, f"{name.lower()}-{number}", 9092) for name in listeners)
+    return Node(number, "aa", addresses[0].host, 9092, listeners=addresses)
+
+
+async def test_a_peer_without_a_listener_is_told_of_once_and_again_when_it_comes_back_without():
+    me = at(1, "INSIDE", "OUTSIDE")
+    store = PaperStore([me, at(2, "INSIDE")], [me, at(2, "INSIDE")], [me, at(2, "INSIDE"), at(3, "INSIDE")], [me],
+                       [me, at(2, "OUTSIDE")])  # fmt: skip
+    nodes, told = NodeDirectory(NodeAddress(1, me.host, me.port, me.listeners)), list[tuple[str, int]]()
+    joined = Membership(
+        cast("MetadataStore", store),
+        nodes,
+        lambda: me,
+        Nothing(),
+        failed=lambda error: None,
+        lacks_listener=lambda listener, node: told.append((listener, node)),
+    )
+    for _ in range(3):
+        await joined.beat_now()
+    assert told == [("OUTSIDE", 2), ("OUTSIDE", 3)]
+    await joined.beat_now()
+    await joined.beat_now()
+    assert told[2:] == [("INSIDE", 2)]
+    assert {number: found.host for number, found in nodes.at("OUTSIDE").nodes.items()} == {
+        1: "outside-1",
+        2: "outside-2",
+    }
+
+
+async def test_a_node_of_an_older_version_stands_at_the_first_listener():
+    me = at(1, "INSIDE", "OUTSIDE")
+    older = Node.decode(2, b'{"host":"older","port":9092,"boot":"bb"}')
+    nodes = NodeDirectory(NodeAddress(1, me.host, me.port, me.listeners))
+    store = cast("MetadataStore", PaperStore([me, older]))
+    await Membership(store, nodes, lambda: me, Nothing(), failed=lambda error: None).beat_now()
+    assert {number: found.host for number, found in nodes.at("INSIDE").nodes.items()} == {1: "inside-1", 2: "older"}
+    assert list(nodes.at("OUTSIDE").nodes) == [1]
+
+
+def test_what_a_node_publishes_is_read_by_every_version():
+    node = at(1, "INSIDE", "OUTSIDE")
+    assert Node.decode(1, node.encode().encode()) == node
+    assert (json.loads(node.encode())["host"], json.loads(node.encode())["port"]) == ("inside-1", 9092)

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from metadata.nodes import ListenerAddress
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 
 TOPICS = [b"orders-%d" % number for number in range(300)]
@@ -63,6 +64,58 @@ def test_a_governed_topic_is_led_by_the_node_that_serves_it_while_it_lives() -> 
     directory = NodeDirectory(node(1))
     directory.placement = placed(1, 2, 3)
     directory.serving = {b"orders": 2, b"bills": 44}
-    assert {directory.leader(b"orders", index, True) for index in range(9)} == {2}
-    assert {directory.leader(b"bills", index, True) for index in range(9)} == {directory.placement.of_topic(b"bills")}
-    assert len({directory.leader(b"orders", index, False) for index in range(9)}) > 1
+    assert directory.serves(b"orders") == 2
+    assert directory.serves(b"bills") == directory.placement.of_topic(b"bills")
+
+
+def named(number: int, *listeners: str) -> NodeAddress:
+    addresses = tuple(ListenerAddress(name, f"{name.lower()}-{number}", 9092) for name in listeners)
+    return NodeAddress(number, addresses[0].host, 9092, addresses)
+
+
+def hosts(directory: NodeDirectory, listener: str) -> dict[int, str]:
+    return {number: found.host for number, found in directory.at(listener).nodes.items()}
+
+
+def test_clients_see_nodes_at_the_addresses_of_their_listener() -> None:
+    directory = NodeDirectory(named(1, "INSIDE", "OUTSIDE"))
+    directory.placement = Placement([directory.me, named(2, "OUTSIDE", "INSIDE")])
+    assert hosts(directory, "INSIDE") == {1: "inside-1", 2: "inside-2"}
+    assert hosts(directory, "OUTSIDE") == {1: "outside-1", 2: "outside-2"}
+
+
+def test_a_node_without_a_listener_is_left_out_there_alone() -> None:
+    directory = NodeDirectory(named(2, "INSIDE", "OUTSIDE"))
+    directory.placement = Placement([directory.me, named(1, "INSIDE"), named(3, "INSIDE", "OUTSIDE")])
+    assert hosts(directory, "OUTSIDE") == {2: "outside-2", 3: "outside-3"}
+    assert (directory.without("INSIDE"), directory.without("OUTSIDE")) == ([], [1])
+    led = {directory.at("OUTSIDE").of_partition(b"orders", index) for index in range(50)}
+    assert led == {2, 3}
+    assert directory.at("OUTSIDE").controller == 2
+
+
+def test_brokers_are_dealt_out_to_the_nodes_that_a_client_sees() -> None:
+    directory = NodeDirectory(named(2, "INSIDE", "OUTSIDE"))
+    directory.placement = Placement([directory.me, named(1, "INSIDE"), named(3, "INSIDE", "OUTSIDE")])
+    seen = directory.at("OUTSIDE")
+    assert sorted(broker for number in seen.nodes for broker in seen.brokers_of(number, range(4))) == [0, 1, 2, 3]
+
+
+def test_the_address_of_an_older_node_is_that_of_the_first_listener() -> None:
+    directory = NodeDirectory(named(1, "INSIDE", "OUTSIDE"))
+    directory.placement = Placement([directory.me, NodeAddress(2, "older", 9092)])
+    assert hosts(directory, "INSIDE") == {1: "inside-1", 2: "older"}
+    assert hosts(directory, "OUTSIDE") == {1: "outside-1"}
+
+
+def test_a_node_that_goes_is_still_named_where_no_other_has_the_listener() -> None:
+    directory = NodeDirectory(named(1, "INSIDE", "OUTSIDE"))
+    directory.placement = Placement([named(2, "INSIDE")])
+    assert hosts(directory, "OUTSIDE") == {1: "outside-1"}
+
+
+def test_what_clients_see_follows_the_live_nodes() -> None:
+    directory = NodeDirectory(named(1, "INSIDE"))
+    assert hosts(directory, "INSIDE") == {1: "inside-1"}
+    directory.placement = Placement([directory.me, named(2, "INSIDE")])
+    assert hosts(directory, "INSIDE") == {1: "inside-1", 2: "inside-2"}

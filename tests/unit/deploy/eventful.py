@@ -12,8 +12,8 @@ from tests.unit.telemetry.paper_request import REQUEST
 
 def everything_happens(metrics: NodeMetrics) -> None:
     """One event of each kind. The second topic is one too many and is counted under `_other`."""
-    metrics.client_connected()
-    metrics.client_disconnected("closed")
+    metrics.client_connected("INSIDE")
+    metrics.client_disconnected("closed", "INSIDE")
     metrics.request_done(0, 0.001, 100, 50, 0.0004, REQUEST)
     metrics.response_error("Produce", "POLICY_VIOLATION")
     metrics.upstream_error("1")

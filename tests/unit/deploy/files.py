@@ -25,7 +25,7 @@ RUNBOOK = ROOT / "deploy" / "runbook.md"
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 SYSTEMD = ROOT / "deploy" / "systemd"
 
-SETTINGS = frozenset(f"SIDECAR_{each.name.upper()}" for each in fields(Settings))
+SETTINGS = frozenset(f"SIDECAR_{each.name.upper()}" for each in fields(Settings) if each.name != "listener_settings")
 
 Tree = dict[str, Any]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from sidecar.settings import Settings, load
 from tests.unit.deploy.files import COMPOSE, ROOT, SETTINGS, Tree, resolved
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 
 SERVICES: Tree = yaml.safe_load(resolved(COMPOSE.read_text(encoding="utf-8")))["services"]
+
+
+def node_settings(name: str) -> Settings:
+    """What a node of this service is told."""
+    given = {key: str(value) for key, value in SERVICES[name]["environment"].items() if value is not None}
+    return load({key.removeprefix("SIDECAR_").lower(): value for key, value in given.items()})
 
 
 def schema_check(path: Path) -> subprocess.CompletedProcess[str]:
@@ -53,10 +60,20 @@ def test_nothing_is_published_beyond_this_machine_and_kafka_and_redis_not_at_all
 
 @pytest.mark.parametrize("name", ["sidecar-1", "sidecar-2"])
 def test_a_node_advertises_what_is_published_for_it(name: str):
-    environment = SERVICES[name]["environment"]
-    listening = environment["SIDECAR_LISTEN"].rsplit(":", 1)[1]
+    inside, outside = node_settings(name).all_listeners
 
-    assert f"{environment['SIDECAR_ADVERTISE']}:{listening}" in SERVICES[name]["ports"]
+    assert f"{outside.advertise}:{outside.listen.port}" in SERVICES[name]["ports"]
+    assert (inside.advertise.host, inside.advertise.port) == (name, inside.listen.port)
+    assert [port for port in SERVICES[name]["ports"] if port.endswith(f":{inside.listen.port}")] == []
+
+
+@pytest.mark.parametrize("name", ["demo", "load"])
+def test_a_client_in_a_container_goes_by_the_listener_for_containers(name: str):
+    inside = [str(node_settings(node).all_listeners[0].advertise) for node in ("sidecar-1", "sidecar-2")]
+
+    assert SERVICES[name]["environment"]["CLIENT_BOOTSTRAP"] == ",".join(inside)
+    assert {"network_mode", "ports"}.isdisjoint(SERVICES[name])
+    assert set(SERVICES[name]["networks"]) < set(SERVICES["sidecar-1"]["networks"])
 
 
 PLUGINS = (

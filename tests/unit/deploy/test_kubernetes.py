@@ -96,6 +96,66 @@ def test_pods_of_the_set_have_numbers_and_addresses_of_their_own(monkeypatch: py
     ]
 
 
+def outside() -> tuple[kubernetes.Manifests, Tree]:
+    """What deploy/kubernetes/outside adds to the nodes, and its patch of their container."""
+    directory = KUBERNETES / "outside"
+    found = load_yaml(directory / "kustomization.yaml")
+    added = [name for name in found["resources"] if name != "../nodes"]
+    manifests = [each for name in added for each in yaml.safe_load_all((directory / name).read_text(encoding="utf-8"))]
+    [patch] = found["patches"]
+    return manifests, load_yaml(directory / patch["path"])
+
+
+def test_what_is_added_for_clients_outside_follows_the_schema():
+    manifests, _ = outside()
+    for manifest, version in itertools.product(manifests, VERSIONS):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_each_node_has_an_address_outside_that_leads_to_its_pod_alone(monkeypatch: pytest.MonkeyPatch):
+    manifests, patch = outside()
+    [workload] = kubernetes.workloads(kubernetes.load("nodes"))
+    node, patched = kubernetes.node_of(workload), kubernetes.node_of(patch)
+    [port] = patched["ports"]
+    balancers = {
+        each["spec"]["selector"]["statefulset.kubernetes.io/pod-name"]: each
+        for each in manifests
+        if each["kind"] == "Service"
+    }
+    assert patch["metadata"]["name"] == workload["metadata"]["name"]
+    assert sorted(balancers) == [f"kafka-sidecar-{index}" for index in range(workload["spec"]["replicas"])]
+    for index, (name, service) in enumerate(sorted(balancers.items())):
+        pod = {
+            "metadata.name": name,
+            "metadata.namespace": "streams",
+            "metadata.labels['apps.kubernetes.io/pod-index']": str(index),
+        }
+        merged = {**node, "env": [*node["env"], *patched["env"]]}
+        as_given(monkeypatch, environment_of_pod(merged, pod))
+        settings = load_settings(config=KUBERNETES / "nodes" / "sidecar.toml")
+        inside, beyond = settings.all_listeners
+        assert str(inside.advertise) == f"{name}.kafka-sidecar-nodes.streams.svc:19092"
+        assert (inside.security_protocol, beyond.security_protocol, beyond.ssl_client_auth) == (
+            "PLAINTEXT",
+            "SSL",
+            "required",
+        )
+        [balanced] = service["spec"]["ports"]
+        host = service["metadata"]["annotations"]["external-dns.alpha.kubernetes.io/hostname"]
+        assert (beyond.advertise.host, beyond.advertise.port) == (host, balanced["port"])
+        assert (balanced["targetPort"], beyond.listen.port) == (port["name"], port["containerPort"])
+
+
+def test_the_certificates_of_the_listener_outside_are_mounted_where_it_looks():
+    _, patch = outside()
+    node = kubernetes.node_of(patch)
+    [mount] = node["volumeMounts"]
+    [volume] = kubernetes.pod_of(patch)["volumes"]
+    files = [value for name, value in kubernetes.environment(node).items() if value.startswith("/")]
+    assert mount["name"] == volume["name"]
+    assert {Path(file).parent for file in files} == {Path(mount["mountPath"])}
+
+
 def start_in_pod(address: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """What the container beside an application runs, with a `sidecar` that says its number."""
     [workload] = kubernetes.workloads(kubernetes.load("application"))
@@ -140,7 +200,7 @@ def test_a_pod_without_an_ipv4_address_is_told_what_to_do(tmp_path: Path):
 
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_the_configuration_is_one_that_a_node_takes(directory: str, monkeypatch: pytest.MonkeyPatch):
-    as_given(monkeypatch, {"SIDECAR_NODE_ID": "7", "SIDECAR_ADVERTISE": "10.1.2.3:19092"})
+    as_given(monkeypatch, {"SIDECAR_NODE_ID": "7", "SIDECAR_ADVERTISED_LISTENERS": "INSIDE://10.1.2.3:19092"})
 
     settings = load_settings(config=KUBERNETES / directory / "sidecar.toml")
 
@@ -179,10 +239,12 @@ def test_the_rule_of_the_operator_holds_every_alert():
 def test_a_directory_has_no_manifest_that_is_not_applied():
     for path in sorted(KUBERNETES.glob("*/kustomization.yaml")):
         beside = {other.name for other in path.parent.iterdir()} - {path.name, "sidecar.toml"}
-        assert beside == set(load_yaml(path)["resources"]), path.parent.name
+        found = load_yaml(path)
+        named = {*found["resources"], *(patch["path"] for patch in found.get("patches", ()))}
+        assert beside == {name for name in named if not name.startswith("../")}, path.parent.name
 
 
-@pytest.mark.parametrize("directory", [*DIRECTORIES, "monitoring"])
+@pytest.mark.parametrize("directory", [*DIRECTORIES, "monitoring", "outside"])
 def test_kustomize_builds_the_directory(directory: str):
     program = shutil.which("kubectl")
     if program is None:

@@ -11,6 +11,7 @@ import pytest
 
 from sidecar.gateway import logins
 from sidecar.gateway.handler import Apis, Gateway
+from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.logins import Logins
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
 from sidecar.network.request import Exchange
@@ -140,9 +141,8 @@ async def gateway_of(
 ) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Talk]]]:
     upstream: Any = None
     hooks: Any = known
-    gateway = Gateway(
-        upstream, 1, "boot", 1024 * 1024, hooks, logins=Logins(known, hooks, login_s), admission=admission
-    )
+    listener = ClientListener("OUTSIDE", logins=Logins(known, hooks, login_s))
+    gateway = Gateway(upstream, 1, "boot", 1024 * 1024, hooks, [listener], admission)
     gateway.serve(Apis({}, {3: _served, 18: _served}), [VersionRange(3, 0, 1), VersionRange(18, 0, 3)])
     server = await asyncio.get_running_loop().create_server(gateway.new_connection, LOOPBACK, 0)
     port = server.sockets[0].getsockname()[1]

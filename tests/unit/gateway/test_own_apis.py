@@ -123,6 +123,7 @@ class Client:
     def __init__(self) -> None:
         self.connection = Connection()
         self.software = ClientSoftware()
+        self.login = None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.gateway.own import describe
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.last_sequence import LastSequenceApi
@@ -37,7 +38,7 @@ async def asked(api: Any, body: Message, allowed: Rights | None) -> bytes:
     request = Request(1002, 0, 7, b"tests", Frame(frame, 0, len(frame), True), 0)
     exchange = Exchange(connection, request)
     connection.error_answered = lambda *_: None
-    await api.handle(SimpleNamespace(rights=allowed), exchange, request)
+    await api.handle(SimpleNamespace(rights=allowed, listener="PLAINTEXT"), exchange, request)
     return connection.answer[2 * I32.size :]
 
 
@@ -88,5 +89,7 @@ async def test_nobody_has_the_ids_of_a_topic_read_that_he_may_not_describe() -> 
 
     ids: Any = SimpleNamespace(of=of)
     request = control.LastSequenceRequest(topic="hidden", producer_name="me")
-    answer = control.LastSequenceResponse.FromString(await asked(LastSequenceApi(ids), request, rights(SEEN)))
+    answer = control.LastSequenceResponse.FromString(
+        await asked(LastSequenceApi(ids, NodeDirectory(NodeAddress(1, "here", 1))), request, rights(SEEN))
+    )
     assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, "topic hidden does not exist")

@@ -25,6 +25,9 @@ WRONG = [
     ("redis_url", "http://127.0.0.1:6379"),
     ("listen", "19092"),
     ("advertise", "sidecar"),
+    ("listeners", "127.0.0.1:19092"),
+    ("advertised_listeners", "INSIDE:19092"),
+    ("listener_security_protocol_map", "INSIDE"),
     ("admin_listen", "127.0.0.1:"),
     ("node_id", -1),
     ("node_id", True),
@@ -48,6 +51,7 @@ RIGHT = [
     ("redis_url", "rediss://user:password@redis:6379/3"),
     ("redis_url", "REDIS://redis:6379"),
     ("listen", "[::1]:0"),
+    ("listeners", "plaintext://[::1]:0"),
     ("cluster", "a" * 64),
     ("linger_ms", 60_000),
     ("admin_url", "https://node:443/"),
@@ -93,7 +97,11 @@ def test_the_example_is_taken_with_everything_in_it_in_force_that_goes_together(
     for name in ("mechanisms", "users_file", "jwks_url", "audience", "issuer"):
         secured = secured.replace(f"\nsasl_{name}", f"\n# sasl_{name}")
     secured = secured.replace('ssl_client_auth = "none"', 'ssl_client_auth = "required"')
-    load(path, secured.replace("kafka_sasl_password_file", "# kafka_sasl_password_file"))
+    secured = secured.replace("kafka_sasl_password_file", "# kafka_sasl_password_file")
+    load(path, re.sub(r"^(listener|advertised_listeners)", r"# \1", secured, flags=re.MULTILINE))
+    assert is_valid(path)
+    secured = secured.replace("OUTSIDE:SASL_SSL", "OUTSIDE:SSL")
+    load(path, re.sub(r"^(listen|advertise|security_protocol) ", r"# \1 ", secured, flags=re.MULTILINE))
     assert is_valid(path)
     assert is_valid(DEPLOY / "sidecar.toml")
     path.write_text(ALL_OF_IT.replace("lease_ms", "lese_ms", 1), encoding="utf-8")
@@ -113,6 +121,13 @@ def test_a_wrong_key_or_value_is_refused_by_the_loader_and_by_the_schema(tmp_pat
 def test_a_right_value_is_taken_by_the_loader_and_by_the_schema(tmp_path: Path, name: str, value: Any):
     Draft202012Validator(json_schema()).validate({name: value})
     load(tmp_path / "sidecar.toml", written(name, value))
+
+
+def test_a_setting_of_one_listener_is_checked_by_the_schema_as_that_of_all():
+    schema = Draft202012Validator(json_schema())
+    schema.validate({"listener_outside_ssl_client_auth": "required", "listener_in_side_sasl_mechanisms": "PLAIN"})
+    assert not schema.is_valid({"listener_outside_ssl_client_auth": "always"})
+    assert not schema.is_valid({"listener_outside_security_protocol": "SSL"})
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("lese_ms", "lease_ms"), ("Listen", "listen"), ("redis-url", "redis_url")])

@@ -17,7 +17,7 @@ from sidecar.settings import resolve as resolve_here
 from sidecar.settings.told import RELOADABLE, Told, full_name
 
 OLD = resolve_here({}).told
-NAMES = [each.name for each in fields(Settings)]
+NAMES = [each.name for each in fields(Settings) if each.name != "listener_settings"]
 
 
 def other(name: str) -> object:

@@ -41,7 +41,7 @@ async def series(metrics: NodeMetrics) -> list[tuple[str, dict[str, str]]]:
 
 def everything_under(metrics: NodeMetrics, name: str, number: int) -> None:
     """One event of each kind under a name of somebody's own."""
-    metrics.client_disconnected(name)
+    metrics.client_disconnected(name, "INSIDE")
     metrics.request_done(number, 0.1, 1, 1, 0.0, PaperRequest(name.encode(errors="replace"), number, PaperClient(name)))
     metrics.response_error(name, name)
     metrics.upstream_error(name)

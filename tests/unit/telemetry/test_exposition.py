@@ -33,9 +33,9 @@ async def value(counted: NodeMetrics, name: str, **labels: str) -> float | None:
 async def test_open_connections_accepted_and_ended_ones_add_up_on_the_page():
     counted = metrics()
     for _ in range(5):
-        counted.client_connected()
-    counted.client_disconnected("closed")
-    counted.client_disconnected("rejected")
+        counted.client_connected("INSIDE")
+    counted.client_disconnected("closed", "INSIDE")
+    counted.client_disconnected("rejected", "INSIDE")
     found = await page(counted)
     ended = sum(amount for (name, _), amount in found.items() if name == "sidecar_client_disconnects_total")
     accepted = await value(counted, "sidecar_client_connections_total")

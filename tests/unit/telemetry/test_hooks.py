@@ -18,10 +18,10 @@ def test_open_connections_are_those_accepted_less_those_that_ended(events: list[
     counted, open_now = metrics(), 0
     for event in events:
         if event == "connect":
-            counted.client_connected()
+            counted.client_connected("INSIDE")
             open_now += 1
         elif open_now:
-            counted.client_disconnected(event)
+            counted.client_disconnected(event, "INSIDE")
             open_now -= 1
     assert counted.client_connections == open_now
     assert counted.client_connections == counted.clients_accepted - sum(counted.disconnects.values())

@@ -1,0 +1,120 @@
+"""The listeners of a node: does each answer where its clients are told to go, with TLS where it has TLS and with a
+certificate that names the address? Without a node: could one listen?
+
+No login is tried: ApiVersions comes before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.cli.checks.finding import Finding, fail, ok
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.calls import ApiVersions
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
+from sidecar.security.tls import TlsFileError, TlsFiles, client_context
+from sidecar.settings import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sidecar.settings import Settings
+    from sidecar.settings.listeners import ListenerSettings
+
+_TIMEOUT: Final = 5.0
+
+
+def listeners_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What a node says of its listeners; a node of an older version knows of one, and not its name."""
+    return status.get("listeners") or [{"name": "", "advertise": status["advertise"], "security_protocol": ""}]
+
+
+async def check_advertised(settings: Settings, status: Mapping[str, Any] | None) -> list[Finding]:
+    """Every address that clients are told. `status`: what the node says of itself, None where there is none."""
+    if status is None:
+        return _check_free(settings)
+    told = listeners_of(status)
+    here = {each.name: each for each in settings.all_listeners}
+    found: list[Finding] = []
+    for each in told:
+        of_it = here.get(each["name"]) or (settings.all_listeners[0] if not each["name"] else None)
+        protocol = each["security_protocol"] or (of_it.security_protocol if of_it else "PLAINTEXT")
+        name = "advertised" if len(told) == 1 else f"advertised {each['name']}"
+        found.append(await _check_one(name, Address.parse(each["advertise"]), protocol, of_it))
+    return found
+
+
+async def _check_one(name: str, address: Address, protocol: str, settings: ListenerSettings | None) -> Finding:
+    with_tls = protocol.endswith("SSL")
+    setting = "SIDECAR_ADVERTISE" if name == "advertised" else "SIDECAR_ADVERTISED_LISTENERS"
+    remedy = f"set {setting} to where clients reach this node"
+    said = ""
+    access = PLAIN_TCP
+    if with_tls:
+        try:
+            context, said = _context(settings)
+            await _shake_hands(address, context)
+        except TlsFileError as error:
+            return fail(name, f"{address}: {error}", "see the settings SIDECAR_SSL_… of this listener")
+        except ssl.SSLCertVerificationError as error:
+            detail = f"{address}: its certificate is not right: {error.verify_message}"
+            return fail(name, detail, f"issue a certificate for this address, or {remedy}")
+        except (OSError, TimeoutError) as error:
+            return fail(name, f"{address}: {error or 'no answer'}", remedy)
+        if settings is not None and settings.ssl_client_auth == "required":
+            return ok(name, f"{address} answers with {protocol}{said}, and wants a certificate of its clients")
+        access = BrokerAccess(lambda: context)
+    upstream = KafkaUpstream([address], connect_timeout=_TIMEOUT, request_timeout=_TIMEOUT, access=access)
+    try:
+        served = await upstream.call(None, ApiVersions())
+    except UpstreamError as error:
+        return fail(name, f"{address}: {error}", remedy)
+    finally:
+        await upstream.close()
+    by = f" with {protocol}{said}" if with_tls else ""
+    reach = "; only programs on this machine can use it" if address.loopback else ""
+    return ok(name, f"{address} answers{by} and serves {len(served)} APIs{reach}")
+
+
+def _context(settings: ListenerSettings | None) -> tuple[ssl.SSLContext, str]:
+    """Trusts the listener's own certificate, which has to name the address; where it is not known here, anything."""
+    if settings is not None and settings.ssl_certificate is not None:
+        return client_context(TlsFiles(ca=Path(settings.ssl_certificate))), " and its certificate"
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context, " (its certificate was not looked at: it is not in the settings here)"
+
+
+async def _shake_hands(address: Address, context: ssl.SSLContext) -> None:
+    """Raises OSError, TimeoutError."""
+    async with asyncio.timeout(_TIMEOUT):
+        _, writer = await asyncio.open_connection(*address, ssl=context)
+    writer.transport.abort()
+
+
+def _check_free(settings: Settings) -> list[Finding]:
+    found: list[Finding] = []
+    addresses = list(_addresses(settings))
+    for name, address in addresses:
+        try:
+            family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+        except OSError as error:
+            remedy = f"free the port, or choose another {name}"
+            found.append(fail("listen", f"nobody can listen at {address}: {error.strerror or error}", remedy))
+    *most, last = (str(address) for _, address in addresses)
+    return found or [ok("listen", f"{', '.join(most)} and {last} are free")]
+
+
+def _addresses(settings: Settings) -> Iterator[tuple[str, Address]]:
+    name = "SIDECAR_LISTENERS" if settings.listeners else "SIDECAR_LISTEN"
+    yield from ((name, each.listen) for each in settings.all_listeners)
+    yield "SIDECAR_ADMIN_LISTEN", settings.admin_listen
