@@ -12,7 +12,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
-from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
@@ -180,7 +179,6 @@ class Client:
         "carries_ordinary",
         "claimants",
         "connection",
-        "fetching",
         "gaps",
         "identity",
         "identity_error",
@@ -216,7 +214,6 @@ class Client:
         self.refusals = 0
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
-        self.fetching = Fetching()
         self.gaps = SequenceGaps()
 
     # What the room `exclusive` needs to know (its protocol `Producing`)
