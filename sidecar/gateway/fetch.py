@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -31,15 +30,7 @@ from sidecar.fanout.question import asked_by, fitting
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
 from sidecar.gateway.client import MAIN
-from sidecar.gateway.leader_poll import (
-    Environment,
-    FetchExchange,
-    GatheredFetch,
-    LeaderPoll,
-    OwnPoll,
-    Polls,
-    SplitFetch,
-)
+from sidecar.gateway.leader_poll import FetchExchange, Fetching, GatheredFetch, LeaderPoll, Node, OwnPoll, SplitFetch
 from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
@@ -68,6 +59,8 @@ if TYPE_CHECKING:
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
 
+    _Names = Mapping[bytes, bytes] | None
+
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 REST_S: Final = 10.0
 """How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
@@ -84,7 +77,7 @@ class FetchApi:
         self._views = Views(resolver, upstream.view)
         self._claims = claims
         self._tasks = tasks
-        self._env = Environment(upstream, readers)
+        self._node = Node(upstream, readers)
         self.tails = Tails(upstream, tasks)
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
@@ -97,7 +90,7 @@ class FetchApi:
             _answer(client, request, _FETCH_SESSION_ID_NOT_FOUND if in_session else 0)
             return
         if client.rights is not None and _refuses_follower(client.rights, request):
-            exchange = FetchExchange(client, request, fields, self._env)
+            exchange = FetchExchange(client, request, fields, self._node)
             client.connection.expect(exchange)
             exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             exchange.refuse_all(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -130,8 +123,7 @@ class FetchApi:
             asked = [asked_by(buffer[part.start : part.end], log, isolation) for part, (log, _) in both]
             if self._share(client, request, fields, asked):
                 return False
-            unknown = [] if learned else [each.question for each in asked if not ends.is_known(each.question)]
-            if unknown:
+            if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
                 client.connection.hold()
                 request.own()
                 self._tasks.start(self._learn(client, request, unknown))
@@ -142,7 +134,7 @@ class FetchApi:
         if shares:
             self._fetching[client.connection.id].alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
-        exchange = WholeFetch(client, request, fields, self._env, names, ends)
+        exchange = WholeFetch(client, request, fields, self._node, names, ends)
         client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -162,8 +154,8 @@ class FetchApi:
             fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
         # Of a partition that is named again the last element counts, as for a broker (`FetchRequest.fetchData`).
         fields = fields._replace(parts=list({part[:2]: part for part in fields.parts}.values()))
-        polls = self._fetching[client.connection.id].polls
-        exchange = SplitFetch(client, request, fields, self._env, polls)
+        fetching = self._fetching[client.connection.id]
+        exchange = SplitFetch(client, request, fields, self._node, fetching)
         client.connection.expect(exchange)
         missing = self._views.missing(fields.parts, client.principal)
         if not missing:
@@ -185,18 +177,17 @@ class FetchApi:
 
     def _begin(self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool) -> None:
         """Poll the leaders. `asked` False: Kafka could not be asked for those that are not known."""
-        views, view = self._views, self._view
         by_leader: dict[int, list[Read[FetchPart]]] = {}
         for part in parts:
-            log = views.log(part.topic, client.principal)
-            leader = NO_LEADER if log is None else view.leader(log, part.partition)
+            log = self._views.log(part.topic, client.principal)
+            leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
             if not self._may_read(client, part):
                 exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif log is None:
-                exchange.refuse(part, views.refusal(part.topic, client.principal))
+                exchange.refuse(part, self._views.refusal(part.topic, client.principal))
             elif leader == NO_LEADER:
-                why = view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
+                why = self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
                 exchange.refuse(part, why)
             else:
                 by_leader.setdefault(leader, []).append(Read(part, log))
@@ -212,7 +203,7 @@ class FetchApi:
         if found is None:
             return False
         fetching = self._fetching[client.connection.id]
-        exchange = SharedFetch(client, request, fields, self._env, fetching, self.tails, asked)
+        exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
         client.connection.expect(exchange)
         if found:
             exchange.arrived(found)
@@ -248,15 +239,9 @@ class WholeFetch(LeaderPoll, FetchExchange):
     __slots__ = ("_ends", "_names")
 
     def __init__(
-        self,
-        client: Client,
-        request: Request,
-        fields: FetchRequest,
-        env: Environment,
-        names: Mapping[bytes, bytes] | None = None,
-        ends: Ends | None = None,
+        self, client: Client, request: Request, fields: FetchRequest, node: Node, names: _Names, ends: Ends | None
     ) -> None:
-        super().__init__(client, request, fields, env)
+        super().__init__(client, request, fields, node)
         self._names = names
         self._ends = ends
 
@@ -300,35 +285,23 @@ class WholeFetch(LeaderPoll, FetchExchange):
             self.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-@dataclass(slots=True)
-class Fetching:
-    """The state of Fetch on one client connection, beyond one request."""
-
-    polls: Polls = field(default_factory=Polls)
-    shared: set[SharedFetch] = field(default_factory=set["SharedFetch"])
-    """Requests that wait for polls of the node."""
-    alone_at: float = 0.0
-    """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
-
-
 class SharedFetch(GatheredFetch):
     """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`."""
 
-    __slots__ = ("_asked", "_fetching", "_is_alone", "_max_bytes", "_tails")
+    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails")
 
     def __init__(
         self,
         client: Client,
         request: Request,
         fields: FetchRequest,
-        env: Environment,
+        node: Node,
         fetching: Fetching,
         tails: Tails,
         asked: Sequence[Asked],
     ) -> None:
-        super().__init__(client, request, fields, env)
+        super().__init__(client, request, fields, node)
         self._client = client
-        self._polls = fetching.polls
         self._timer = None
         self._fetching = fetching
         self._tails = tails
@@ -392,7 +365,7 @@ class SharedFetch(GatheredFetch):
         self._is_alone = True
         position = asked.question.position
         reads = [Read(self._parts[self._asked.index(asked)], position.log)]
-        poll = OwnPoll(self._client, self._upstream, self._polls, self, reads, self._isolation)
+        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation)
         leader = self._upstream.view.leader(position.log, position.partition)
         element = calls.element_of(position, asked.most_bytes)
         poll.begin(leader, MAIN, (0, 1, self._max_bytes, self._isolation), [element])

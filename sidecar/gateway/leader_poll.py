@@ -50,15 +50,19 @@ _Place = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Polls:
-    """What stays of polls on a client connection beyond one request. `empty_elements`: how a partition without new
-    records is answered, by name, partition, version and isolation level.
+class Fetching:
+    """The state of Fetch on one client connection, beyond one request. `polls`: those that stay, by place.
+    `empty_elements`: how a partition without new records is answered, by name, partition, version and isolation level.
     """
 
-    kept: dict[_Place, OwnPoll] = field(default_factory=dict[_Place, "OwnPoll"])
+    polls: dict[_Place, OwnPoll] = field(default_factory=dict[_Place, "OwnPoll"])
     empty_elements: dict[tuple[bytes, int, int, int], bytes] = field(
         default_factory=dict[tuple[bytes, int, int, int], bytes]
     )
+    shared: set[GatheredFetch] = field(default_factory=set["GatheredFetch"])
+    """Requests that wait for polls of the node."""
+    alone_at: float = 0.0
+    """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
 
 
 # Polls ----------------------------------------------------------------------------------------------------------------
@@ -110,8 +114,8 @@ class OwnPoll(LeaderPoll):
 
     __slots__ = (
         "_client",
+        "_fetching",
         "_isolation",
-        "_polls",
         "_upstream",
         "answer",
         "asked",
@@ -127,7 +131,7 @@ class OwnPoll(LeaderPoll):
         self,
         client: Client,
         upstream: KafkaUpstream,
-        polls: Polls,
+        fetching: Fetching,
         waiting: GatheredFetch,
         reads: list[Read[FetchPart]],
         isolation: int,
@@ -136,7 +140,7 @@ class OwnPoll(LeaderPoll):
     ) -> None:
         self._client = client
         self._upstream = upstream
-        self._polls = polls
+        self._fetching = fetching
         self._isolation = isolation
         self.version = waiting.version
         self.correlation_id = 0
@@ -154,7 +158,7 @@ class OwnPoll(LeaderPoll):
         named = [(read.log, element) for read, element in zip(self.reads, elements, strict=True)]
         message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, named)
         if self.place is not None:
-            self._polls.kept[self.place] = self
+            self._fetching.polls[self.place] = self
         try:
             client.links.to(broker, lane).send_parts([message], self)
         except DisconnectedError as error:
@@ -164,13 +168,13 @@ class OwnPoll(LeaderPoll):
     def _is_wanted(self) -> bool:
         """False for one whose client has gone, or that was replaced by a poll for other positions."""
         place = self.place
-        return not self._client.connection.closed and (place is None or self._polls.kept.get(place) is self)
+        return not self._client.connection.closed and (place is None or self._fetching.polls.get(place) is self)
 
     def take(self, answer: FetchAnswer, frame: Frame) -> None:
         if not self._is_wanted:
             return
         names = {(read.log, read.part.partition): read.part.topic for read in self.reads}
-        empties, version, isolation = self._polls.empty_elements, self.version, self._isolation
+        empties, version, isolation = self._fetching.empty_elements, self.version, self._isolation
         elements: list[tuple[bytes, int, Octets]] = []
         record_bytes, failed = 0, False
         for part, element in zip(answer.parts, self.elements(answer, frame), strict=True):
@@ -204,8 +208,8 @@ class OwnPoll(LeaderPoll):
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
-    """What every Fetch needs of the node."""
+class Node:
+    """What every Fetch needs of its node."""
 
     upstream: KafkaUpstream
     readers: Readers
@@ -216,11 +220,11 @@ class FetchExchange(Exchange):
 
     __slots__ = ("_isolation", "_parts", "_readers", "_upstream")
 
-    def __init__(self, client: Client, request: Request, fields: FetchRequest, env: Environment) -> None:
+    def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node) -> None:
         super().__init__(client.connection, request)
         self.weight = min(max(0, fields.max_bytes), _MOST_BYTES)  # as the client allows, within what brokers give
-        self._upstream = env.upstream
-        self._readers = env.readers
+        self._upstream = node.upstream
+        self._readers = node.readers
         self._parts = fields.parts
         self._isolation = fields.isolation
 
@@ -239,10 +243,13 @@ class FetchExchange(Exchange):
 class GatheredFetch(FetchExchange):
     """A Fetch that is answered with what several polls bring, in the order of the request."""
 
-    __slots__ = ("_client", "_polls", "_timer")
+    __slots__ = ("_client", "_fetching", "_timer")
     _client: Client
-    _polls: Polls
+    _fetching: Fetching
     _timer: asyncio.TimerHandle | None
+
+    def leave(self) -> None:
+        """Wait no more for polls of the node."""
 
     def poll_ended(self, poll: OwnPoll) -> None:
         """One of its polls has its answer."""
@@ -265,10 +272,10 @@ class SplitFetch(GatheredFetch):
 
     __slots__ = ("_deadline", "_fields", "_frame", "_poll_bytes", "_refused", "_taken")
 
-    def __init__(self, client: Client, request: Request, fields: FetchRequest, env: Environment, polls: Polls) -> None:
-        super().__init__(client, request, fields, env)
+    def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node, fetching: Fetching) -> None:
+        super().__init__(client, request, fields, node)
         self._client = client
-        self._polls = polls
+        self._fetching = fetching
         self._timer = None
         self._fields = fields
         self._frame = request.frame
@@ -299,7 +306,7 @@ class SplitFetch(GatheredFetch):
         self._consider()
 
     def _take_up(self, place: _Place, reads: list[Read[FetchPart]], wait: float) -> None:
-        buffer, kept = self._frame.buffer, self._polls.kept
+        buffer, kept = self._frame.buffer, self._fetching.polls
         positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
         names = ((read.part.topic, read.log) for read in reads)
         asked = (self.version, self._isolation, positions, *names)
@@ -317,7 +324,7 @@ class SplitFetch(GatheredFetch):
 
     def _poll(self, place: _Place, reads: list[Read[FetchPart]], asked: tuple[object, ...], wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
-        poll = OwnPoll(self._client, self._upstream, self._polls, self, reads, self._isolation, place, asked)
+        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation, place, asked)
         is_known = all(self._empty(read.part) is not None for read in reads)
         limits = (int(wait * 1000) if is_known else 0, 1, self._poll_bytes, self._isolation)
         poll.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
@@ -326,7 +333,7 @@ class SplitFetch(GatheredFetch):
         poll.begin(place[0], _POLL_LANE + place[1], limits, elements)
 
     def _empty(self, part: FetchPart) -> Octets | None:
-        return self._polls.empty_elements.get((part.topic, part.partition, self.version, self._isolation))
+        return self._fetching.empty_elements.get((part.topic, part.partition, self.version, self._isolation))
 
     def poll_ended(self, poll: OwnPoll) -> None:
         """Answer the client, or ask again while there is time."""
@@ -371,7 +378,7 @@ class SplitFetch(GatheredFetch):
 
     def _finish(self) -> None:
         """Take what polls have brought; those without an answer stay for the client's next request."""
-        kept, found = self._polls.kept, self._refused
+        kept, found = self._fetching.polls, self._refused
         for place, poll in self._taken.items():
             poll.waiting = None
             if poll.answer is not None:

@@ -11,8 +11,8 @@ import pytest
 
 from sidecar.fanout.question import asked_by
 from sidecar.fanout.tails import Tails
-from sidecar.gateway.fetch import Fetching, SharedFetch
-from sidecar.gateway.leader_poll import Environment, SplitFetch
+from sidecar.gateway.fetch import SharedFetch
+from sidecar.gateway.leader_poll import Fetching, Node, SplitFetch
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
@@ -134,7 +134,7 @@ class Reader:
     def split(self, positions: dict[int, int], min_bytes: int = 1, refused: int | None = None) -> SplitFetch:
         request, fields = self.request(positions, min_bytes)
         node = cast("Any", self)
-        found = SplitFetch(node, request, fields, Environment(node, node), self.fetching.polls)
+        found = SplitFetch(node, request, fields, Node(node, node), self.fetching)
         by_leader = {part.partition: [Read(part, b"orders")] for part in fields.parts if part.partition != refused}
         for part in fields.parts:
             if part.partition == refused:
@@ -146,7 +146,7 @@ class Reader:
         """What an answer without records says of a log is known."""
         for partition in partitions:
             empty = fetch.empty_element(element(partition), 0, VERSION)
-            self.fetching.polls.empty_elements[b"orders", partition, VERSION, 0] = empty
+            self.fetching.empty_elements[b"orders", partition, VERSION, 0] = empty
 
     def link(self, broker: int) -> Link:
         return self.links.open[broker, 1]
@@ -253,7 +253,7 @@ def shared(reader: Reader, most_bytes: int) -> tuple[SharedFetch, Fetched]:
     request, fields = reader.request({1: 5}, most_bytes=most_bytes)
     asked = [asked_by(request.frame.buffer[part.start : part.end], b"orders", 0) for part in fields.parts]
     node = cast("Any", reader)
-    exchange = SharedFetch(node, request, fields, Environment(node, node), reader.fetching, reader.tails, asked)
+    exchange = SharedFetch(node, request, fields, Node(node, node), reader.fetching, reader.tails, asked)
     exchange.begin(WAIT_MS / 1000)
     return exchange, Fetched(0, 7, element(1, b"records"))
 
@@ -277,7 +277,7 @@ async def test_what_is_too_large_for_it_it_asks_for_alone(reader: Reader) -> Non
     assert alone.wait_ms == [0]
     alone.answers((b"orders", element(1, b"record")))
     assert reader.connection.told == [(1, 0, 6)]
-    assert not reader.fetching.polls.kept, "no other request takes it up"
+    assert not reader.fetching.polls, "no other request takes it up"
 
 
 async def test_alone_at_a_leader_that_is_away_it_is_told_to_look_for_another(reader: Reader) -> None:
@@ -293,6 +293,6 @@ async def test_one_that_nothing_comes_for_is_told_where_its_log_ends(reader: Rea
     request, fields = reader.request({1: _HIGH_WATERMARK})
     asked = [asked_by(request.frame.buffer[part.start : part.end], b"orders", 0) for part in fields.parts]
     node = cast("Any", reader)
-    SharedFetch(node, request, fields, Environment(node, node), reader.fetching, reader.tails, asked).begin(0)
+    SharedFetch(node, request, fields, Node(node, node), reader.fetching, reader.tails, asked).begin(0)
     await wait_until(lambda: reader.connection.answers, "it is answered")
     assert reader.connection.told == [(1, 0, 0)]
