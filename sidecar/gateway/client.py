@@ -12,7 +12,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
-from sidecar.gateway.gaps import SequenceGaps
+from sidecar.exclusive.producing import ProducingState
+from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -25,8 +26,6 @@ from sidecar.protocol.primitives import I16
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.dedup.turned_away import TurnedAway
-    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
     from sidecar.gateway.rights import Rights
@@ -176,22 +175,17 @@ class Client:
 
     __slots__ = (
         "bound_sessions",
-        "carries_ordinary",
-        "claimants",
         "connection",
-        "gaps",
+        "governed",
         "identity",
         "identity_error",
         "links",
         "login",
+        "ordinary",
         "principal",
-        "producer_ids",
-        "refusals",
-        "refused_at",
         "rights",
         "session",
         "software",
-        "turned_away",
     )
 
     def __init__(self, connection: ClientConnection, links: ClientLinks, session: Session) -> None:
@@ -206,17 +200,16 @@ class Client:
         self.software = ClientSoftware()
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None
-        self.producer_ids: set[int] = set()
         self.bound_sessions: set[str] = set()
         """The sessions `pid:N` that Own and Watch asked for on this connection."""
-        self.claimants: dict[tuple[bytes, int], Claimant] = {}
-        self.carries_ordinary = False
-        self.refusals = 0
-        self.refused_at = 0.0
-        self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
-        self.gaps = SequenceGaps()
+        self.governed = ProducingState()
+        self.ordinary = OrdinaryBatches()
 
     # What the room `exclusive` needs to know (its protocol `Producing`)
+
+    @property
+    def carries_ordinary(self) -> bool:
+        return self.ordinary.were_sent
 
     @property
     def connection_id(self) -> int:
