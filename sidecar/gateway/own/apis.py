@@ -69,7 +69,7 @@ class OwnApis:
         self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up))
         governor.watchers.append(self.ownerships.topic_stirred)
-        coordinator.told.append(self.ownerships.token_stirred)
+        coordinator.state.told.append(self.ownerships.token_stirred)
 
     def handlers(self) -> dict[int, ColdApi]:
         """By API key."""
