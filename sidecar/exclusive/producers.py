@@ -1,6 +1,7 @@
 """What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections.
 
-Finds the topic of a batch and the session that produces. The topic decides about the batch.
+Finds the topic of a batch and the session that produces. The topic decides about the batch. A client that names its
+producer id when it asks for another one (InitProducerId v3+, KIP-360) goes on as its own successor.
 """
 
 from __future__ import annotations

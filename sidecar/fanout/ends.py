@@ -1,4 +1,5 @@
-"""Where logs end, as far as the node has heard: readers that stand there wait together.
+"""Where logs end, as far as the node has heard: readers that stand there wait together. The end is the high watermark,
+or the last stable offset for readers of committed transactions (KIP-98).
 
 Where nobody has heard yet, the first who wants to wait asks, and all who come meanwhile wait for the same answer: each
 would keep a connection to the broker for itself else.

@@ -1,7 +1,8 @@
 """One poll of a leader on the node's own connections, for whoever asks the same: a long one for those who wait
 (`tails`), a short one for those who want to know where logs end (`ends`).
 
-Decides nothing. What a client reads by itself goes over its own connections (`sidecar.gateway.leader_poll`).
+A first batch may be larger than the limits (KIP-74). What a client reads by itself goes over its own connections
+(`sidecar.gateway.leader_poll`). Decides nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What readers ask, and what they are given of what was found. Pure."""
+"""What readers ask, and what they are given of what was found. Pure.
+
+The leader epoch that a reader knows is part of its question: brokers check it (KIP-320).
+"""
 
 from __future__ import annotations
 
