@@ -1,4 +1,8 @@
-"""Decides from its sequence ids what happens to a batch. Pure."""
+"""Decides from its sequence ids what happens to a batch (PIP-6). Pure.
+
+Of a batch that is partly a duplicate the new records go on. Judged by its lowest id alone, as Pulsar does, it would be
+dropped with them (apache/pulsar#6273).
+"""
 
 from __future__ import annotations
 

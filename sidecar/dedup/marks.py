@@ -3,7 +3,8 @@
 An id is judged by two numbers (PIP-6): `persisted`, the highest one that the log is known to hold, and `pushed`, the
 highest one that was sent. At or below `persisted` it is a duplicate. Between the two it is unknown until those
 appends have an outcome: a guess either way loses a record or doubles it. Above `pushed` it is new; gaps are allowed.
-`pushed` follows from the appends in flight, so it falls by itself when an append fails.
+`pushed` follows from the appends in flight, so it falls by itself when an append fails: where it did not, Pulsar took
+the retry of a failed append for a duplicate (apache/pulsar#5218).
 
 `covered` is the offset before which these marks include every record: an append in flight can only land behind
 everything that had landed when it was sent.

@@ -1,4 +1,4 @@
-"""The marks of a partition from its newest snapshot and the log behind that, merged by the higher id.
+"""The marks of a partition from its newest snapshot and the log behind that (PIP-6), merged by the higher id.
 
 If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised: ids are
 never guessed.

@@ -1,4 +1,4 @@
-"""The marks of a partition as records of the snapshot topic, and as one value in Redis. Pure.
+"""The marks of a partition (PIP-6) as records of the snapshot topic, and as one value in Redis. Pure.
 
 In chunks below 900 KB, because a broker accepts 1 MB by default (message.max.bytes). Two copies alternate under keys of
 their own, so that one is always complete: compaction keeps the newest record of each key, and a node may die between

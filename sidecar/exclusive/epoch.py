@@ -1,7 +1,8 @@
 """One slot epoch at work: its lanes and sequences per partition, for the one session that owns the topic.
 
 It ends with its epoch. The next one gets its bases from memory where the client raised its own epoch (`raise_for`), and
-where a partition has had so many records that its base would lag (`renew`); anything else goes through a takeover.
+where a partition has had so many records that its base would lag (`renew`); anything else goes through a takeover. Both
+ask for the next epoch by naming this one (KIP-360): Kafka refuses it if anybody took over since.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from metadata import MetadataStore
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
-    from sidecar.dedup.turned_away import TurnedAway
-    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.ownership import Holder
+    from sidecar.exclusive.producing import ProducingState
     from sidecar.exclusive.slots import SlotScope
     from sidecar.network.aside import Allowance
     from sidecar.protocol.caller import Upstream
@@ -40,16 +39,13 @@ class Surroundings:
 class Producing(Protocol):
     """What this room needs to know of a client connection; `gateway.client` implements it."""
 
-    claimants: dict[tuple[bytes, int], Claimant]
-    """Who produces on this connection, by topic and producer id: remembered here, forgotten with its client id."""
-    carries_ordinary: bool
-    """Whether it ever wrote to a topic that is not governed."""
-    refusals: int
-    """Refused requests in a row."""
-    refused_at: float
-    """When the last one was, in seconds of the loop's clock."""
-    turned_away: dict[tuple[bytes, int], TurnedAway]
-    """By topic and partition, the batches with sequence ids that it was not let in with."""
+    governed: ProducingState
+    """What this room remembers of it."""
+
+    @property
+    def carries_ordinary(self) -> bool:
+        """Whether it ever wrote to a topic that is not governed."""
+        ...
 
     @property
     def connection_id(self) -> int: ...

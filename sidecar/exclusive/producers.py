@@ -1,6 +1,7 @@
 """What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections.
 
-Finds the topic of a batch and the session that produces. The topic decides about the batch.
+Finds the topic of a batch and the session that produces. The topic decides about the batch. A client that names its
+producer id when it asks for another one (InitProducerId v3+, KIP-360) goes on as its own successor.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Producers:
                 self._refuse(client, done, result)
                 return
             if not outcome.error:
-                client.refusals = 0
+                client.governed.refusals = 0
             done(result)
 
         try:
@@ -153,7 +154,10 @@ class Producers:
             answered(Outcome(error.code, message=error.message))
             return
         answer = Answering(self, client, part, header, batch, answered)
-        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
+        claimant, topic = (
+            client.governed.claimants.get((part.topic, header.producer_id)),
+            self._topics.served(part.topic),
+        )
         if self._topics.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
             return
@@ -174,14 +178,14 @@ class Producers:
         comes behind the answer must not wait for it.
         """
         now = self._topics.now()
-        if now != client.refused_at:  # the clock stands still while one request is taken up
-            client.refusals += 1
-        client.refused_at = now
+        if now != client.governed.refused_at:  # the clock stands still while one request is taken up
+            client.governed.refusals += 1
+        client.governed.refused_at = now
         alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
-        if client.refusals == 1 or not alone:
+        if client.governed.refusals == 1 or not alone:
             done(result)
         else:
-            delay = min(_LONGEST_REFUSAL_S, _REFUSAL_STEP_S * (client.refusals - 1))
+            delay = min(_LONGEST_REFUSAL_S, _REFUSAL_STEP_S * (client.governed.refusals - 1))
             asyncio.get_running_loop().call_later(delay, done, result)
 
     def append_whole(
@@ -193,7 +197,7 @@ class Producers:
         if (
             topic is None
             or self._topics.draining
-            or client.turned_away
+            or client.governed.turned_away
             or name in self.existing.waiting
             or asker.version < _FIRST_WHOLE
             or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
@@ -209,7 +213,7 @@ class Producers:
             if numbers is None or part.topic != name or (numbers.producer_id < 0 and topic.ids is not None):
                 return False
             if not batches:
-                claimant = client.claimants.get((name, numbers.producer_id))
+                claimant = client.governed.claimants.get((name, numbers.producer_id))
             elif numbers.producer_id != batches[0][2].producer_id:
                 return False
             if claimant is None:
@@ -225,9 +229,9 @@ class Producers:
         successor, connection = self._successors.get(session), client.connection_id
         shown = shown_name(label)
         found = Claimant(session, shown, is_named, connection, mode, generation, successor, caller=client.caller)
-        if len(client.claimants) >= _CLAIMANTS_KEPT:
-            client.claimants.clear()
-        client.claimants[name, producer_id] = found
+        if len(client.governed.claimants) >= _CLAIMANTS_KEPT:
+            client.governed.claimants.clear()
+        client.governed.claimants[name, producer_id] = found
         topic = self._topics.topic(name.decode())
         self.connected(connection, topic)
         return found, topic

@@ -140,16 +140,16 @@ class Answering:
         return self._client.allowance
 
     def __call__(self, outcome: Outcome) -> None:
-        if outcome.error or self._client.turned_away:
+        if outcome.error or self._client.governed.turned_away:
             self._remember(self._header, outcome)
         self._answered(outcome)
 
     def turn(self, content: Content) -> Outcome | None:
         """The answer to a batch of a client that may write, where it may not go on by what that was not let in with."""
         client, part = self._client, self._part
-        if self._header.producer_id < 0 or client.turned_away:
+        if self._header.producer_id < 0 or client.governed.turned_away:
             self._ids = IdsOf(content.marks, content.lowest)
-        away = client.turned_away.get((part.topic, part.partition))
+        away = client.governed.turned_away.get((part.topic, part.partition))
         topic = self._door.served(part.topic)
         if away is None or topic is None or (ids := topic.ids) is None:
             return None
@@ -161,13 +161,13 @@ class Answering:
             return _LOST
         turn = away.turn_of(content, self._door.now())
         if not away:
-            del client.turned_away[part.topic, part.partition]
+            del client.governed.turned_away[part.topic, part.partition]
         return _TURNS[turn]
 
     def _remember(self, header: BatchHeader, outcome: Outcome) -> None:
         """A batch has its answer: with an error its client may come again with it, without one it is in the log."""
         client, key, error = self._client, (self._part.topic, self._part.partition), outcome.error
-        topic, away = self._door.served(self._part.topic), client.turned_away.get(key)
+        topic, away = self._door.served(self._part.topic), client.governed.turned_away.get(key)
         comes_again = error in _COMES_AGAIN and header.producer_id < 0
         is_refused = error == ErrorCode.POLICY_VIOLATION
         matters = comes_again or is_refused or (away is not None and outcome is not DUPLICATE)
@@ -177,13 +177,13 @@ class Answering:
         if found is not None and not found.marks:
             return
         if away is None:
-            away = client.turned_away[key] = TurnedAway()
+            away = client.governed.turned_away[key] = TurnedAway()
         if found is None:
             if comes_again or is_refused:
                 kept = Kept(header.records, comes_again, self._door.now())
                 away.keep(self._batch, kept, self._door.kept.of(client.connection_id))
             if not away:
-                del client.turned_away[key]
+                del client.governed.turned_away[key]
         elif comes_again:
             away.add(found, self._door.now())
         elif is_refused:

@@ -2,7 +2,8 @@
 
 Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
 next sequence: after the last one in the log, or after those that were refused for good. Sessions that left
-without being deposed are kept for a day with theirs, so that they continue there when they come back.
+without being deposed are kept for a day with theirs, so that they continue there when they come back. Clients raise
+their own epochs and begin anew at 0, partition by partition (KIP-360): so a place is told by client epoch, too.
 """
 
 from __future__ import annotations

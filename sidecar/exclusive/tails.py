@@ -1,10 +1,10 @@
 """Finds where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
 
 It is found in two parts, so that no batch is missed. *Before* the next epoch is opened, the node asks for the end of
-each partition, then for the producer state of its leader (DescribeProducers; a marker of a higher epoch deletes that
-state). Both are stored as `Tail` records in the changelog, so that they outlive a node that dies after the fence.
-*After* the fence, the node reads the log from that end up to the marker that fences this writer. The order of the first
-two matters: a batch that is appended between them is seen twice, never missed.
+each partition, then for the producer state of its leader (DescribeProducers, KIP-664; a marker of a higher epoch
+deletes that state). Both are stored as `Tail` records in the changelog, so that they outlive a node that dies after the
+fence. *After* the fence, the node reads the log from that end up to the marker that fences this writer. The order of
+the first two matters: a batch that is appended between them is seen twice, never missed.
 
 Only committed batches count. A leader's producer state may be ahead of its high watermark, and a clean election then
 drops those batches: such a state is a *claim*. A claim holds if the marker was appended in the same leader epoch, which

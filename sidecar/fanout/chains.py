@@ -1,6 +1,6 @@
 """Recent answers that go on from each other, as one: a reader that comes late is up to date with the next answer, as
 it would be with a broker's. Without it, readers that a busy node cannot serve between two batches would fall behind
-for good.
+for good. Answers that name aborted transactions (KIP-98) are not put together.
 """
 
 from __future__ import annotations

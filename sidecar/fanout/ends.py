@@ -1,4 +1,5 @@
-"""Where logs end, as far as the node has heard: readers that stand there wait together.
+"""Where logs end, as far as the node has heard: readers that stand there wait together. The end is the high watermark,
+or the last stable offset for readers of committed transactions (KIP-98).
 
 Where nobody has heard yet, the first who wants to wait asks, and all who come meanwhile wait for the same answer: each
 would keep a connection to the broker for itself else.
@@ -10,10 +11,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout.poll import Limits, poll
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Lane, UpstreamError
-from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.caller import Lane
+from sidecar.protocol.calls.tails import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,28 +103,24 @@ class Ends:
             leader = self._upstream.view.leader(log[0], log[1])
             if log not in self._asking and leader != NO_LEADER:
                 by_leader.setdefault((leader, question.isolation), []).append(question)
-        for (leader, isolation), of_leader in by_leader.items():
-            task = self._tasks.start(self._ask(leader, isolation, of_leader))
+        for (leader, _), of_leader in by_leader.items():
+            task = self._tasks.start(self._ask(leader, of_leader))
             self._asking.update(dict.fromkeys(map(_log, of_leader), task))
         asked = {self._asking[log] for log in logs if log in self._asking}
         if asked:
             await asyncio.wait(asked)
 
-    async def _ask(self, leader: int, isolation: int, questions: list[Question]) -> None:
-        request = FetchTails([question.position for question in questions], isolation, 0, _LITTLE, _LITTLE)
-        answer: dict[tuple[bytes, int], Fetched] = {}
+    async def _ask(self, leader: int, questions: list[Question]) -> None:
         try:
-            answer = await self._upstream.call(leader, request, lane=_LANE)
-        except (UpstreamError, KafkaError):
-            pass  # it stays unknown: whoever asked goes on alone
+            answer = await poll(self._upstream, leader, _LANE, questions, Limits(0, _LITTLE, _LITTLE))
         finally:
             for question in questions:
                 self._asking.pop(_log(question), None)
         for question in questions:
             log, partition = question.position.of
             fetched = answer.get((log, partition))
-            if fetched is not None and not fetched.error:
-                self.note(log, partition, isolation, fetch.empty_element(fetched.element, 0, VERSION))
+            if fetched is not None and not fetched.error:  # else it stays unknown: whoever asked goes on alone
+                self.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
 
 
 def _log(question: Question) -> _Log:

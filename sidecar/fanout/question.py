@@ -1,10 +1,19 @@
-"""What readers ask. Pure."""
+"""What readers ask, and what they are given of what was found. Pure.
+
+The leader epoch that a reader knows is part of its question: brokers check it (KIP-320).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.protocol.calls.tails import Position
+from sidecar.protocol.calls.tails import Position, position_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sidecar.protocol.calls.tails import Fetched
+    from sidecar.protocol.primitives import Octets
 
 
 class Question(NamedTuple):
@@ -12,3 +21,35 @@ class Question(NamedTuple):
 
     position: Position
     isolation: int
+
+
+class Asked(NamedTuple):
+    """A question, and how many bytes of records its reader takes."""
+
+    question: Question
+    most_bytes: int
+
+
+def asked_by(element: Octets, log: bytes, isolation: int) -> Asked:
+    """What a partition's element in a request of v9 to v11 asks of a log."""
+    position, most_bytes = position_of(log, element)
+    return Asked(Question(position, isolation), most_bytes)
+
+
+def fitting(
+    asked: Iterable[Asked], found: Mapping[Question, Fetched], most_bytes: int
+) -> tuple[list[Fetched | None], Asked | None]:
+    """What a reader takes of what was found, for each of its questions in their order, and the last question whose
+    answer is too large for it: more than it takes of that partition, or than is left of `most_bytes`.
+    """
+    taken: list[Fetched | None] = []
+    too_large: Asked | None = None
+    for each in asked:
+        fetched = found.get(each.question)
+        if fetched is not None:
+            if fetched.record_bytes > min(each.most_bytes, most_bytes):
+                too_large, fetched = each, None
+            else:
+                most_bytes -= fetched.record_bytes
+        taken.append(fetched)
+    return taken, too_large

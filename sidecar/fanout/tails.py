@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.chains import Chains
+from sidecar.fanout.crowd import Crowd
 from sidecar.fanout.ends import Ends
+from sidecar.fanout.poll import Limits, poll
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Lane, UpstreamError
-from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, error_of
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.caller import Lane
+from sidecar.protocol.calls.tails import VERSION, Fetched, error_of
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.fanout.question import Asked
     from sidecar.network.tasks import Tasks
 
 WAIT_MS: Final = 500
@@ -66,6 +69,7 @@ class Tails:
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
         self._lanes: dict[int, set[int]] = {}
+        self.crowd = Crowd()
         self.ends = Ends(upstream, tasks)
         self._recent: Recent[Question] = Recent()
         self._chains = Chains(self._recent)
@@ -97,14 +101,39 @@ class Tails:
         found = self._chains.answer(question, most_bytes, now)
         return None if found is None or self._is_unwatched(question.position.of, now) else found.fetched
 
+    def offer(self, asked: Sequence[Asked], most_bytes: int) -> dict[Question, Fetched] | None:
+        """What a reader gets at once of what others were told, up to `most_bytes` of records each; where that is
+        nothing it may wait. None for one that does better alone: far from an end, or one poll too many.
+        """
+        found: dict[Question, Fetched] = {}
+        for question, most in asked:
+            if self.ends.is_reached(question):
+                continue
+            fetched = self.answer(question, min(most, most_bytes))
+            if fetched is not None:
+                found[question] = fetched
+            elif not self.may_wait(question):
+                return None
+        return found if found or all(self.has_room(question) for question, _ in asked) else None
+
     def _is_unwatched(self, partition: tuple[bytes, int], now: float) -> bool:
         """Whether so much time has passed without a poll that the log may be another one of the same name."""
         return partition not in self._asked and now - self._watched.get(partition, 0.0) > UNWATCHED_S
 
-    def forget(self, log: bytes, partition: int) -> None:
-        """Nobody reads a partition any more."""
-        self.ends.forget(log, partition)
-        self._watched.pop((log, partition), None)
+    async def learn(self, questions: Sequence[Question]) -> None:
+        """Ask where the logs end of which nothing was heard (`Ends.learn`)."""
+        try:
+            await self.ends.learn(questions)
+        finally:
+            for question in questions:
+                if not self.crowd.reads(*question.position.of):  # all who wanted to know may have gone meanwhile
+                    self.ends.forget(*question.position.of)
+
+    def connection_closed(self, connection: int) -> None:
+        """A client has gone: it reads nothing any more."""
+        for log, partition in self.crowd.leaves(connection):
+            self.ends.forget(log, partition)
+            self._watched.pop((log, partition), None)
 
     def may_wait(self, question: Question) -> bool:
         """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
@@ -162,30 +191,25 @@ class Tails:
         if unwatched:
             self._forget_answers(unwatched)
             self._chains.changed()
-        for (leader, isolation), of_leader in bundles.items():
+        for (leader, _), of_leader in bundles.items():
             for bundle in of_leader:
-                self._tasks.start(self._poll(leader, isolation, list(bundle.values())))
+                self._tasks.start(self._poll(leader, list(bundle.values())))
         if lost:
             self._answered(lost, {})
 
-    async def _poll(self, leader: int, isolation: int, questions: list[Question]) -> None:
+    async def _poll(self, leader: int, questions: list[Question]) -> None:
         lanes = self._lanes.setdefault(leader, set())
         number = next(index for index in range(len(lanes) + 1) if index not in lanes)
         lanes.add(number)
-        request = FetchTails(
-            [question.position for question in questions], isolation, WAIT_MS, _MOST_BYTES, _PARTITION_BYTES
-        )
-        answer: dict[tuple[bytes, int], Fetched] = {}
+        limits = Limits(WAIT_MS, _MOST_BYTES, _PARTITION_BYTES)
         try:
-            answer = await self._upstream.call(leader, request, lane=Lane(f"tails-{number}"))
-        except (UpstreamError, KafkaError):
-            pass  # whoever waits is told to look for the leaders again
+            answer = await poll(self._upstream, leader, Lane(f"tails-{number}"), questions, limits)
         finally:
             lanes.discard(number)
             if not lanes:
                 self._lanes.pop(leader, None)
             self._forget_asked(questions)
-        self._answered(questions, answer)
+        self._answered(questions, answer)  # without one, whoever waits is told to look for the leaders again
 
     def _forget_asked(self, questions: list[Question]) -> None:
         now = asyncio.get_running_loop().time()

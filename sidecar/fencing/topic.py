@@ -1,4 +1,4 @@
-"""Fence a whole topic: every slot on every partition there is, and again where the topic grew meanwhile."""
+"""Fence a whole topic (KIP-98): every slot on every partition there is, and again where the topic grew meanwhile."""
 
 from __future__ import annotations
 

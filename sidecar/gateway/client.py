@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.exclusive.identity import shown_name
-from sidecar.gateway.fetching import Fetching
-from sidecar.gateway.gaps import SequenceGaps
+from sidecar.exclusive.producing import ProducingState
+from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection, Pause
@@ -29,8 +29,6 @@ from sidecar.protocol.session import Caller
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.dedup.turned_away import TurnedAway
-    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
     from sidecar.gateway.rights import Rights
@@ -187,24 +185,18 @@ class Client:
     __slots__ = (
         "_allowance",
         "bound_sessions",
-        "carries_ordinary",
-        "claimants",
         "connection",
-        "fetching",
-        "gaps",
+        "governed",
         "identity",
         "identity_error",
         "links",
         "listener",
         "login",
+        "ordinary",
         "principal",
-        "producer_ids",
-        "refusals",
-        "refused_at",
         "rights",
         "session",
         "software",
-        "turned_away",
         "uses_own_apis",
     )
 
@@ -228,25 +220,23 @@ class Client:
         self.software = ClientSoftware()
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None
-        self.producer_ids: set[int] = set()
         self.bound_sessions: set[str] = set()
         """The sessions `pid:N` that Own and Watch asked for on this connection."""
-        self.claimants: dict[tuple[bytes, int], Claimant] = {}
-        self.carries_ordinary = False
-        self.refusals = 0
-        self.refused_at = 0.0
-        self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self._allowance: Allowance | None = None
         self.uses_own_apis = False
-        self.fetching = Fetching()
-        self.gaps = SequenceGaps()
+        self.governed = ProducingState()
+        self.ordinary = OrdinaryBatches()
 
     @property
     def has_claims(self) -> bool:
         """Whether it wrote to governed topics or claimed something: the end of its connection may cost it that."""
-        return self.uses_own_apis or bool(self.claimants)
+        return self.uses_own_apis or bool(self.governed.claimants)
 
     # What the room `exclusive` needs to know (its protocol `Producing`)
+
+    @property
+    def carries_ordinary(self) -> bool:
+        return self.ordinary.were_sent
 
     @property
     def connection_id(self) -> int:

@@ -5,8 +5,10 @@ not passed on.
 - A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
   behind the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
   each partition once.
-- Readers at the end of a log that others read, too, wait together (`shared_fetch.py`, `sidecar.fanout`).
-- Several leaders, a shadow, or a rack to hide: a long poll each (`split_fetch.py`).
+- Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
+  client can see a difference: version 11, min_bytes of one at most, every partition read by several connections and at
+  its end, or so near it that its records arrived in the last seconds.
+- Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
 - Under the policy `exclusive_reader` a partition that another reader has claimed is refused with 29
   (`sidecar.resources.readers`).
@@ -19,41 +21,50 @@ reach.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.fanout.crowd import Crowd
+from sidecar.fanout.question import asked_by, fitting
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
-from sidecar.gateway.passed_fetch import PassedFetch
-from sidecar.gateway.shared_fetch import SharedFetch, may_share, wanted
-from sidecar.gateway.split_fetch import SplitFetch
+from sidecar.gateway.client import MAIN
+from sidecar.gateway.leader_poll import FetchExchange, Fetching, GatheredFetch, LeaderPoll, Node, OwnPoll, SplitFetch
 from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import I32
 from sidecar.security.acls import Operation
-from sidecar.shadow.views import Views
+from sidecar.shadow.views import Read, Views
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.question import Question
+    from sidecar.fanout.ends import Ends
+    from sidecar.fanout.question import Asked, Question
     from sidecar.gateway.client import Client
     from sidecar.gateway.rights import Rights
-    from sidecar.gateway.shared_fetch import Wanted
+    from sidecar.network.framing import Frame
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
+    from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.calls.tails import Fetched
-    from sidecar.protocol.fetch import FetchPart, FetchRequest
+    from sidecar.protocol.fetch import FetchAnswer, FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
-    from sidecar.shadow.views import Read
+
+    _Names = Mapping[bytes, bytes] | None
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
+REST_S: Final = 10.0
+"""How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
 
 
 class FetchApi:
@@ -67,22 +78,24 @@ class FetchApi:
         self._views = Views(resolver, upstream.view)
         self._claims = claims
         self._tasks = tasks
-        self._readers = readers
-        self.crowd = Crowd()
+        self._node = Node(upstream, readers)
         self.tails = Tails(upstream, tasks)
+        self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
+        """By the connections of clients that are there."""
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
         fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
         TURN.elements += len(fields.parts)
-        if fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH:
-            _answer(client, request, error=_FETCH_SESSION_ID_NOT_FOUND)
-            return
-        if not fields.parts:
-            _answer(client, request)
+        in_session = fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH
+        if in_session or not fields.parts:
+            _answer(client, request, _FETCH_SESSION_ID_NOT_FOUND if in_session else 0)
             return
         if client.rights is not None and _refuses_follower(client.rights, request):
-            _refuse_all(client, request, fields)
+            exchange = FetchExchange(client, request, fields, self._node)
+            client.connection.expect(exchange)
+            exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            exchange.refuse_all(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return
         self._take(client, request, fields)
 
@@ -103,15 +116,16 @@ class FetchApi:
                 return self._split(client, request, fields)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
-        shares = may_share(fields, request.version)
-        together = shares and self.crowd.gathers(client.connection.id, logs)
+        shares = request.version == calls.VERSION and fields.min_bytes <= 1 and fields.max_wait_ms > 0
+        together = shares and self.tails.crowd.gathers(client.connection.id, logs)
         if together and len(set(logs)) == len(logs):  # a poll takes each partition once: each repeat would cost another
             ends = self.tails.ends
-            asked = wanted(request.frame.buffer, parts, [log for log, _ in logs], fields.isolation)
+            buffer, isolation = request.frame.buffer, fields.isolation
+            both = zip(parts, logs, strict=True)
+            asked = [asked_by(buffer[part.start : part.end], log, isolation) for part, (log, _) in both]
             if self._share(client, request, fields, asked):
                 return False
-            unknown = [] if learned else [each.question for each in asked if not ends.is_known(each.question)]
-            if unknown:
+            if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
                 client.connection.hold()
                 request.own()
                 self._tasks.start(self._learn(client, request, unknown))
@@ -120,14 +134,14 @@ class FetchApi:
         if leader == NO_LEADER or (reads is None and fields.has_rack):
             return self._split(client, request, fields)
         if shares:
-            client.fetching.alone_at = asyncio.get_running_loop().time()
+            self._fetching[client.connection.id].alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
-        exchange = PassedFetch(client, request, self._upstream, self._readers, fields, names, ends)
+        exchange = WholeFetch(client, request, fields, self._node, names, ends)
         client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:
-            exchange.refuse()
+            exchange.give_up()
             return False
         if reads is None:
             fetch.decline_session(request.frame.buffer, fields)
@@ -140,30 +154,58 @@ class FetchApi:
         """Begin a poll for each leader; whether the connection is held until they are known."""
         if request.own():
             fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
-        exchange = SplitFetch(client, self._upstream, self._views, self._claims, self._readers, request, fields)
+        # Of a partition that is named again the last element counts, as for a broker (`FetchRequest.fetchData`).
+        fields = fields._replace(parts=list({part[:2]: part for part in fields.parts}.values()))
+        fetching = self._fetching[client.connection.id]
+        exchange = SplitFetch(client, request, fields, self._node, fetching)
         client.connection.expect(exchange)
         missing = self._views.missing(fields.parts, client.principal)
         if not missing:
-            exchange.begin(asked=True)
+            self._begin(client, exchange, fields.parts, asked=True)
             return False
         client.connection.hold()
-        self._tasks.start(self._find_leaders(client, exchange, missing))
+        self._tasks.start(self._find_leaders(client, exchange, fields.parts, missing))
         return True
 
-    def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Wanted]) -> bool:
-        tails = self.tails
-        found: dict[Question, Fetched] = {}
-        for each in asked:
-            if tails.ends.is_reached(each.question):
-                continue
-            fetched = tails.answer(each.question, min(each.most_bytes, fields.max_bytes))
-            if fetched is not None:
-                found[each.question] = fetched
-            elif not tails.may_wait(each.question):
-                return False
-        if not found and not all(tails.has_room(each.question) for each in asked):
+    async def _find_leaders(
+        self, client: Client, exchange: SplitFetch, parts: list[FetchPart], topics: set[bytes]
+    ) -> None:
+        found = await self._upstream.find_leaders(topics)
+        try:
+            if not client.connection.closed:
+                self._begin(client, exchange, parts, asked=found)
+        finally:
+            client.connection.release()
+
+    def _begin(self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool) -> None:
+        """Poll the leaders. `asked` False: Kafka could not be asked for those that are not known."""
+        by_leader: dict[int, list[Read[FetchPart]]] = {}
+        for part in parts:
+            log = self._views.log(part.topic, client.principal)
+            leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
+            if not self._may_read(client, part):
+                exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif log is None:
+                exchange.refuse(part, self._views.refusal(part.topic, client.principal))
+            elif leader == NO_LEADER:
+                why = self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
+                exchange.refuse(part, why)
+            else:
+                by_leader.setdefault(leader, []).append(Read(part, log))
+        exchange.begin(by_leader)
+
+    def _may_read(self, client: Client, part: FetchPart) -> bool:
+        if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
-        exchange = SharedFetch(client, request, self._upstream, tails, self._readers, fields, asked)
+        return self._claims.may_fetch(part.topic, part.partition, client)
+
+    def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
+        found = self.tails.offer(asked, fields.max_bytes)
+        if found is None:
+            return False
+        fetching = self._fetching[client.connection.id]
+        exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
         client.connection.expect(exchange)
         if found:
             exchange.arrived(found)
@@ -175,38 +217,169 @@ class FetchApi:
         """Ask where logs end, then take the request up."""
         held = False
         try:
-            await self.tails.ends.learn(unknown)
+            await self.tails.learn(unknown)
             if not client.connection.closed:
                 fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
                 held = self._take(client, request, fields, learned=True)
         finally:
-            for question in unknown:
-                self._forget_unread(*question.position.of)
             if not held:
                 client.connection.release()
 
     def client_closed(self, client: Client) -> None:
         """A client has gone: it reads nothing any more."""
-        for exchange in list(client.fetching.shared):
+        fetching = self._fetching.pop(client.connection.id, None)
+        for exchange in list(fetching.shared if fetching is not None else ()):
             exchange.leave()
-        for log, partition in self.crowd.leaves(client.connection.id):
-            self.tails.forget(log, partition)
-
-    def _forget_unread(self, log: bytes, partition: int) -> None:
-        """All who wanted to know may have gone meanwhile."""
-        if not self.crowd.reads(log, partition):
-            self.tails.ends.forget(log, partition)
-
-    async def _find_leaders(self, client: Client, exchange: SplitFetch, topics: set[bytes]) -> None:
-        found = await self._upstream.find_leaders(topics)
-        try:
-            if not client.connection.closed:
-                exchange.begin(asked=found)
-        finally:
-            client.connection.release()
+        self.tails.connection_closed(client.connection.id)
 
 
-def _answer(client: Client, request: Request, error: int = 0) -> None:
+class WholeFetch(LeaderPoll, FetchExchange):
+    """A request that went on whole: all of its partitions have one leader. `names`: what the client calls the logs that
+    it reads by another name; `ends`: told where they end.
+    """
+
+    __slots__ = ("_ends", "_names")
+
+    def __init__(
+        self, client: Client, request: Request, fields: FetchRequest, node: Node, names: _Names, ends: Ends | None
+    ) -> None:
+        super().__init__(client, request, fields, node)
+        self._names = names
+        self._ends = ends
+
+    def take(self, answer: FetchAnswer, frame: Frame) -> None:
+        for part in answer.parts:
+            if part.error:
+                self.note_error(part.error)
+            elif self._ends is not None and not self.connection.closed:
+                empty = fetch.empty_element(frame.buffer, part.start, self.version)
+                self._ends.note(part.topic, part.partition, self._isolation, empty)
+        if self._names is None or not answer.parts:
+            self.answer_frame(frame)
+        else:
+            self._answer_renamed(frame, answer, self._names)
+
+    def _answer_renamed(self, frame: Frame, answer: FetchAnswer, names: Mapping[bytes, bytes]) -> None:
+        parts, version = answer.parts, self.version
+        for part in parts:
+            if (name := names.get(part.topic, part.topic)) != part.topic:
+                self._readers.read(name, self.connection.id, part.record_bytes)
+        first = parts[0].topic
+        if all(part.topic == first for part in parts):
+            head, rest = fetch.with_first_topic(frame.buffer, frame.start, frame.end, version, names.get(first, first))
+            self.answer_behind(head, frame, rest)
+            return
+        elements = [
+            (names.get(part.topic, part.topic), element)
+            for part, element in zip(parts, self.elements(answer, frame), strict=True)
+        ]
+        throttle_ms, error = answer.throttle_ms, answer.error
+        self.answer(fetch.encode_answer(self.correlation_id, version, elements, throttle_ms=throttle_ms, error=error))
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Nothing was read: the client asks for the leaders again, so does the node."""
+        if not self.connection.closed:
+            logs = {name: log for log, name in (self._names or {}).items()}
+            self._upstream.refresh_soon({logs.get(part.topic, part.topic) for part in self._parts})
+            self.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class SharedFetch(GatheredFetch):
+    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`."""
+
+    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails")
+
+    def __init__(
+        self,
+        client: Client,
+        request: Request,
+        fields: FetchRequest,
+        node: Node,
+        fetching: Fetching,
+        tails: Tails,
+        asked: Sequence[Asked],
+    ) -> None:
+        super().__init__(client, request, fields, node)
+        self._client = client
+        self._timer = None
+        self._fetching = fetching
+        self._tails = tails
+        self._asked = asked
+        self._max_bytes = fields.max_bytes
+        self._is_alone = False
+
+    def begin(self, seconds: float) -> None:
+        """Wait so long for a first byte."""
+        self._fetching.shared.add(self)
+        self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
+        if self._fetching.alone_at:
+            self._rest()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+        for each in self._asked:
+            self._tails.wait(each.question, self)
+
+    def _rest(self) -> None:
+        """Give up the connection that the client needed for reading alone, once it has not for a while."""
+        if asyncio.get_running_loop().time() - self._fetching.alone_at > REST_S:
+            self._fetching.alone_at = 0.0
+            for log, partition in {each.question.position.of for each in self._asked}:
+                self._client.links.rest(self._upstream.view.leader(log, partition))
+
+    def leave(self) -> None:
+        """Wait no more: the client is answered, or gone."""
+        self._fetching.shared.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for each in self._asked:
+            self._tails.leave(each.question, self)
+
+    def arrived(self, found: Mapping[Question, Fetched]) -> None:
+        """Answer with what fits into the client's limits; ask alone where nothing does."""
+        if self.answered or self._is_alone or self.connection.closed:
+            return  # two polls may bring something before a reader is told of the first
+        self.leave()
+        taken, too_large = fitting(self._asked, found, self._max_bytes)
+        if too_large is not None and not any(taken):
+            self._ask_alone(too_large)
+            return
+        elements: list[tuple[bytes, Octets]] = []
+        for part, each, fetched in zip(self._parts, self._asked, taken, strict=True):
+            elements.append((part.topic, self._empty(part, each) if fetched is None else fetched.element))
+            if fetched is not None and fetched.error:
+                self.note_error(fetched.error)
+        self._give(elements)
+
+    def _expire(self) -> None:
+        self.leave()
+        both = zip(self._parts, self._asked, strict=True)
+        self._give([(part.topic, self._empty(part, each)) for part, each in both])
+
+    def _empty(self, part: FetchPart, asked: Asked) -> Octets:
+        """A partition that brought nothing, as its log's end was last heard of."""
+        return self._tails.ends.empty(asked.question) or self._unknown(part)
+
+    def _ask_alone(self, asked: Asked) -> None:
+        """Let the broker cut what is too large, as it does for this client's limits."""
+        self._is_alone = True
+        position = asked.question.position
+        reads = [Read(self._parts[self._asked.index(asked)], position.log)]
+        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation)
+        leader = self._upstream.view.leader(position.log, position.partition)
+        element = calls.element_of(position, asked.most_bytes)
+        poll.begin(leader, MAIN, (0, 1, self._max_bytes, self._isolation), [element])
+
+    def poll_ended(self, poll: OwnPoll) -> None:
+        elements = () if poll.answer is None else poll.answer.elements
+        found = {(topic, partition): element for topic, partition, element in elements}
+        both = zip(self._parts, self._asked, strict=True)
+        self._give([(part.topic, found.get(part[:2]) or self._empty(part, each)) for part, each in both])
+
+
+def _answer(client: Client, request: Request, error: int) -> None:
     exchange = Exchange(client.connection, request)
     client.connection.expect(exchange)
     exchange.answer(fetch.encode_answer(request.correlation_id, request.version, [], error=error))
@@ -216,17 +389,6 @@ def _refuses_follower(rights: Rights, request: Request) -> bool:
     """Whether a client reads as a follower does, beyond the high watermark: no broker replicates through a node."""
     replica_id: int = I32.unpack_from(request.frame.buffer, request.body)[0]
     return replica_id >= 0 and rights.enforced
-
-
-def _refuse_all(client: Client, request: Request, fields: FetchRequest) -> None:
-    exchange = Exchange(client.connection, request)
-    client.connection.expect(exchange)
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    exchange.note_error(code)
-    elements: list[tuple[bytes, Octets]] = [
-        (part.topic, fetch.error_element(request.version, part.partition, code)) for part in fields.parts
-    ]
-    exchange.answer(fetch.encode_answer(request.correlation_id, request.version, elements))
 
 
 def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:

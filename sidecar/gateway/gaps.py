@@ -53,12 +53,15 @@ def place_of(kept: Buffer) -> Place | None:
     return found if found.producer_id >= 0 else None
 
 
-class SequenceGaps:
-    """What one client connection has to send again before it may go on. `expected` is empty nearly always."""
+class OrdinaryBatches:
+    """The state of Produce for ordinary partitions on one client connection: what it has to send again before it may go
+    on (`expected` is empty nearly always), and whether it ever sent anything there (`were_sent`).
+    """
 
-    __slots__ = ("expected",)
+    __slots__ = ("expected", "were_sent")
 
     def __init__(self) -> None:
+        self.were_sent = False
         self.expected: dict[tuple[bytes, int], Place] = {}
 
     def lost(self, topic: bytes, partition: int, kept: Buffer) -> None:

@@ -255,7 +255,7 @@ class Gateway:
 
     def _identify(self, client: Client, request: Request) -> None:
         """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
-        client.claimants.clear()
+        client.governed.renamed()
         try:
             client.identity = identity.parse(request.client_id)
         except KafkaError as error:

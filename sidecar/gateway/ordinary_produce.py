@@ -43,7 +43,7 @@ def note_lost(client: Client, upstream: KafkaUpstream, parts: list[ProducePart],
     """A request for these partitions has no answer: find their leaders anew, expect their batches again."""
     upstream.refresh_soon({part.topic for part in parts})
     for part, found in zip(parts, kept, strict=True):
-        client.gaps.lost(part.topic, part.partition, found)
+        client.ordinary.lost(part.topic, part.partition, found)
 
 
 def note_errors(
@@ -164,7 +164,7 @@ class OrdinaryProduce:
             else:
                 exchange.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        client.carries_ordinary = True
+        client.ordinary.were_sent = True
         if exchange is None:
             client.links.unconfirmed(connection, [part.topic for part in fields.parts])
         passing.send(connection, client, request, exchange)
@@ -193,7 +193,7 @@ class OrdinaryProduce:
             records,
             fields.transactional_id,
         )
-        client.carries_ordinary = True
+        client.ordinary.were_sent = True
         reply = PartReply(client, self._upstream, request.frame, merge, parts)
         try:
             connection = client.links.to(leader)
@@ -210,5 +210,5 @@ def behind_lost(client: Client, frame: Frame, fields: ProduceRequest) -> set[tup
     return {
         (part.topic, part.partition)
         for part in fields.parts
-        if not client.gaps.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+        if not client.ordinary.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
     }

@@ -138,13 +138,13 @@ class MergedProduce(Exchange):
     def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
         """The outcome of a batch for a governed topic that was handed on by itself."""
         if result.error in _AGAIN:
-            self._client.gaps.lost(part.topic, part.partition, kept)
+            self._client.ordinary.lost(part.topic, part.partition, kept)
         self.settle_checked(result)
 
     def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         """What became of a batch for a governed topic in a request that went on whole."""
         if outcome.error in _AGAIN and numbers.producer_id >= 0:
-            self._client.gaps.expects(part.topic, part.partition, Place(*numbers[:3]))
+            self._client.ordinary.expects(part.topic, part.partition, Place(*numbers[:3]))
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:
@@ -189,7 +189,7 @@ class ProduceApi:
             client.connection.hold()
             self._tasks.start(self._govern(client, request, _owned(request, fields), names))
             return
-        if not client.gaps.expected or not behind_lost(client, request.frame, fields):
+        if not client.ordinary.expected or not behind_lost(client, request.frame, fields):
             leader = self._single_leader(fields)
             if leader != NO_LEADER and not self._follows_governed(client, fields):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
@@ -237,7 +237,7 @@ class ProduceApi:
                 refused = {**await self._governed.govern(names), **refused}
             elif (
                 not refused
-                and not client.gaps.expected
+                and not client.ordinary.expected
                 and (leader := self._single_leader(fields)) != NO_LEADER
                 and not self._follows_governed(client, fields)
             ):
@@ -292,7 +292,7 @@ class ProduceApi:
 
     def _follows_governed(self, client: Client, fields: ProduceRequest) -> bool:
         """Whether the client still waits for what it sent to one of these ordinary partitions under a policy."""
-        return bool(client.claimants) and any(self._is_behind(client, part) for part in fields.parts)
+        return bool(client.governed.claimants) and any(self._is_behind(client, part) for part in fields.parts)
 
     def _is_behind(self, client: Client, part: ProducePart, merge: MergedProduce | None = None) -> bool:
         """Whether a batch for a partition has no outcome yet that came, under a policy, before the request `merge`."""
@@ -339,7 +339,7 @@ class ProduceApi:
             merge = MergedProduce(client, request, fields)
             if fields.acks != 0:
                 client.connection.expect(merge)
-        gaps = behind_lost(client, request.frame, fields) if client.gaps.expected else ()
+        gaps = behind_lost(client, request.frame, fields) if client.ordinary.expected else ()
         by_leader: dict[int, list[ProducePart]] = {}
         for first in range(0, len(fields.parts), SLICE):
             for part in fields.parts[first : first + SLICE]:
@@ -379,8 +379,8 @@ class ProduceApi:
         leader = self._view.leader(part.topic, part.partition)
         if (part.topic, part.partition) in gaps:
             merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        elif client.claimants and self._is_behind(client, part, merge):
-            client.gaps.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+        elif client.governed.claimants and self._is_behind(client, part, merge):
+            client.ordinary.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
             merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif leader == NO_LEADER:
             merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from metadata.nodes import LiveNodes
     from metadata.ownership import Ownership
     from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.resources.coordinator import Coordinator
+    from sidecar.resources.lease import CoordinatorLease
 
 
 class Leases:
     """Implements `sidecar.cluster.membership.Asserted`."""
 
-    def __init__(self, governor: GovernedTopics, claims: Coordinator) -> None:
+    def __init__(self, governor: GovernedTopics, claims: CoordinatorLease) -> None:
         self._governor = governor
         self._claims = claims
 

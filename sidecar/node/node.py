@@ -156,7 +156,7 @@ class Node:
                 "idle clients": idle.run,
                 "keep-alive": rooms.keeper.run,
                 "snapshots": rooms.governor.keep_ids,
-                "claims": rooms.claims.run,
+                "claims": rooms.claims.lease.run,
                 "shadows": rooms.shadow_keeper.run,
                 "cursors": rooms.cursors.keep,
                 "ownerships": ownerships.run,
@@ -345,7 +345,7 @@ class Node:
         if rooms is not None:
             grace, limit = settings.disconnect_grace_ms / 1000, settings.queue_limit
             rooms.governor.limit(disconnect_grace=grace, queue_limit=limit)
-            rooms.claims.limit(disconnect_grace=grace, queue_limit=limit)
+            rooms.claims.state.limit(disconnect_grace=grace, queue_limit=limit)
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
 
     def _reloaded(self, *, success: bool) -> None:
@@ -382,7 +382,7 @@ class Node:
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governor.drain()
-            await rooms.claims.drain()
+            await rooms.claims.lease.drain()
             await rooms.forwarder.drain()
             await rooms.gateway.finish()
 

@@ -20,6 +20,7 @@ from sidecar.node.leases import Leases
 from sidecar.node.parts import Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
+from sidecar.resources.state import ClaimsState
 from sidecar.security.acls import Operation, Rules, parse_super_users
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
@@ -59,7 +60,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
     governor.catalog.clients_govern = settings.govern_by_client_id
     governor.start()
-    claims = Coordinator(
+    known_claims = ClaimsState(
         around,
         node.nodes,
         gateway.tasks,
@@ -68,12 +69,13 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         disconnect_grace=settings.disconnect_grace_ms / 1000,
         queue_limit=settings.queue_limit,
     )
+    claims = Coordinator(known_claims)
     loops = Loops(gateway.tasks, node.hooks.loop_failed)
     membership = Membership(
         node.store,
         node.nodes,
         node.registration,
-        Leases(governor, claims),
+        Leases(governor, claims.lease),
         failed=node.hooks.redis_failed,
         restored=node.hooks.redis_restored,
         loops=loops,

@@ -28,24 +28,39 @@ if TYPE_CHECKING:
     from sidecar.changelog import Key
     from sidecar.protocol.ids import Offset
     from sidecar.resources.requests import Asker, Request
+    from sidecar.resources.state import ClaimsState
 
 _SEEN_S: Final = 10.0
 _LONGEST_ADDRESS: Final = "?" * 256
 _NOTHING: Final = Change()
 
 
-class Coordinator(CoordinatorLease):
-    """Grants and takes back. See `ClaimsState` for what it tells."""
+class Coordinator:
+    """Grants and takes back. `state`: what this node knows, and whom it tells. `lease`: whether it coordinates."""
+
+    def __init__(self, state: ClaimsState) -> None:
+        self.state = state
+        self.lease = CoordinatorLease(state, self)
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether this node does."""
+        return self.state.coordinates
+
+    async def ready(self) -> None:
+        """See `CoordinatorLease.ready`."""
+        await self.lease.ready()
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
     def look(self, request: Request) -> Verdict:
         """What would become of a request now, as far as it is written down. Changes nothing."""
-        if self._epoch is None:
+        if self.state.epoch is None:
             return Verdict(Prospect.BUSY)
-        verdict = self.table.judge(request)
+        verdict = self.state.table.judge(request)
         if verdict.prospect is Prospect.READY and may_be_too_large(request):
-            return too_large(request, self.table.grant(request, verdict, self.wall_ms(), _LONGEST_ADDRESS)) or verdict
+            change = self.state.table.grant(request, verdict, self.state.wall_ms(), _LONGEST_ADDRESS)
+            return too_large(request, change) or verdict
         return verdict
 
     async def take(self, asker: Asker, request: Request) -> Verdict:
@@ -55,13 +70,13 @@ class Coordinator(CoordinatorLease):
         coordinates no more, 5 where nothing can be claimed now.
         """
         commits = self._writing()
-        self._sessions.bind(asker, request.session)
+        self.state.sessions.bind(asker, request.session)
         work = Taking(self, asker, request)
         commits.submit(work)
         try:
             last = await work.done
         except KafkaError:
-            self._events.claims_answered("unavailable", len(request.wishes))
+            self.state.events.claims_answered("unavailable", len(request.wishes))
             raise
         self._count(work.verdict)
         await self._seen(last)
@@ -77,21 +92,21 @@ class Coordinator(CoordinatorLease):
         self._writing()
         verdict = self.look(request)
         if verdict.prospect is Prospect.WAIT or (
-            verdict.prospect is Prospect.READY and self.table.has_room_for(request)
+            verdict.prospect is Prospect.READY and self.state.table.has_room_for(request)
         ):
-            self._sessions.bind(asker, request.session)
-            if request.token not in self.table.waiting.by_token:
+            self.state.sessions.bind(asker, request.session)
+            if request.token not in self.state.table.waiting.by_token:
                 self._count(verdict)
-            self.happened(self.table.wait(request, self.wall_ms()))
+            self.state.happened(self.state.table.wait(request, self.state.wall_ms()))
         return verdict
 
     def is_waiting(self, token: bytes) -> bool:
         """Whether a request has places."""
-        return token in self.table.waiting.by_token
+        return token in self.state.table.waiting.by_token
 
     def leave(self, tokens: Iterable[bytes]) -> None:
         """Give up the places of requests; harmless without any."""
-        self.happened(self.table.leave(tokens))
+        self.state.happened(self.state.table.leave(tokens))
 
     async def release(self, token: bytes, keys: Collection[Key] | None = None) -> None:
         """Let go of the token's claims to these, or of all its claims and places; harmless again.
@@ -105,45 +120,45 @@ class Coordinator(CoordinatorLease):
 
     def lost_by(self, token: bytes) -> Collection[Key]:
         """What a request was granted, or waited for, and lost, as far as this node has seen it."""
-        return self._lost.of(token)
+        return self.state.lost.of(token)
 
     def bind(self, asker: Asker, session: str) -> None:
         """A connection shows that a session lives (Own, Watch). Raises `KafkaError` 42 beyond 1,000 sessions."""
-        self._sessions.bind(asker, session)
+        self.state.sessions.bind(asker, session)
 
     def connection_closed(self, connection: int) -> None:
         """A client's connection is gone."""
-        self._end(self._sessions.closed(connection, self.now()))
-        self._woken.set()  # one that is waited for may be over before the next tick
+        self.end(self.state.sessions.closed(connection, self.state.now()))
+        self.lease.wake()  # one that is waited for may be over before the next tick
 
-    def _end(self, sessions: Iterable[str]) -> None:
+    def end(self, sessions: Iterable[str]) -> None:
         """These are over: what they have is let go of, tried again until that is written down."""
         for session in sessions:
-            if self.table.keys_of_session(session) or self.table.waiting.of_session(session):
-                self._over[session] = False
+            if self.state.table.keys_of_session(session) or self.state.table.waiting.of_session(session):
+                self.state.over[session] = False
                 self._let_end(session)
 
-    def _end_again(self) -> None:
+    def end_again(self) -> None:
         """Those that could not be ended when they were over."""
-        for session, under_way in list(self._over.items()):
+        for session, under_way in list(self.state.over.items()):
             if not under_way:
                 self._let_end(session)
 
     def _let_end(self, session: str) -> None:
-        if self._commits is not None:
-            self._over[session] = True
-            self._commits.submit(Ending(self, session))
+        if self.state.commits is not None:
+            self.state.over[session] = True
+            self.state.commits.submit(Ending(self, session))
 
     def _writing(self) -> Commits:
-        if self._commits is None:
+        if self.state.commits is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
-        return self._commits
+        return self.state.commits
 
     async def _seen(self, last: Offset | None) -> None:
         """What was answered is in force on this node."""
         if last is not None:
             with suppress(TimeoutError, ChangelogError):
-                await self._around.changelog.tailer.reached(last, timeout=_SEEN_S)
+                await self.state.around.changelog.tailer.reached(last, timeout=_SEEN_S)
 
     def _count(self, verdict: Verdict) -> None:
         if verdict.prospect is Prospect.READY:
@@ -151,52 +166,52 @@ class Coordinator(CoordinatorLease):
         errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}
         outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
         if verdict.prospect is not Prospect.BUSY:
-            self._events.claims_answered(outcome, len(verdict.ownerships))
+            self.state.events.claims_answered(outcome, len(verdict.ownerships))
 
     # What its work needs ----------------------------------------------------------------------------------------
 
     def may_hold(self, asker: Asker, session: str) -> bool:
-        return asker.is_alive() if is_plain(session) else self._sessions.is_present(session)
+        return asker.is_alive() if is_plain(session) else self.state.sessions.is_present(session)
 
     def is_over(self, session: str) -> bool:
-        return not self._sessions.is_present(session)
+        return not self.state.sessions.is_present(session)
 
     def granted(self, asker: Asker, change: Change) -> None:
         """A grant is written down: it is in force, and whoever lost by it is cut off."""
         request = change.request
         assert request is not None
-        effects = self.table.apply(change)
+        effects = self.state.table.apply(change)
         deposed = {claim.session: claim for _, claim in effects.lost if claim.session != request.session}
         first = next(iter(change.claims.values()))
         loser = next(iter(deposed.values()), None)
-        self._events.claims_answered("granted", len(change.claims))
+        self.state.events.claims_answered("granted", len(change.claims))
         if deposed:
-            self._events.claims_answered("lost", sum(claim.session in deposed for _, claim in effects.lost))
-        self._events.claims_granted(
+            self.state.events.claims_answered("lost", sum(claim.session in deposed for _, claim in effects.lost))
+        self.state.events.claims_granted(
             _text(first), len(change.claims), first.generation, request.session, loser.session if loser else None
         )
-        self.happened(effects)
+        self.state.happened(effects)
         for session in deposed:
-            for other in self._sessions.askers(session):
+            for other in self.state.sessions.askers(session):
                 if other.connection_id != asker.connection_id:
                     other.sever()
         if not self.may_hold(asker, request.session):
-            self._end([request.session])
+            self.end([request.session])
 
     def ended(self, session: str, *, written: bool) -> None:
         if written:
-            self._over.pop(session, None)
-        elif session in self._over:
-            self._over[session] = False
+            self.state.over.pop(session, None)
+        elif session in self.state.over:
+            self.state.over[session] = False
 
     def let_go(self, change: Change) -> None:
         """A release is written down."""
-        effects = self.table.apply(change)
-        self._events.claims_answered("released", len(effects.lost))
+        effects = self.state.table.apply(change)
+        self.state.events.claims_answered("released", len(effects.lost))
         if effects.lost:
             _, claim = effects.lost[0]
-            self._events.claims_let_go(_text(claim), len(effects.lost), claim.session)
-        self.happened(effects)
+            self.state.events.claims_let_go(_text(claim), len(effects.lost), claim.session)
+        self.state.happened(effects)
 
 
 class Taking(Work):
@@ -221,10 +236,10 @@ class Taking(Work):
         self.verdict = Verdict(Prospect.BUSY)
         if not room.may_hold(self._asker, request.session):
             return _NOTHING  # nobody hears the answer
-        self.verdict = room.table.judge(request)
+        self.verdict = room.state.table.judge(request)
         if self.verdict.prospect is not Prospect.READY:
             return _NOTHING
-        change = room.table.grant(request, self.verdict, room.wall_ms(), self._asker.address)
+        change = room.state.table.grant(request, self.verdict, room.state.wall_ms(), self._asker.address)
         refusal = too_large(request, change)
         if refusal is not None:
             self.verdict = refusal
@@ -245,12 +260,12 @@ class Releasing(Work):
         self._keys = None if keys is None else frozenset(keys)
 
     def touched(self) -> Collection[Key]:
-        owned = self._room.table.keys_of_token(self.token)
+        owned = self._room.state.table.keys_of_token(self.token)
         return owned if self._keys is None else owned & self._keys
 
     def decide(self) -> Change:
         self._room.leave([self.token])
-        return self._room.table.release(self.touched())
+        return self._room.state.table.release(self.touched())
 
     def apply(self, change: Change) -> None:
         self._room.let_go(change)
@@ -267,13 +282,13 @@ class Ending(Work):
         self._room = room
 
     def touched(self) -> Collection[Key]:
-        return self._room.table.keys_of_session(self.session)
+        return self._room.state.table.keys_of_session(self.session)
 
     def decide(self) -> Change:
         if not self._room.is_over(self.session):
             return _NOTHING
-        self._room.leave(self._room.table.waiting.of_session(self.session))
-        return self._room.table.release(self.touched())
+        self._room.leave(self._room.state.table.waiting.of_session(self.session))
+        return self._room.state.table.release(self.touched())
 
     def apply(self, change: Change) -> None:
         self._room.let_go(change)

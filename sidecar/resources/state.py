@@ -1,17 +1,14 @@
 """What a node knows of the claims to strings and readers: as coordinator by its claim table, else by the changelog.
 
-What the two modules above it share: `lease` says who coordinates, `coordinator` grants. It only looks and tells.
+What the two modules above it share: `lease` changes who coordinates, `coordinator` what is granted. It only looks and
+tells.
 """
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Protocol
 
-from metadata.lease import Lease
 from sidecar.changelog import claimed
-from sidecar.protocol.errors import KafkaError
 from sidecar.resources.claim_table import ClaimTable, Effects, shown
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS
@@ -23,8 +20,6 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from metadata.lease import Sent
-    from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.network.tasks import Tasks
@@ -51,7 +46,7 @@ class ClaimEvents(Protocol):
     def claims_failed(self, error: BaseException) -> None: ...
 
 
-class ClaimsState(ABC):
+class ClaimsState:
     """The claims as one node sees them. Times in seconds.
 
     `told` hears of every token that has something to fetch: its turn has come, it lost claims (their keys) or its
@@ -73,58 +68,52 @@ class ClaimsState(ABC):
     ) -> None:
         """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
         self.told: list[Callable[[bytes, Collection[Key]], None]] = []
-        self._around = around
-        self._nodes = nodes
-        self._tasks = tasks
-        self._events = events
-        self._reconnect_grace = reconnect_grace
+        self.around = around
+        self.nodes = nodes
+        self.tasks = tasks
+        self.events = events
+        self.reconnect_grace = reconnect_grace
         self._limits = {"queue_limit": queue_limit, "claims_limit": claims_limit, "places_limit": places_limit}
-        self._sessions = Sessions(disconnect_grace)
-        self._lost = LostTokens()
-        self._over: dict[str, bool] = {}
+        self.sessions = Sessions(disconnect_grace)
+        self.lost = LostTokens()
+        self.over: dict[str, bool] = {}
         """Sessions that ended and have something still; whether that is being written down."""
-        self._serving = False
-        self._draining = False
-        self._epoch: CoordinatorEpoch | None = None
-        self._commits: Commits | None = None
-        self._opening: asyncio.Task[KafkaError | None] | None = None
-        self._fenced_at = self._fence_due = 0.0
-        self._lease = Lease(around.store.lease_ms, clock=around.changelog.clock.elapsed)
-        self._beat_sent: Sent | None = None
-        self._woken = asyncio.Event()
-        self.table = self._new_table()
-        self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
+        self.serving = False
+        self.draining = False
+        self.epoch: CoordinatorEpoch | None = None
+        self.commits: Commits | None = None
+        self.table = self.new_table()
 
     # Who coordinates ----------------------------------------------------------------------------------------------
 
     @property
     def coordinates(self) -> bool:
         """Whether this node does."""
-        return self._epoch is not None
+        return self.epoch is not None
 
     @property
     def node(self) -> int | None:
         """The node that coordinates, or would be the first to; None while none lives."""
-        if self._epoch is not None:
-            return self._around.node_id
-        placement = self._nodes.placement
-        serving = self._nodes.serving.get(_NAME)
+        if self.epoch is not None:
+            return self.around.node_id
+        placement = self.nodes.placement
+        serving = self.nodes.serving.get(_NAME)
         found = serving if serving in placement.nodes else placement.of_topic(_NAME)
-        return None if self._draining and found == self._around.node_id else found
+        return None if self.draining and found == self.around.node_id else found
 
-    def _new_table(self) -> ClaimTable:
-        return ClaimTable(self._around.node_id, self._lost, **self._limits)
+    def new_table(self) -> ClaimTable:
+        return ClaimTable(self.around.node_id, self.lost, **self._limits)
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
         """Other bounds from now on; who waits already keeps the place."""
-        self._sessions.disconnect_grace = disconnect_grace
+        self.sessions.disconnect_grace = disconnect_grace
         self._limits["queue_limit"] = self.table.queue_limit = queue_limit
 
     def now(self) -> float:
-        return self._around.changelog.clock.elapsed()
+        return self.around.changelog.clock.elapsed()
 
     def wall_ms(self) -> int:
-        return self._around.changelog.clock.now_ms()
+        return self.around.changelog.clock.now_ms()
 
     # What happens ---------------------------------------------------------------------------------------------------
 
@@ -134,21 +123,18 @@ class ClaimsState(ABC):
         for key, claim in effects.lost:
             news.setdefault(claim.token, []).append(key)
         for token, keys in news.items():
-            self._lost.add(token, keys)
+            self.lost.add(token, keys)
         for waiting in effects.evicted:
-            self._lost.add(waiting.token, [wish.key for wish in waiting.request.wishes])
+            self.lost.add(waiting.token, [wish.key for wish in waiting.request.wishes])
         for waiting in (*effects.evicted, *effects.ready):
             news.setdefault(waiting.token, [])
-        self._tell(news)
+        self.tell(news)
 
-    def _tell(self, news: Mapping[bytes, Collection[Key]]) -> None:
+    def tell(self, news: Mapping[bytes, Collection[Key]]) -> None:
+        """These tokens have something to fetch."""
         for listener in self.told:
             for token, keys in news.items():
                 listener(token, keys)
-
-    @abstractmethod
-    def _logged(self, change: LogChange) -> None:
-        """A record of the ownership topic."""
 
     # Looking ------------------------------------------------------------------------------------------------------
 
@@ -168,10 +154,10 @@ class ClaimsState(ABC):
 
     def claimed(self, group: str) -> list[Key]:
         """Every resource of a group (none: free strings) that somebody owns or, on the coordinator, waits for."""
-        if self._epoch is not None:
+        if self.epoch is not None:
             owners: Iterable[tuple[Key, state.Claim]] = self.table.owners.items()
         else:
-            owners = ((each.key, each.value) for each in self._around.changelog.view.claims())
+            owners = ((each.key, each.value) for each in self.around.changelog.view.claims())
         found = dict.fromkeys(key for key, claim in owners if claim.group == group)
         found.update(dict.fromkeys(key for key in self.table.waiting.queued() if claimed(key)[0] == group))
         return list(found)
@@ -179,10 +165,10 @@ class ClaimsState(ABC):
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
         """Who owns these resources, in their order: on the coordinator by its table, else by the changelog."""
         node = -1 if self.node is None else self.node
-        view = self._around.changelog.view
+        view = self.around.changelog.view
         found: list[control.Ownership] = []
         for key in keys:
-            entry = view.claim(key) if self._epoch is None else None
+            entry = view.claim(key) if self.epoch is None else None
             claim = self.table.owners.get(key) if entry is None else entry.value
             found.append(
                 control.Ownership(resource=claimed(key)[1], serving_node=node) if claim is None else shown(claim, node)

@@ -1,4 +1,5 @@
-"""The cursors of a shadow: what groups have committed under its name, and how far behind its source's log they are.
+"""The cursors of a shadow, which has its own (PIP-180): what groups have committed under its name, and how far behind
+its source's log they are.
 
 Kafka stores them like those of any topic: each broker is asked for its groups, and then for what these groups have
 committed. There may be thousands of groups: one request asks for many, brokers are asked in parallel, and the result is

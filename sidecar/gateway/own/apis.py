@@ -69,7 +69,7 @@ class OwnApis:
         self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up), nodes)
         governor.watchers.append(self.ownerships.topic_stirred)
-        coordinator.told.append(self.ownerships.token_stirred)
+        coordinator.state.told.append(self.ownerships.token_stirred)
 
     def handlers(self) -> dict[int, ColdApi]:
         """By API key."""
@@ -85,7 +85,7 @@ class OwnApis:
         """Claim a set of resources, all or nothing."""
         try:
             request = decode(control.OwnRequest, head)
-            knows_first = request.producer_id != 0 or self._knows_first(client)
+            knows_first = request.producer_id != 0 or self._knows_first()
             wanted = asked.read(request, client, knows_first=knows_first)
             refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
             told = refused or await self.ownerships.own(client, wanted)
@@ -102,9 +102,9 @@ class OwnApis:
         bindings.claimed(wanted.session, wanted.caller, client.connection_id)
         return None
 
-    def _knows_first(self, client: Client) -> bool:
+    def _knows_first(self) -> bool:
         """Whether the producer id 0 was given to a client, here or at a node that wrote of its session."""
-        if self._rooms.governor.producers.gave_first_id or 0 in client.producer_ids:
+        if self._rooms.governor.producers.gave_first_id:
             return True
         view = self._rooms.governor.changelog.view
         owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))

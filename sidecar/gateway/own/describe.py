@@ -125,15 +125,15 @@ class DescribeOwnersApi:
 
     async def _describe_claims(self, group: str, told: control.DescribeOwnersResponse) -> None:
         """Every free string, or all that a group claims."""
-        keys = self._coordinator.claimed(group)
+        keys = self._coordinator.state.claimed(group)
         for first in range(0, len(keys), AT_ONCE):
-            ownerships, waiting = self._coordinator.describe(keys[first : first + AT_ONCE])
+            ownerships, waiting = self._coordinator.state.describe(keys[first : first + AT_ONCE])
             told.ownerships.extend(found for found in ownerships if found.owner_session)
             told.waiting.extend(waiting)
             await asyncio.sleep(0)
 
     def _add_claims(self, told: control.DescribeOwnersResponse, keys: list[Key]) -> None:
-        ownerships, waiting = self._coordinator.describe(keys)
+        ownerships, waiting = self._coordinator.state.describe(keys)
         told.ownerships.extend(ownerships)
         told.waiting.extend(waiting)
 

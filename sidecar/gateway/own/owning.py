@@ -103,7 +103,7 @@ class Ownerships:
         with self.attendance.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
-                    if ticket.request is not None and not self._rooms.coordinator.is_fresh:
+                    if ticket.request is not None and not self._rooms.coordinator.lease.is_fresh:
                         refusal = await self._confirm(ticket)
                         if refusal is not None:
                             return refusal
@@ -123,7 +123,7 @@ class Ownerships:
     async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
         """Why it cannot be told what a request owns, where that may be another node's affair by now."""
         try:
-            await self._rooms.coordinator.confirm()
+            await self._rooms.coordinator.lease.confirm()
         except KafkaError as error:
             return self._rooms.teller.not_coordinating(ticket.asked, error)
         return None

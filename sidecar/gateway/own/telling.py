@@ -48,7 +48,7 @@ class Teller:
         told: dict[Target, control.Ownership] = {}
         for target in targets:
             if not target.is_written:
-                (told[target],) = self._coordinator.owners([target.key])
+                (told[target],) = self._coordinator.state.owners([target.key])
                 continue
             if not is_legal(target.topic.encode()):
                 told[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)

@@ -16,11 +16,10 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.changelog import Clock
 from sidecar.cluster.resolver import NameResolver
-from sidecar.dedup.turned_away import TurnedAway
 from sidecar.exclusive import identity
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
+from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers
 from sidecar.forwarder.append import Outcome
@@ -151,11 +150,8 @@ class Party:
     """A client connection. Implements `sidecar.exclusive.interfaces.Producing`."""
 
     def __init__(self, room: Room, connection: int, client_id: str, producer_id: int) -> None:
-        self.claimants: dict[tuple[bytes, int], Claimant] = {}
+        self.governed = ProducingState()
         self.carries_ordinary = True  # refusals are told at once
-        self.refusals = 0
-        self.refused_at = 0.0
-        self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.connection_id = connection
         self.session = Session.by_connection(room.governor.node_id, room.boot, connection)
         self.address = f"party {connection}"

@@ -241,7 +241,7 @@ def test_who_goes_leaves_nothing(topics: Topics, readers: list[Reader]) -> None:
         reader.wire.close()
     fetches = topics.node.nodes[0].fetches
     wait_for(lambda: fetches.tails.waiting == 0, "nobody waits")
-    wait_for(lambda: fetches.crowd.connections == 0, "nobody is known")
+    wait_for(lambda: fetches.tails.crowd.connections == 0, "nobody is known")
     wait_for(lambda: fetches.tails.polls == 0, "no poll stands")
     assert fetches.tails.ends.known == 0
 

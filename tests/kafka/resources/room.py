@@ -21,6 +21,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.requests import Request, Verdict, Wish
+from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.gates import GatedUpstream, Gates, opened
 from tests.wait import wait_for_async
@@ -133,7 +134,7 @@ class Asserted:
         self._nodes = nodes
 
     def served_topics(self) -> Collection[str]:
-        return self.coordinator.served_topics() if self.coordinator else ()
+        return self.coordinator.lease.served_topics() if self.coordinator else ()
 
     def owned(self) -> Collection[Ownership]:
         return ()
@@ -141,7 +142,7 @@ class Asserted:
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
         if self.coordinator is not None:
-            self.coordinator.heard(lost)
+            self.coordinator.lease.heard(lost)
 
     async def refill(self) -> None: ...
 
@@ -207,15 +208,16 @@ async def open_room(
     """A room as a node composes it (sidecar/node/rooms.py)."""
     async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms) as parts:
         told, tasks = Told(), parts.tasks
-        coordinator = Coordinator(
+        state = ClaimsState(
             parts.surroundings(), parts.nodes, tasks, told,
             reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, queue_limit=queue_limit,
         )  # fmt: skip
+        coordinator = Coordinator(state)
         asserted = Asserted(parts.nodes)
         asserted.coordinator = coordinator
         membership = parts.membership(asserted)
         await membership.join()
-        tasks.start(coordinator.run())
+        tasks.start(coordinator.lease.run())
         room = Room(
             node_id, parts.boot, parts.gates, told, coordinator, membership, parts.changelog, parts.upstream, tasks,
             parts.unexpected,
@@ -227,7 +229,7 @@ async def open_room(
         finally:
             parts.gates.heal()
             if not room.is_dead:
-                await coordinator.drain()
+                await coordinator.lease.drain()
                 await membership.leave()
 
 

@@ -72,9 +72,9 @@ async def test_another_node_says_who_coordinates(rooms: tuple[Room, Room]) -> No
     with pytest.raises(KafkaError) as refused:
         await other.caller().own(wish("leader"))
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert other.coordinator.node == first.node_id
+    assert other.coordinator.state.node == first.node_id
     await other.sees(first.owners)
-    (owner,), _ = other.coordinator.describe(other.coordinator.claimed(""))
+    (owner,), _ = other.coordinator.state.describe(other.coordinator.state.claimed(""))
     assert (owner.owner_name, owner.serving_node) == ("billing", first.node_id)
 
 
@@ -118,7 +118,7 @@ async def test_after_a_crash_a_pid_session_keeps_its_claim_and_a_connections_is_
     assert await answer_of(again, "kept", session="pid:4711", token=token) == [4]
     assert other.owners == {"kept": ("pid:4711", 4)}
     assert await answer_of(other.caller(), "free") == [1]
-    assert len(other.coordinator.table.keys_of_token(token)) == 1
+    assert len(other.coordinator.state.table.keys_of_token(token)) == 1
     again.close()
     await gone(other, "kept")
 
@@ -155,7 +155,7 @@ async def test_a_coordinator_that_stalled_through_its_lease_cannot_grant(rooms: 
     await gate.reached()  # decided, and not written yet
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot)  # its lease is over, unnoticed
     heir = other.caller("heir")
-    other.coordinator._nodes.serving[CLAIMS.encode()] = other.node_id
+    other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id
     assert await answer_of(heir, "leader", "late") == [1, 1]
     gate.open()
     with pytest.raises(KafkaError) as refused:
@@ -171,13 +171,13 @@ async def test_kafka_itself_refuses_what_a_stalled_coordinator_appends(rooms: tu
     """Not its tail but the fence: it is told of nothing else."""
     first, other = rooms
     await first.caller().own(wish("leader"))
-    first.coordinator._unsubscribe()
-    first.coordinator._unsubscribe = lambda: None
+    first.coordinator.lease._unsubscribe()
+    first.coordinator.lease._unsubscribe = lambda: None
     gate = first.gates.hold("ProduceBatch")
     answer = asyncio.create_task(first.caller().own(wish("late")))
     await gate.reached()
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot)
-    other.coordinator._nodes.serving[CLAIMS.encode()] = other.node_id
+    other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id
     assert await answer_of(other.caller(), "late") == [1]
     gate.open()
     with pytest.raises(KafkaError):
@@ -195,10 +195,10 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     plain = first.caller()
     await plain.own(wish("leader"))
     told: list[bytes] = []
-    first.coordinator.told.append(lambda token, _lost: told.append(token))
-    token = next(iter(first.coordinator.table.owners.values())).token
+    first.coordinator.state.told.append(lambda token, _lost: told.append(token))
+    token = next(iter(first.coordinator.state.table.owners.values())).token
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot, to=other.node_id)
-    other.coordinator._nodes.serving[CLAIMS.encode()] = other.node_id
+    other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id
     await answer_of(other.caller(), "other")
     await stepped_down(first)
     assert plain.severed
@@ -211,12 +211,14 @@ async def test_a_draining_coordinator_hands_over_at_once(rooms: tuple[Room, Room
     first, other = rooms
     plain = first.caller()
     await plain.own(wish("leader"))
-    await first.coordinator.drain()
+    await first.coordinator.lease.drain()
     assert plain.severed
     with pytest.raises(KafkaError):
         await first.coordinator.ready()
-    other.coordinator._nodes.serving.pop(CLAIMS.encode(), None)
-    other.coordinator._nodes.placement = type(other.coordinator._nodes.placement)([other.coordinator._nodes.me])
+    other.coordinator.state.nodes.serving.pop(CLAIMS.encode(), None)
+    other.coordinator.state.nodes.placement = type(other.coordinator.state.nodes.placement)(
+        [other.coordinator.state.nodes.me]
+    )
     assert await answer_of(other.caller(), "leader") == [1]
 
 
@@ -272,7 +274,7 @@ async def test_an_append_whose_outcome_nobody_knows_ends_the_term(room: Room) ->
 async def test_the_fence_is_kept_alive_without_disturbing_claims(room: Room) -> None:
     await room.caller().own(wish("leader"))
     room.gates.passed.clear()
-    room.coordinator._fenced_at, room.coordinator._fence_due = -1e9, 0.0
+    room.coordinator.lease._fenced_at, room.coordinator.lease._fence_due = -1e9, 0.0
 
     async def fenced() -> bool:
         return "AddPartitionsToTxn" in room.gates.passed
@@ -291,13 +293,13 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
         await room.sees({})  # neither came back, and nobody asked for anything
         assert room.told.epochs[0][:2] == (True, 1)
-        await wait_until(lambda: not room.coordinator.table.owners, "the end of the session to be confirmed, too")
+        await wait_until(lambda: not room.coordinator.state.table.owners, "the end of the session to be confirmed, too")
         assert await answer_of(room.caller(), "pid") == [1]
 
 
 async def test_what_happens_at_the_moment_of_the_end_does_not_keep_it_from_ending(room: Room) -> None:
     """A connection closes while the node is shutting down: both reach the same turn of the loop."""
-    running = asyncio.create_task(room.coordinator.run())
+    running = asyncio.create_task(room.coordinator.lease.run())
     await asyncio.sleep(0.1)  # it waits for its next tick
     room.coordinator.connection_closed(0)
     running.cancel()

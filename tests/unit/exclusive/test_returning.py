@@ -7,6 +7,7 @@ from typing import Any
 
 from sidecar.dedup.content import Content
 from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.returning import Answering, KeptBytes
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.errors import ErrorCode
@@ -36,7 +37,7 @@ class Client:
     producer = ("billing", True, None, None)
 
     def __init__(self) -> None:
-        self.turned_away: dict[Any, Any] = {}
+        self.governed = ProducingState()
         self.alive = True
 
     def is_alive(self) -> bool:

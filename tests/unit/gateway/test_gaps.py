@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.gateway.gaps import Place, SequenceGaps, place_of, signature
+from sidecar.gateway.gaps import OrdinaryBatches, Place, place_of, signature
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_what_is_no_idempotent_batch_has_no_place(bad: Buffer) -> None:
 
 
 def test_behind_a_lost_batch_later_ones_wait_until_it_comes_again() -> None:
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, kept(5))
     assert not gaps.admits(T, 0, kept(6))
     assert not gaps.admits(T, 0, kept(60))
@@ -49,7 +49,7 @@ def test_behind_a_lost_batch_later_ones_wait_until_it_comes_again() -> None:
 
 
 def test_of_several_lost_batches_the_earliest_is_expected() -> None:
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     for sequence in (5, 6, 7, 4):
         gaps.lost(T, 0, kept(sequence))
     assert not gaps.admits(T, 0, kept(5))
@@ -57,7 +57,7 @@ def test_of_several_lost_batches_the_earliest_is_expected() -> None:
 
 
 def test_an_earlier_batch_that_failed_for_itself_goes_on_and_changes_nothing() -> None:
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, kept(5))
     assert gaps.admits(T, 0, kept(3))
     assert not gaps.admits(T, 0, kept(6))
@@ -65,7 +65,7 @@ def test_an_earlier_batch_that_failed_for_itself_goes_on_and_changes_nothing() -
 
 
 def test_other_partitions_topics_and_producers_are_not_held_back() -> None:
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, kept(5))
     assert gaps.admits(T, 1, kept(6))
     assert gaps.admits(b"bills", 0, kept(6))
@@ -74,14 +74,14 @@ def test_other_partitions_topics_and_producers_are_not_held_back() -> None:
 
 
 def test_a_client_that_raised_its_epoch_begins_anew() -> None:
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, kept(5))
     assert gaps.admits(T, 0, kept(0, epoch=4))
     assert not gaps.expected
 
 
 def test_a_new_producer_that_lost_a_batch_is_the_one_to_wait_for() -> None:
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, kept(5))
     gaps.lost(T, 0, kept(0, producer=8))
     assert not gaps.admits(T, 0, kept(1, producer=8))
@@ -89,7 +89,7 @@ def test_a_new_producer_that_lost_a_batch_is_the_one_to_wait_for() -> None:
 
 def test_sequences_wrap() -> None:
     last = 2**31 - 1
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, kept(last))
     assert not gaps.admits(T, 0, kept(0))
     gaps.lost(T, 0, kept(0))
@@ -99,7 +99,7 @@ def test_sequences_wrap() -> None:
 
 def test_batches_without_a_producer_are_never_held_back() -> None:
     plain = build_batch([RawRecord(b"k", b"v")], None)
-    gaps = SequenceGaps()
+    gaps = OrdinaryBatches()
     gaps.lost(T, 0, signature(plain, 0, len(plain)))
     assert not gaps.expected
     gaps.lost(T, 0, kept(5))

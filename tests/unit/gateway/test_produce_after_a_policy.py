@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.forwarder.append import Outcome
-from sidecar.gateway.gaps import SequenceGaps, signature
+from sidecar.gateway.gaps import OrdinaryBatches, signature
 from sidecar.gateway.ordinary_produce import refusal
 from sidecar.gateway.produce import MergedProduce, ProduceApi
 from sidecar.network.framing import Frame
@@ -39,7 +39,11 @@ class Connected(SimpleNamespace):
         connection = SimpleNamespace(
             pending=self.pending, closed=False, error_answered=lambda *_: None, answer_ready=lambda *_: None
         )
-        super().__init__(connection=connection, gaps=SequenceGaps(), claimants={(b"orders", 7): None})
+        super().__init__(
+            connection=connection,
+            ordinary=OrdinaryBatches(),
+            governed=SimpleNamespace(claimants={(b"orders", 7): None}),
+        )
 
     def asks(self, *parts: ProducePart, is_governed: bool) -> MergedProduce:
         request = Request(0, 8, 1, b"", Frame(bytearray(210), 0, 210, True), 0)
@@ -59,10 +63,10 @@ def test_what_was_answered_under_a_policy_and_comes_again_is_expected_first(clie
     merge = client.asks(PART, OTHER, is_governed=True)
     merge.settle_governed(PART, kept(17), refusal(PART, code))
     merge.settle_outcome(OTHER, Numbers(7, 3, 4, 1, 0), Outcome(code))
-    assert not client.gaps.admits(b"orders", 0, kept(18))
-    assert not client.gaps.admits(b"orders", 1, kept(5))
-    assert client.gaps.admits(b"orders", 0, kept(17))
-    assert client.gaps.admits(b"orders", 1, kept(4))
+    assert not client.ordinary.admits(b"orders", 0, kept(18))
+    assert not client.ordinary.admits(b"orders", 1, kept(5))
+    assert client.ordinary.admits(b"orders", 0, kept(17))
+    assert client.ordinary.admits(b"orders", 1, kept(4))
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.MESSAGE_TOO_LARGE])
@@ -70,7 +74,7 @@ def test_what_is_answered_for_good_is_not(client: Connected, code: ErrorCode) ->
     merge = client.asks(PART, OTHER, is_governed=True)
     merge.settle_governed(PART, kept(17), ProduceResult(b"orders", 0, code))
     merge.settle_outcome(OTHER, Numbers(7, 3, 4, 1, 0), Outcome(code))
-    assert not client.gaps.expected
+    assert not client.ordinary.expected
 
 
 def test_a_batch_waits_for_one_of_its_partition_that_was_sent_under_a_policy(client: Connected) -> None:

@@ -1,0 +1,42 @@
+"""One poll of a leader on the node's own connections, for whoever asks the same: a long one for those who wait
+(`tails`), a short one for those who want to know where logs end (`ends`).
+
+A first batch may be larger than the limits (KIP-74). What a client reads by itself goes over its own connections
+(`sidecar.gateway.leader_poll`). Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.calls.tails import FetchTails
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sidecar.fanout.question import Question
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.calls.tails import Fetched
+
+
+class Limits(NamedTuple):
+    """How long a poll waits for a first byte, and how many bytes it takes: in all, and of each partition."""
+
+    wait_ms: int
+    most_bytes: int
+    partition_bytes: int
+
+
+async def poll(
+    upstream: Upstream, leader: int, lane: Lane, questions: Sequence[Question], limits: Limits
+) -> dict[tuple[bytes, int], Fetched]:
+    """What a leader answers to questions of one isolation level, each about another partition; nothing where no answer
+    comes.
+    """
+    positions = [question.position for question in questions]
+    try:
+        return await upstream.call(leader, FetchTails(positions, questions[0].isolation, *limits), lane=lane)
+    except (UpstreamError, KafkaError):
+        return {}

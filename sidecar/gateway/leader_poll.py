@@ -1,0 +1,394 @@
+"""One long poll of a leader, and the Fetch that takes several.
+
+`LeaderPoll` reads the leader's answer; a subclass is a strategy for what becomes of it:
+
+- `OwnPoll` keeps it for the request that waits, or for the client's next one: a poll may outlive the request.
+- `fetch.WholeFetch` passes it straight to the client. Poll and request are one object.
+
+`SplitFetch` has a poll for each leader, and for each name of a log. The client is answered as soon as there are enough
+records. Pending polls stay open, and the client's next request for the same positions uses them instead of asking
+again. So an idle broker never delays a busy one, and never costs more than one parked poll.
+
+Does not choose which way a request goes: `fetch` does, and has the polls that all clients share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.network.request import Exchange
+from sidecar.network.upstream import UpstreamLostError
+from sidecar.protocol import fetch
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.fetch import FetchAnswer, FetchPart, FetchRequest
+from sidecar.protocol.primitives import Octets
+from sidecar.shadow.views import Read, layers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
+    from sidecar.shadow.readers import Readers
+
+_MOST_BYTES: Final = 55 * 1024 * 1024
+"""Kafka's default for `fetch.max.bytes` of brokers."""
+_POLL_LANE: Final = 1
+_PROMPT_LIMIT_S: Final = 1.0
+"""How long a broker may take that was asked not to wait, before the client is answered without it."""
+_WORTH_ASKING_S: Final = 0.005
+"""A poll that ends empty this long before the client's own limit is asked again."""
+
+_Place = tuple[int, int]
+"""A broker, and which of the client's polls there it is."""
+
+
+@dataclass(slots=True)
+class Fetching:
+    """The state of Fetch on one client connection, beyond one request. `polls`: those that stay, by place.
+    `empty_elements`: how a partition without new records is answered, by name, partition, version and isolation level.
+    """
+
+    polls: dict[_Place, OwnPoll] = field(default_factory=dict[_Place, "OwnPoll"])
+    empty_elements: dict[tuple[bytes, int, int, int], bytes] = field(
+        default_factory=dict[tuple[bytes, int, int, int], bytes]
+    )
+    shared: set[GatheredFetch] = field(default_factory=set["GatheredFetch"])
+    """Requests that wait for polls of the node."""
+    alone_at: float = 0.0
+    """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
+
+
+# Polls ----------------------------------------------------------------------------------------------------------------
+
+
+class LeaderPoll:
+    """One Fetch under way at one leader. Implements `sidecar.network.upstream.Reply`."""
+
+    __slots__ = ()
+    version: int
+    _upstream: KafkaUpstream
+
+    def answer_received(self, frame: Frame) -> None:
+        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
+        for part in answer.parts:
+            if part.error in STALE_ROUTE:
+                self._upstream.refresh_soon({each.topic for each in answer.parts if each.error in STALE_ROUTE})
+                break
+        self.take(answer, frame)
+
+    def take(self, answer: FetchAnswer, frame: Frame) -> None:
+        """What the leader said; the frame is borrowed for this call."""
+        raise NotImplementedError
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        """See `sidecar.network.upstream.Reply`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def elements(answer: FetchAnswer, frame: Frame) -> list[Octets]:
+        """The partitions of an answer, in memory that stays."""
+        owned = frame.own()
+        shift = owned.start - frame.start
+        return [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
+
+
+class PollAnswer(NamedTuple):
+    """What one poll brought: elements by the partitions of the request, ready to be put into an answer."""
+
+    elements: list[tuple[bytes, int, Octets]]
+    record_bytes: int
+    is_fruitless: bool
+
+
+class OwnPoll(LeaderPoll):
+    """A poll on its client's own connection. One that has a `place` is kept there for the next request; `asked` says
+    for which.
+    """
+
+    __slots__ = (
+        "_client",
+        "_fetching",
+        "_isolation",
+        "_upstream",
+        "answer",
+        "asked",
+        "correlation_id",
+        "place",
+        "prompt_until",
+        "reads",
+        "version",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        upstream: KafkaUpstream,
+        fetching: Fetching,
+        waiting: GatheredFetch,
+        reads: list[Read[FetchPart]],
+        isolation: int,
+        place: _Place | None = None,
+        asked: tuple[object, ...] = (),
+    ) -> None:
+        self._client = client
+        self._upstream = upstream
+        self._fetching = fetching
+        self._isolation = isolation
+        self.version = waiting.version
+        self.correlation_id = 0
+        self.reads = reads
+        self.place = place
+        self.asked = asked
+        self.waiting: GatheredFetch | None = waiting
+        self.answer: PollAnswer | None = None
+        self.prompt_until = 0.0
+
+    def begin(self, broker: int, lane: int, limits: tuple[int, int, int, int], elements: Sequence[Octets]) -> None:
+        """Ask a broker for the elements of `reads`, on the client's connection for `lane`."""
+        client = self._client
+        assert client.identity is not None
+        named = [(read.log, element) for read, element in zip(self.reads, elements, strict=True)]
+        message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, named)
+        if self.place is not None:
+            self._fetching.polls[self.place] = self
+        try:
+            client.links.to(broker, lane).send_parts([message], self)
+        except DisconnectedError as error:
+            self.answer_lost(UpstreamLostError(str(error), sent=False))
+
+    @property
+    def _is_wanted(self) -> bool:
+        """False for one whose client has gone, or that was replaced by a poll for other positions."""
+        place = self.place
+        return not self._client.connection.closed and (place is None or self._fetching.polls.get(place) is self)
+
+    def take(self, answer: FetchAnswer, frame: Frame) -> None:
+        if not self._is_wanted:
+            return
+        names = {(read.log, read.part.partition): read.part.topic for read in self.reads}
+        empties, version, isolation = self._fetching.empty_elements, self.version, self._isolation
+        elements: list[tuple[bytes, int, Octets]] = []
+        record_bytes, failed = 0, False
+        for part, element in zip(answer.parts, self.elements(answer, frame), strict=True):
+            name = names.get((part.topic, part.partition), part.topic)
+            elements.append((name, part.partition, element))
+            record_bytes += part.record_bytes
+            if part.error:
+                failed = True
+            else:
+                empties[name, part.partition, version, isolation] = fetch.empty_element(element, 0, version)
+        self._end(PollAnswer(elements, record_bytes, not failed and not record_bytes))
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        if not self._is_wanted:
+            return
+        self._upstream.refresh_soon({read.log for read in self.reads})
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elements: list[tuple[bytes, int, Octets]] = [
+            (read.part.topic, read.part.partition, fetch.error_element(self.version, read.part.partition, code))
+            for read in self.reads
+        ]
+        self._end(PollAnswer(elements, 0, False))
+
+    def _end(self, answer: PollAnswer) -> None:
+        self.answer = answer
+        if self.waiting is not None:
+            self.waiting.poll_ended(self)
+
+
+# Requests -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What every Fetch needs of its node."""
+
+    upstream: KafkaUpstream
+    readers: Readers
+
+
+class FetchExchange(Exchange):
+    """A Fetch, whichever way it takes."""
+
+    __slots__ = ("_isolation", "_parts", "_readers", "_upstream")
+
+    def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node) -> None:
+        super().__init__(client.connection, request)
+        self.weight = min(max(0, fields.max_bytes), _MOST_BYTES)  # as the client allows, within what brokers give
+        self._upstream = node.upstream
+        self._readers = node.readers
+        self._parts = fields.parts
+        self._isolation = fields.isolation
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        """What it reads, by the client's names."""
+        return [(part.topic, part.partition) for part in self._parts]
+
+    def refuse_all(self, code: int) -> None:
+        """Answer every partition with an error."""
+        elements: list[tuple[bytes, Octets]] = [
+            (part.topic, fetch.error_element(self.version, part.partition, code)) for part in self._parts
+        ]
+        self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
+
+
+class GatheredFetch(FetchExchange):
+    """A Fetch that is answered with what several polls bring, in the order of the request."""
+
+    __slots__ = ("_client", "_fetching", "_timer")
+    _client: Client
+    _fetching: Fetching
+    _timer: asyncio.TimerHandle | None
+
+    def leave(self) -> None:
+        """Wait no more for polls of the node."""
+
+    def poll_ended(self, poll: OwnPoll) -> None:
+        """One of its polls has its answer."""
+        raise NotImplementedError
+
+    def _unknown(self, part: FetchPart) -> Octets:
+        """The element of a partition whose broker is silent: nothing is known of it, not even where it ends."""
+        return fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.answered and not self.connection.closed:
+            self._readers.answered(self.connection.id, self.version, elements)
+            self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
+
+
+class SplitFetch(GatheredFetch):
+    """A request that takes several polls of its client's own, or of which something is refused."""
+
+    __slots__ = ("_deadline", "_fields", "_frame", "_poll_bytes", "_refused", "_taken")
+
+    def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node, fetching: Fetching) -> None:
+        super().__init__(client, request, fields, node)
+        self._client = client
+        self._fetching = fetching
+        self._timer = None
+        self._fields = fields
+        self._frame = request.frame
+        self._taken: dict[_Place, OwnPoll] = {}
+        self._poll_bytes = fields.max_bytes
+        self._deadline = 0.0
+        self._refused: dict[tuple[bytes, int], Octets] = {}
+
+    def refuse(self, part: FetchPart, code: int) -> None:
+        """A partition is not read: the client is told so at once, with what others have brought by then."""
+        self._refused[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
+
+    def begin(self, by_leader: Mapping[int, Iterable[Read[FetchPart]]]) -> None:
+        """Take up the polls that stand already, begin the others."""
+        loop = asyncio.get_running_loop()
+        wait = max(0, self._fields.max_wait_ms) / 1000
+        self._deadline = loop.time() + wait
+        places = {
+            (leader, index): reads
+            for leader, of_leader in by_leader.items()
+            for index, reads in enumerate(layers(of_leader))
+        }
+        self._poll_bytes = max(1, self._fields.max_bytes // max(1, len(places)))
+        self.upstream = math.inf if places else 0.0  # each poll may have begun before, and outlive this request
+        for place, reads in places.items():
+            self._take_up(place, reads, wait)
+        self._timer = loop.call_later(wait, self._expire)
+        self._consider()
+
+    def _take_up(self, place: _Place, reads: list[Read[FetchPart]], wait: float) -> None:
+        buffer, kept = self._frame.buffer, self._fetching.polls
+        positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
+        names = ((read.part.topic, read.log) for read in reads)
+        asked = (self.version, self._isolation, positions, *names)
+        poll = kept.get(place)
+        if poll is not None and poll.asked == asked:
+            if poll.answer is None or not poll.answer.is_fruitless:
+                poll.waiting = self
+                self._taken[place] = poll
+                return
+        elif poll is not None and poll.answer is None:
+            # Parked at positions that nobody wants any more: a new connection is cheaper than waiting it out.
+            kept.pop(place)
+            self._client.links.drop(place[0], _POLL_LANE + place[1])
+        self._poll(place, reads, asked, wait)
+
+    def _poll(self, place: _Place, reads: list[Read[FetchPart]], asked: tuple[object, ...], wait: float) -> None:
+        """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
+        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation, place, asked)
+        is_known = all(self._empty(read.part) is not None for read in reads)
+        limits = (int(wait * 1000) if is_known else 0, 1, self._poll_bytes, self._isolation)
+        poll.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
+        self._taken[place] = poll
+        elements = [self._frame.view(read.part.start, read.part.end) for read in reads]
+        poll.begin(place[0], _POLL_LANE + place[1], limits, elements)
+
+    def _empty(self, part: FetchPart) -> Octets | None:
+        return self._fetching.empty_elements.get((part.topic, part.partition, self.version, self._isolation))
+
+    def poll_ended(self, poll: OwnPoll) -> None:
+        """Answer the client, or ask again while there is time."""
+        if self.answered or self._timer is None:
+            return  # still in `begin`, which looks at all polls in the end
+        left = self._deadline - asyncio.get_running_loop().time()
+        self._consider()
+        fruitless = poll.answer is not None and poll.answer.is_fruitless
+        if not self.answered and left > _WORTH_ASKING_S and fruitless and poll.place is not None:
+            self._poll(poll.place, poll.reads, poll.asked, left)
+
+    def _expire(self) -> None:
+        """The client's limit has come, be it a rounded millisecond early."""
+        self._deadline = 0.0
+        self._consider()
+
+    def _consider(self) -> None:
+        """Answer the client if it is time: there is enough to say, or its limit has come.
+
+        Not before brokers that were asked not to wait have answered: what their partitions hold is not known else.
+        """
+        now = asyncio.get_running_loop().time()
+        if self.answered or not (self._refused or now >= self._deadline or self._enough()):
+            return
+        prompt = [each.prompt_until for each in self._taken.values() if each.answer is None and each.prompt_until > now]
+        if not prompt:
+            self._finish()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(max(prompt), self._consider)
+
+    def _enough(self) -> bool:
+        """Whether there is something that the client should hear of: an error, or enough bytes."""
+        record_bytes = 0
+        for poll in self._taken.values():
+            if poll.answer is not None:
+                record_bytes += poll.answer.record_bytes
+                if not poll.answer.is_fruitless and not poll.answer.record_bytes:
+                    return True
+        return record_bytes >= max(1, self._fields.min_bytes)
+
+    def _finish(self) -> None:
+        """Take what polls have brought; those without an answer stay for the client's next request."""
+        kept, found = self._fetching.polls, self._refused
+        for place, poll in self._taken.items():
+            poll.waiting = None
+            if poll.answer is not None:
+                for topic, partition, element in poll.answer.elements:
+                    found[topic, partition] = element
+                if kept.get(place) is poll:
+                    del kept[place]
+        self._give(
+            [
+                (part.topic, found.get((part.topic, part.partition)) or self._empty(part) or self._unknown(part))
+                for part in self._parts
+            ]
+        )
