@@ -1,8 +1,8 @@
-"""Who may write over HTTP. Reads, health and metrics are open to whoever reaches the port.
+"""Who may write over HTTP. Reads, health and metrics are open to any client that reaches the port.
 
-With a token, whoever shows it may. Without one, only programs on the node's own machine may, and of those not a
-browser that was led here by a page of somebody else: such a request carries the page's origin, or a host name that
-somebody made to mean 127.0.0.1.
+With a token, a client that sends it may write. Without one, only programs on the node's own machine may, and of those
+not a browser that was led here by a page of somebody else: such a request carries the page's origin, or a host name
+that somebody made to mean 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known of a request's sender: its address, and the headers that tell on it ("" where absent)."""
+    """What is known of a request's sender: its address, and the headers that identify it ("" where absent)."""
 
     peer: str
     host: str

@@ -1,7 +1,8 @@
 """The connections to the admin port: how many there may be, and how long one may ask for nothing.
 
 aiohttp waits an hour for the next request and, in 3.14.0, for ever for the first one. What is open needs files, and
-a node without files accepts no client of Kafka. Who has a request under way, a stream of events too, is left alone.
+a node without files accepts no client of Kafka. A connection with a request under way, a stream of events too, stays
+open.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Connections:
 
 
 class _Connection(web.RequestHandler):
-    """Tells when it comes and goes."""
+    """Reports when it opens and closes."""
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), access_log=None)  # pyright: ignore[reportArgumentType] - as AppRunner does

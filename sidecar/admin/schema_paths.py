@@ -117,7 +117,7 @@ def is_get(method: str) -> bool:
 
 
 def is_read(method: str, path: str) -> bool:
-    """Whether a request changes nothing, for the rule of who may write."""
+    """Whether a request changes nothing, for the rule that says which clients may write."""
     try:
         return is_get(method) or read(method, path).kind is Kind.READS
     except BadPathError:

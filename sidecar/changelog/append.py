@@ -131,7 +131,7 @@ class _LeaderUnknownError(KafkaError):
 
 
 def _leaves_doubt(code: int) -> bool:
-    """46 tells that a batch of these sequences is in the log, not where, nor that it is this one."""
+    """46 means that a batch of these sequences is in the log, not where, nor that it is this one."""
     return code in APPEND_IN_DOUBT or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or code not in _CODES
 
 

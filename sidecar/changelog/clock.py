@@ -1,4 +1,4 @@
-"""What time it is at the brokers, as far as their own records tell.
+"""What time it is at the brokers, as far as their own records show.
 
 Ages that several nodes judge (how long ago a session left, how old a record is, what a partition may have forgotten)
 must not depend on any node's wall clock, which may be hours wrong, or jump. Records of the ownership topic get their
@@ -6,7 +6,7 @@ time from its leader. Such a time is a lower bound of the leader's clock when th
 seen the end of the log before, the record was written since, which is an upper bound. Between records a clock counts
 on that nobody sets, and that counts a suspended machine's sleep too.
 
-Knows no topics and asks nobody; the tailer tells it what it reads.
+Knows no topics and asks no broker; the tailer passes in what it reads.
 """
 
 from __future__ import annotations

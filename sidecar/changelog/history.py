@@ -46,8 +46,8 @@ async def follow_events(
     second without one.
 
     Behind an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
-    "now" is settled: what happens from there on is told. Where Kafka does not answer, None comes all the same, and
-    "now" is when it answers again. What retention has taken is left out. An event may come twice: its `id` tells.
+    "now" is settled: events from there on are yielded. Where Kafka does not answer, None comes all the same, and
+    "now" is when it answers again. What retention has taken is left out. An event may come twice, with the same `id`.
     """
     key = None if topic is None else topic.encode()
     position = None if after is None else Offset(max(0, after + 1))
@@ -141,7 +141,7 @@ def _batches(log: _Log, fetched: Fetched) -> Iterator[LoggedBatch]:
 
 
 def _events(batch: LoggedBatch, position: Offset, key: bytes | None) -> Iterator[tuple[Offset, state.Event]]:
-    """What is told of a batch: those from `position` on, of the topic `key` or of all."""
+    """The events of a batch: those from `position` on, of the topic `key` or of all."""
     for offset, record in batch.records:
         wanted = offset >= position and key in {None, record.key}
         if wanted and (event := _event(record.value)) is not None:

@@ -97,7 +97,7 @@ class Tailer:
             self._end(failure)
 
     async def close(self) -> None:
-        """Stop reading; whoever waits gets `ChangelogError`."""
+        """Stop reading; waiting calls raise `ChangelogError`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -125,7 +125,7 @@ class Tailer:
         """Wait until a record or marker under this stamp, or a newer epoch of its producer id, is in the view.
 
         Behind a fence at this stamp that is the end of the log that counts: nothing of an older epoch can follow.
-        Unlike the latest offset, which a leader that was cut off may tell too low, a marker cannot be seen too early.
+        Unlike the latest offset, which a leader that was cut off may give too low, a marker cannot be seen too early.
         """
         self._raise_end()
         if self._has_seen(writer):

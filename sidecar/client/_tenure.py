@@ -77,7 +77,7 @@ class Tenure:
 
     async def take(self) -> None:
         """Claim it, and wait as long as it takes where the mode says so. Raises `ProducerBusyError`;
-        `ProducerFencedError` where who waits is evicted; `SidecarUnavailableError`; `SidecarError`.
+        `ProducerFencedError` where the waiting claimant is evicted; `SidecarUnavailableError`; `SidecarError`.
         """
         self._clock = now = asyncio.get_running_loop().time
         until = now() + self._timeout
@@ -145,7 +145,7 @@ class Tenure:
         tasks = {ended, watching}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():  # severed by who took it, which the node may be about to tell
+            if ended.done():  # severed by the successor, which the node may be about to report
                 await asyncio.wait(tasks, timeout=_AGAIN_S)
             if watching.done():
                 return watching.result()
@@ -167,7 +167,7 @@ class Tenure:
         return away(f"no node vouched for the claim for {self._silence:g} s")
 
     async def _look(self, wait_ms: int, until: float) -> SidecarError | None:
-        """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where nobody tells by `until`."""
+        """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where no node answers by `until`."""
         now = asyncio.get_running_loop().time
         assert self._owner is not None, "it was granted"
         if self._watcher is None or not self._watcher.is_open:

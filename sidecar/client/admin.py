@@ -1,7 +1,7 @@
 """A node's REST interface for applications: one method per operation of its OpenAPI document, answers as `facts`.
 
-Decides nothing: what a fence does, and who may, the node knows. Pulsar's paths, the schema registry, metrics and health
-are for others.
+Decides nothing: the node decides what a fence does and which clients may fence. Pulsar's paths, the schema registry,
+metrics and health are for others.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class AdminClient:
             yield each
 
     async def settings(self) -> tuple[Setting, ...]:
-        """What the node that is asked was told."""
+        """The settings of the node that is asked."""
         return await self._list(Setting, "/v1/settings")
 
     async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
@@ -210,13 +210,13 @@ class AdminClient:
     async def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
         `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
-        change: somebody who became the owner meanwhile is left alone, 412.
+        change: a producer that became the owner meanwhile is left alone, 412.
         """
         path = path_of("v1", "topics", topic, "fence")
         return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
 
     async def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Clear the owner, who may claim again; otherwise as `fence`."""
+        """Clear the owner, which may claim again; otherwise as `fence`."""
         path = path_of("v1", "topics", topic, "release")
         return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
 

@@ -1,4 +1,4 @@
-"""What a node tells over HTTP, as frozen dataclasses: the results of `AdminClient`.
+"""What a node answers over HTTP, as frozen dataclasses: the results of `AdminClient`.
 
 Names are those of the REST interface (`/openapi.json` of a node describes each). Times are `datetime` in UTC, lists are
 tuples, partitions are int keys. Strings that stand for one of a few words (states, modes, kinds of events) stay
@@ -127,7 +127,7 @@ class PartitionOwner(Owner):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who waits for a topic, or for one partition of it, since when."""
+    """A session that waits for a topic, or for one partition of it, since when."""
 
     name: str
     session: str

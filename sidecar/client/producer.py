@@ -175,7 +175,7 @@ class ExclusiveProducer:
 
     async def lost(self) -> None:
         """Return once the topic is not owned any more: at once where somebody else takes it, or at `close`. A node that
-        cannot be reached is no loss: whoever has to stop then needs a clock of his own.
+        cannot be reached is no loss: an application that has to stop then needs a timer.
 
         ```python
         import asyncio

@@ -1,8 +1,8 @@
 """HTTP to a node's admin port: one session, JSON there and back, server-sent events, each failure a `SidecarError`.
 
 `code` is the HTTP status where a node answered, and Kafka's code where none did (13: not reached, 7: not in time). No
-redirect is followed: the token is for this address. aiohttp is imported with the first session: who only writes or
-leads need not wait for that.
+redirect is followed: the token is for this address. aiohttp is imported with the first session: a program that only
+writes or leads need not wait for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 _SILENT_S: Final = 30.0
-"""A stream says something every few seconds, be it that there is nothing to tell."""
+"""A stream says something every few seconds, if only that there are no events."""
 _LONGEST: Final = 64 * 1024 * 1024
 
 

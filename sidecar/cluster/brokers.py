@@ -151,7 +151,7 @@ class Brokers:
         return found is not None and found.connected
 
     def _is_overdue(self, broker_id: int) -> bool:
-        """Whether an answer has been missing for so long that others should be asked instead."""
+        """Whether an answer is so late that other brokers should be asked instead."""
         if self._silent.get(broker_id, 0.0) > asyncio.get_running_loop().time():
             return True
         found = self._connections.get((broker_id, SHARED_LANE))
@@ -266,7 +266,7 @@ class Brokers:
 
 
 class _LaneOwner:
-    """Tells the upstream about one of its own connections."""
+    """Reports one of the upstream's own connections to it."""
 
     __slots__ = ("_brokers", "_key")
 

@@ -123,7 +123,7 @@ class LogReader:
 
     async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         """The leader's answer to one Fetch: batches from the one with `offset` on, the last one possibly cut off. An
-        empty one says nothing about the log; `read` is for who wants to know what is in it. Raises as `read`.
+        empty one says nothing about the log; `read` returns what is in it. Raises as `read`.
         """
         leader = (await self._upstream.layout(partition.topic)).leaders.get(partition.partition, -1)
         if leader < 0:

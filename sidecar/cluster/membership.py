@@ -30,7 +30,7 @@ _READ_S: Final = 10.0
 
 
 class Asserted(Protocol):
-    """What a heartbeat says of governed topics, and who hears its answer."""
+    """What a heartbeat says of governed topics, and the listener for its answer."""
 
     def served_topics(self) -> Collection[str]: ...
     def owned(self) -> Collection[Ownership]: ...

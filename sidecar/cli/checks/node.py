@@ -66,7 +66,7 @@ def look_at_node(api: AdminApi) -> NodeView:
 
 
 def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
-    """Governed topics and shadows; none where the node is not ready to tell them: its own checks say why."""
+    """Governed topics and shadows; none where the node is not ready to list them: its own checks say why."""
     try:
         governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
         return governed, frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
@@ -84,7 +84,7 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
 
 
 async def check_advertised(settings: Settings, view: NodeView) -> list[Finding]:
-    """The address that clients are told: does a node answer there? Without a node: could one listen?"""
+    """The address that clients get: does a node answer there? Without a node: could one listen?"""
     if view.status is None:
         return _check_free(settings)
     address = Address.parse(view.status["advertise"])

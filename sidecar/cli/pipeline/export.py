@@ -101,7 +101,7 @@ def export(
     The table itself says how far it has come; the checkpoint may be deleted at any time.
     """
     bootstrap, path = servers_of(shared.config, bootstrap), absolute(path)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is reported here, in a sentence
     stop = threading.Event()
 
     def end(number: int, _: object) -> None:

@@ -83,7 +83,7 @@ class AdminClient(Twin["_AdminClient"]):
         return self._iterate(self._twin.clients)
 
     def settings(self) -> tuple[Setting, ...]:
-        """What the node that is asked was told."""
+        """The settings of the node that is asked."""
         return self._run(self._twin.settings)
 
     def events(self, topic: str | None = None, *, after: int | None = None) -> Generator[Event]:
@@ -157,12 +157,12 @@ class AdminClient(Twin["_AdminClient"]):
     def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
         `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
-        change: somebody who became the owner meanwhile is left alone, 412.
+        change: a producer that became the owner meanwhile is left alone, 412.
         """
         return self._run(lambda: self._twin.fence(topic, partition=partition, if_generation=if_generation))
 
     def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Clear the owner, who may claim again; otherwise as `fence`."""
+        """Clear the owner, which may claim again; otherwise as `fence`."""
         return self._run(lambda: self._twin.release(topic, partition=partition, if_generation=if_generation))
 
     def producers(self, topic: str, *, limit: int = 100) -> tuple[ProducerIds, ...]:

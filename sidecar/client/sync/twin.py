@@ -139,7 +139,7 @@ def _abandon(portal: Portal, twin: Closable) -> None:
     """Of one that was left open: its owner is gone, or the interpreter exits."""
     try:
         portal.run(lambda: _ends(twin.close, _LEFT_OPEN_S), _LEFT_OPEN_S * 2)
-    except Exception:  # noqa: BLE001, S110  there is nobody left to tell; what is open ends with the loop
+    except Exception:  # noqa: BLE001, S110  no caller is left; what is open ends with the loop
         pass
     finally:
         portal.stop()
