@@ -1,6 +1,6 @@
 """Live nodes and which of them serves which topic: frozen snapshots of what Redis answered. Asks and decides nothing.
 
-A snapshot is a hint of its moment: a node in it may be dead by now. Whoever acts on it is judged by Kafka.
+A snapshot is a hint of its moment: a node in it may be dead by now. Kafka judges every act that is based on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Node:
     """One sidecar process as it announces itself.
 
-    `boot` is random per process start (lower-case hex). `host:port` is what clients are told, `admin` the admin address
+    `boot` is random per process start (lower-case hex). `host:port` is what clients get, `admin` the admin address
     as "host:port" ("" none). `position` is the changelog offset the node has read up to (-1: nothing), `policy_version`
     the policy version it applies, `version` the software's. A draining node hands over what it serves and takes
     nothing on.
@@ -89,7 +89,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class LiveNodes:
-    """All live nodes by id, who serves which topic, and the newest policy version, as of one heartbeat."""
+    """All live nodes by id, which of them serves which topic, and the newest policy version, as of one heartbeat."""
 
     nodes: Mapping[int, Node]
     serving: Mapping[str, Holder]
@@ -147,7 +147,7 @@ class HandOverStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HandOverAnswer:
-    """`holder`: HANDED: the receiver; HELD: who serves the topic instead (nothing was changed); else None."""
+    """`holder`: HANDED: the receiver; HELD: the node that serves the topic instead (nothing was changed); else None."""
 
     status: HandOverStatus
     holder: Holder | None

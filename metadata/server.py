@@ -68,7 +68,7 @@ def parse_info(text: bytes) -> ServerInfo:
 def require_safe_settings(info: ServerInfo, address: str) -> None:
     """Raises MetadataMisconfigured unless the server keeps what it is given."""
     if info.eviction_policy != "noeviction":
-        found = info.eviction_policy or "unknown (INFO does not tell)"
+        found = info.eviction_policy or "unknown (INFO does not show it)"
         raise MetadataMisconfigured(
             f"Redis at {address} may evict keys: set maxmemory-policy to noeviction (it is {found}),"
             " in its configuration file and with CONFIG SET maxmemory-policy noeviction"

@@ -294,8 +294,8 @@ async def _where_it_is_served(
 ) -> web.Response:
     """The answer of this node, or of the one that serves the topic, which has `limit` seconds for it.
 
-    While the topic moves each node may name another one, or none: both are asked again until one does it. A client that
-    was asked by another node passes nothing on: that one asks again. Raises NothingDoneError where it takes too long.
+    While the topic moves each node may name another one, or none: both are asked again until one does it. A node
+    that another node asked passes nothing on: that one asks again. Raises NothingDoneError where it takes too long.
     """
     reads, now = request.method in _READS, asyncio.get_running_loop().time
     until, pause = now() + (READ_MOVES_S if reads else MOVES_S), _FIRST_PAUSE_S

@@ -129,7 +129,7 @@ class Gate:
         return self._order is None or first == self._order.expected
 
     def begin(self, content: Content, append: Append, first: int) -> None:
-        """A batch that `admits`, or a decision, lets go out: whoever calls this hands it to the lane."""
+        """A batch that `admits`, or a decision, lets go out: the caller hands it to the lane."""
         self._out.watch(append, content.marks, first)
 
     # Everything else ------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Gate:
             return
         self._shifting = False
         if self._closed is not None:
-            return  # answered already; whoever goes on reads what was written down
+            return  # answered already; the successor reads what was written down
         dropped, head = total - len(kept), run[0]
         if kept:
             # Meanwhile its answer may have become due, and another session of its names may have written.

@@ -182,8 +182,8 @@ class Marks:
         return known, known if sent is None else max(known, *sent.values())
 
     def doubtful(self, name: bytes, producer_id: int) -> bool:
-        """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence tells.
-        One's own goes out again under the same sequence, so Kafka does.
+        """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence
+        settles that. One's own goes out again under the same sequence, so Kafka does.
         """
         return self._doubted.has_others(name, producer_id)
 
@@ -269,7 +269,7 @@ class Marks:
         self._seen[row] = max(self._seen[row], mark.seen)
 
     def read_up_to(self, offset: int, fenced: Callable[[int], bool]) -> None:
-        """The log was read up to `offset`, behind a fence of the producer ids that `fenced` tells: what they had under
+        """The log was read up to `offset`, behind a fence of the producer ids in `fenced`: what they had under
         way is decided by that.
         """
         for batch in [found for found in self._under_way if fenced(found.producer_id)]:

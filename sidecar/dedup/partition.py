@@ -123,11 +123,11 @@ class PartitionIds:
         self._topic.around.hooks.duplicates_dropped(self._topic.topic, records)
 
     def undecided(self) -> None:
-        """A batch was told to come again."""
+        """A batch was refused for a retry."""
         self._topic.around.hooks.ids_unknown(self._topic.topic)
 
     def want_fence(self) -> None:
-        """Only a fence can tell what became of a batch of a session that is gone."""
+        """Only a fence can settle what became of a batch of a session that is gone."""
         self._topic.fence_wanted()
 
     def wake(self) -> None:

@@ -42,7 +42,7 @@ class Saved(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two the higher one tells more."""
+        """Of two the higher one is newer."""
         return self.covered, self.number
 
 
@@ -195,7 +195,7 @@ class Collector:
         return max(found, default=0)
 
     def outdone(self, partition: int, by: Found) -> list[RawRecord]:
-        """What takes the chunks of rebuilt snapshots away that tell less than a whole rebuilt one. Of two that tell the
+        """Tombstones for the chunks of rebuilt snapshots that hold less than a whole rebuilt one. Of two that hold the
         same the lower copy does, so that two writers never take each other's.
         """
         order = (*by.saved.order, by.copy)

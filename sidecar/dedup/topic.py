@@ -365,7 +365,7 @@ class TopicIds:
         message = f"the snapshot of {self.topic}-{state.partition} cannot be written now; try again"
         deadline = time.monotonic() + _FORGET_S
         while (mark := state.marks.mark(name)) is not None and state.marks.covered <= mark.offset:
-            if time.monotonic() > deadline:  # read again from there, the log would tell of the name
+            if time.monotonic() > deadline:  # read again from there, the log would show the name
                 raise TimeoutError(message)
             await asyncio.sleep(_POLL_S)
         if not await self._snapshots.write(state, without=frozenset((name,))):

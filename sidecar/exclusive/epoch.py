@@ -42,7 +42,7 @@ _POLL_S: Final = 0.002
 
 
 class Writer(Owner, Protocol):
-    """Who writes under a slot epoch."""
+    """The session that writes under a slot epoch."""
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
         """Sequences of the session got a final error: its client counts them as used."""
@@ -77,7 +77,7 @@ class SlotEpoch:
             plain = None if self._idempotent else PlainSequences()
             self._lanes[index] = forwarder.lane(self._name, index, taken.stamp, plain, owner, taken.topic_id)
             position = taken.bases[index]
-            # A base behind 0 tells of earlier batches; a partition that was never written takes any client epoch.
+            # A base above 0 shows earlier batches; a partition that was never written takes any client epoch.
             base = position.sequence % MODULUS
             self._spaces[index] = SequenceSpace(
                 position.client_epoch,
@@ -179,7 +179,7 @@ class SlotEpoch:
         return all(space.certain for space in self._spaces.values())
 
     def stands_at(self) -> dict[int, Position]:
-        """The client's next sequence on each partition, as far as answers tell."""
+        """The client's next sequence on each partition, as far as answers show."""
         return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
 
     def memory(self) -> Memory:

@@ -101,7 +101,7 @@ class GovernedTopics:
         self.forgetting = Forgetting(around, logs, self)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
-        """Told of a topic, and the partition where that has an owner of its own, whose owner may be another one."""
+        """Called with a topic whose owner may have changed, and with the partition where that has its own owner."""
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
         """Go on with other settings."""
@@ -351,7 +351,9 @@ class GovernedTopics:
         return [record for topic in self._topics.values() if topic.serving for record in topic.as_owned()]
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
-        """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
+        """A heartbeat's answer: live nodes and the topics that they serve; `lost` are topics that another live node
+        serves.
+        """
         self.catalog.heard(live)
         self._rights.heard(live.serving)
         for topic in self._topics.values():
@@ -369,7 +371,7 @@ class GovernedTopics:
                 self.tasks.start(topic.hand_back())
 
     async def refill(self) -> None:
-        """Tell an emptied Redis the policies."""
+        """Write the policies to an emptied Redis."""
         await self.catalog.refill()
 
     async def drain(self) -> None:

@@ -66,8 +66,8 @@ class Keeper:
         failed: Callable[[str, BaseException], None],
         writers: Callable[[str], Collection[ProducerId]],
     ) -> None:
-        """`gone` is told, whenever settings were read, which of the topics Kafka has not known for a while. `writers`:
-        the producer ids of a topic's slots.
+        """`gone` is called, whenever settings were read, with those topics that Kafka has not known for a while.
+        `writers`: the producer ids of a topic's slots.
         """
         self._writers = writers
         self._witness = Witness(upstream, _LOOK_LANE, _READ_S)

@@ -32,7 +32,7 @@ BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is chan
 class Offer:
     """A batch that wants in, or a claim by request (`NO_BATCH`, no bytes): judged alike, written or only granted.
 
-    `alive` tells whether its client is still connected; `done` is called once.
+    `alive` returns whether its client is still connected; `done` is called once.
     """
 
     claimant: Claimant

@@ -63,7 +63,7 @@ class PartitionedTopic:
                 self.of(index)
 
     def of(self, partition: int) -> GovernedTopic:
-        """The owner of one partition, and everybody who would be."""
+        """The owner of one partition, and all that wait for it."""
         found = self.partitions.get(partition)
         if found is None:
             scope = SlotScope.of_partition(self.name, partition)
@@ -193,7 +193,7 @@ class PartitionedTopic:
         return self._env.changelog.view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
     async def _adopt(self) -> TakenSlot:
-        """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
+        """Take the master slot without an owner; holders of the topic's other slots are shut out."""
         began = self.upkeep.now()
         ids = self.ids
         takeover = Takeover(self._env.around, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)

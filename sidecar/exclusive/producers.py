@@ -200,7 +200,7 @@ class Producers:
         ):
             return False
         if produce.bare_bytes(asker.version, name, [part.end - part.start for part in parts]) != frame.end - body:
-            return False  # a broker might not understand the rest, and hang up on all who share its connection
+            return False  # a broker might not understand the rest, and close a connection that others share
         batches: list[tuple[ProducePart, memoryview, Numbers]] = []
         claimant: Claimant | None = None
         for part in parts:
@@ -277,7 +277,7 @@ class Producers:
         self.gave_first_id |= new_producer_id == 0
         if not transactional:
             self._topics.bindings.given(new_producer_id, shown_name(client.producer[0]))
-            # Of somebody who used it before it was given.
+            # Of a session that used it before it was given.
             self._topics.forget_refusals(Session.by_producer_id(new_producer_id))
         if named_producer_id is not None and named_producer_id != new_producer_id:
             self._successors[Session.by_producer_id(new_producer_id)] = Session.by_producer_id(named_producer_id)

@@ -171,7 +171,7 @@ def opening(
 def former_writers(
     opened: Opened | None, stamp: Stamp, name: str, is_covered: Callable[[int, int], bool], most: int
 ) -> list[state.FormerWriter]:
-    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` tells of a
+    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` returns, of a
     producer id and epoch whether snapshots have all of it; of those, and of more than `most`, only the last is kept,
     without its name, so that nothing of theirs is ever taken for another's.
 

@@ -52,7 +52,7 @@ class SlotScope:
 
     @property
     def is_master(self) -> bool:
-        """It is the whole topic: whoever takes it shuts out every other slot."""
+        """It is the whole topic: its holder shuts out every other slot."""
         return self.slot == MASTER_SLOT
 
     @property
@@ -173,7 +173,7 @@ def check_generation(view: View, scope: SlotScope, generations: frozenset[int] |
 
 
 def writer_names(view: View, topic: str) -> WriterNames:
-    """Whose the batches of a topic's slots are, as far as the changelog tells."""
+    """Whose the batches of a topic's slots are, as far as the changelog shows."""
     found = WriterNames()
     for entry in view.opened(topic).values():
         value = entry.value

@@ -208,7 +208,7 @@ class TailReader:
         self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
     ) -> dict[int, int]:
         """The last stamped sequence of `writer` per partition, up to the marker that fences it: the one at `fence`, or
-        an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention took what would tell.
+        an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention removed that information.
 
         `ends` are the ends of the partitions seen after the fence: the marker is in front of them. A log that ends in
         front of what was written down of it lost that (an unclean election, a disk that was restored): a claim counts
@@ -363,7 +363,7 @@ def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -
 def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
     """Where the writer of an epoch stood at a look that was taken before: of what the leaders remembered that alone
     which they have acknowledged since, as only that is committed. The session may write under the next epoch by the
-    time of the look: then the end is not in front of that one's batches, and tells nothing of a partition that this
+    time of the look: then the end is not in front of that one's batches, and shows nothing of a partition that this
     one never touched.
     """
     # Model: KeepTail.

@@ -303,7 +303,7 @@ class GovernedTopic:
         """See `Writing`."""
 
     def stop_writing(self) -> None:
-        """Nobody writes under the epochs there are; whoever goes on does so under the next ones."""
+        """Nobody writes under the present epochs any more; writers go on under the next ones."""
         self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 

@@ -38,7 +38,7 @@ _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 
 
 class Writing(Protocol):
-    """Who has a writer: the owner of a topic or partition (`topic`), or a session beside others (`shared`)."""
+    """The holder of a writer: the owner of a topic or partition (`topic`), or a session beside others (`shared`)."""
 
     @abstractmethod
     def judge(self, offer: Offer) -> None:
@@ -215,7 +215,7 @@ class SlotWriter:
             epoch.close(outcome)
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A batch was given up in doubt: only a new epoch can count on, or tell."""
+        """A batch was given up in doubt: only a new epoch can go on, or settle it."""
         if not self.writes_under(lane):
             return
         self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))

@@ -1,6 +1,6 @@
 """Where logs end, as far as the node has heard: readers that stand there wait together.
 
-Where nobody has heard yet, the first who wants to wait asks, and all who come meanwhile wait for the same answer: each
+Where no end is known yet, the first reader that waits asks, and all that come meanwhile wait for the same answer: each
 would keep a connection to the broker for itself else.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LANE: Final = Lane("ends")
 NEAR_S: Final = 5.0
-"""Who is behind by no more than what came meanwhile is near the end."""
+"""A reader that is behind by no more than what came meanwhile is near the end."""
 _LITTLE: Final = 1
 """Bytes that are asked for: what the log holds is not looked at."""
 
@@ -85,7 +85,7 @@ class Ends:
         return end is not None and question.position.offset >= end.before
 
     def empty(self, question: Question) -> bytes | None:
-        """An element of v11 that has no records, and tells what was last heard of the log; None where nothing was."""
+        """An element of v11 that has no records, with what was last heard of the log; None where nothing was."""
         end = self._ends.get(_log(question))
         return None if end is None else end.empty
 
@@ -95,7 +95,7 @@ class Ends:
             self._ends.pop((log, partition, isolation), None)
 
     async def learn(self, questions: Iterable[Question]) -> None:
-        """Ask where the logs end of which nothing was heard. What a broker does not tell stays unknown."""
+        """Ask where the logs end of which nothing was heard. What a broker does not answer stays unknown."""
         logs = {_log(question): question for question in questions if not self.is_known(question)}
         by_leader: dict[tuple[int, int], list[Question]] = {}
         for log, question in logs.items():
@@ -115,7 +115,7 @@ class Ends:
         try:
             answer = await self._upstream.call(leader, request, lane=_LANE)
         except (UpstreamError, KafkaError):
-            pass  # it stays unknown: whoever asked goes on alone
+            pass  # it stays unknown: the caller goes on alone
         finally:
             for question in questions:
                 self._asking.pop(_log(question), None)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 WAIT_MS: Final = 500
-"""How long a poll is parked. What a reader is told of the log's end is no older than this."""
+"""How long a poll is parked. A reader's answer about the log's end is no older than this."""
 _GATHER_S: Final = 0.005
 """How long questions that had no answer wait for others to go on with."""
 UNWATCHED_S: Final = 0.05
@@ -41,11 +41,11 @@ _MOST_AT_ONCE: Final = 64
 MOST_POLLS: Final = 64
 """Beyond so many at a time, each on a connection of its own that stays, readers do better to ask alone."""
 _AT_A_TIME: Final = 64
-"""Readers that are told in one turn of the event loop."""
+"""Readers that are answered in one turn of the event loop."""
 
 
 class Reader(Protocol):
-    """Who waits for answers."""
+    """A reader that waits for an answer."""
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """One of its questions is answered, or more; it waits for none of them any more."""
@@ -90,7 +90,7 @@ class Tails:
         return sum(map(len, self._readers.values()))
 
     def answer(self, question: Question, most_bytes: int) -> Fetched | None:
-        """What others were told a moment ago, as long as polls have stood ever since: they would have told if the log
+        """The answers of a moment ago, as long as polls have stood ever since: they would have ended if the log
         had gone. `most_bytes` of records, where several answers are put together.
         """
         now = asyncio.get_running_loop().time()
@@ -119,7 +119,7 @@ class Tails:
     # Readers --------------------------------------------------------------------------------------------------------
 
     def wait(self, question: Question, reader: Reader) -> None:
-        """Tell the reader when there is an answer."""
+        """Call the reader back when there is an answer."""
         self._readers.setdefault(question, {})[reader] = None
         if not self._is_asked(question):
             self._to_ask[question] = None
@@ -179,7 +179,7 @@ class Tails:
         try:
             answer = await self._upstream.call(leader, request, lane=Lane(f"tails-{number}"))
         except (UpstreamError, KafkaError):
-            pass  # whoever waits is told to look for the leaders again
+            pass  # waiting readers are answered: look for the leaders again
         finally:
             lanes.discard(number)
             if not lanes:
@@ -197,7 +197,7 @@ class Tails:
                 self._watched[question.position.of] = now
 
     def _answered(self, questions: list[Question], answer: Mapping[tuple[bytes, int], Fetched]) -> None:
-        """Tell the readers of what was found; ask the rest again."""
+        """Answer the readers of what was found; ask the rest again."""
         now = asyncio.get_running_loop().time()
         found: dict[Question, Fetched] = {}
         failed: set[tuple[bytes, int]] = set()
@@ -250,7 +250,7 @@ class Tails:
         self._watched = {partition: at for partition, at in self._watched.items() if partition in kept}
         self._age(asyncio.get_running_loop().time())
 
-    # Telling --------------------------------------------------------------------------------------------------------
+    # Answering ------------------------------------------------------------------------------------------------------
 
     def _tell(self, found: Mapping[Question, Fetched]) -> None:
         readers: dict[Reader, None] = {}
@@ -266,7 +266,7 @@ class Tails:
             for _ in range(min(_AT_A_TIME, len(self._to_tell))):
                 reader, found = self._to_tell.popleft()
                 reader.arrived(found)
-        finally:  # whatever befalls one reader, the others are told
+        finally:  # whatever befalls one reader, the others are answered
             self._telling = bool(self._to_tell)
             if self._telling:
                 asyncio.get_running_loop().call_soon(self._tell_some)

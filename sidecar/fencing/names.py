@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import SlotName
 
 PREFIX: Final = "sidecar."
-"""What clients may never ask for: whoever initialises such an id takes the fence into his own hands."""
+"""What clients may never ask for: a client that initialises such an id moves the fence itself."""
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -98,7 +98,7 @@ class WriterSlot:
         return self.stamp.epoch >= ROTATE_AT
 
     async def open(self) -> Stamp:
-        """Take the slot: the next epoch, whoever had the last one. Fences nothing by itself."""
+        """Take the slot: the next epoch, from any holder. Fences nothing by itself."""
         # Model: OpenSlot.
         async with self._lock:
             self._lost, self._stamp = None, None
@@ -106,8 +106,8 @@ class WriterSlot:
             return self._stamp
 
     async def raise_epoch(self) -> Stamp:
-        """Epoch + 1 for the holder alone (KIP-360): refused once anybody opened the slot since, whom Kafka never tells
-        us of.
+        """Epoch + 1 for the holder alone (KIP-360): refused once anybody opened the slot since, which Kafka never
+        reports us of.
 
         The first batch of the new epoch, sequence 0, fences the old one on its partition. Raises `EpochsUsedUpError`.
         """

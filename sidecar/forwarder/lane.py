@@ -43,7 +43,7 @@ _APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_
 
 _NO_HOLE: Final = 1 << 62
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
-"""No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
+"""No client sees these errors where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
 good), and no broker ever says 13. A batch given up with nothing else to say timed out.
 """
 
@@ -61,7 +61,7 @@ class Shipper(Protocol):
 
 
 class Owner(Protocol):
-    """Who put the lane to work; told when its slot epoch is of no more use."""
+    """The user of the lane; called when its slot epoch is of no more use."""
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses the stamp: somebody opened a newer epoch."""
@@ -189,8 +189,8 @@ class Lane:
         self._shipper.ship(self, append)
 
     def begin(self, append: Append) -> None:
-        """Stamp a batch that goes out now. Whoever calls this while the lane `flows` sends it and tells of its outcome
-        by `acknowledged` or `settled`.
+        """Stamp a batch that goes out now. A caller that does this while the lane `flows` sends it and reports its
+        outcome by `acknowledged` or `settled`.
         """
         if append.sequence is None:
             assert self.plain is not None
@@ -215,7 +215,7 @@ class Lane:
         )
 
     def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
-        """A batch that overtakes none is in the log, and its client is told by somebody else: as `settled`, without
+        """A batch that overtakes none is in the log, and its client is answered elsewhere: as `settled`, without
         `done`. A witness hears the outcome.
         """
         self._in_flight.remove(append)
@@ -285,7 +285,7 @@ class Lane:
 
     def _refused(self, append: Append, outcome: Outcome) -> None:
         """Kafka's own verdict. It says nothing of an earlier try in doubt, unless it is 45: Kafka looks at the sequence
-        last, and knows a batch that is in the log. Then only the log tells, behind a fence; the client asks again.
+        last, and knows a batch that is in the log. Then only the log shows it, behind a fence; the client asks again.
         """
         if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._drop(append, outcome)

@@ -130,7 +130,7 @@ class SequenceSpace:
 
     @property
     def certain(self) -> bool:
-        """Whether `next` tells all: False while a batch behind it may be in the log."""
+        """Whether `next` is complete: False while a batch behind it may be in the log."""
         return self.reach is None or (self.next - self.reach) % MODULUS < _HALF
 
     @property
@@ -161,8 +161,8 @@ class RefusedSequences:
     """Sequences that this node answered with a final error: the client counts them as used (aiokafka never goes back).
 
     `spans` are (first, behind the last), neither touching nor overlapping, in order, the highest 16. They say nothing
-    of where the session's sequences begin: who knows that asks what lies `behind` it. Below 16 of them there may have
-    been others: a batch from there is neither known to be in the log nor to have been refused.
+    of where the session's sequences begin: a caller that knows that asks what lies `behind` it. Below 16 of them there
+    may have been others: a batch from there is neither known to be in the log nor to have been refused.
     """
 
     client_epoch: int

@@ -67,7 +67,7 @@ class Enforcement:
         self._mirror = mirror
 
     def rights(self, client: Client) -> Rights:
-        """Of a client that has just connected; who it is shows later."""
+        """Of a client that has just connected; its principal is known later."""
         host, _, _ = client.connection.peer.rpartition(":")
         try:
             address = java_address(host.removeprefix("[").removesuffix("]"))

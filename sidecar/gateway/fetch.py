@@ -191,7 +191,7 @@ class FetchApi:
             self.tails.forget(log, partition)
 
     def _forget_unread(self, log: bytes, partition: int) -> None:
-        """All who wanted to know may have gone meanwhile."""
+        """All callers may have gone meanwhile."""
         if not self.crowd.reads(log, partition):
             self.tails.ends.forget(log, partition)
 

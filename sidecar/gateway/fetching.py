@@ -44,7 +44,7 @@ class PollWaiter(Protocol):
 
 
 class SharedRead(Protocol):
-    """A request that waits for a poll of all who read the same."""
+    """A request that waits for a poll shared by all that read the same."""
 
     def leave(self) -> None:
         """Its client has gone."""

@@ -103,7 +103,7 @@ class Gateway:
         """Set where Kafka's ACLs are enforced, before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
-        """Set the modules, and the versions that clients are told and may use."""
+        """Set the modules, and the versions that clients see and may use."""
         self._apis = apis
         self._served = served
         self._ranges = {
@@ -116,7 +116,7 @@ class Gateway:
 
     @property
     def login_versions(self) -> list[api_versions.VersionRange]:
-        """What clients are told beside the rest where they log in."""
+        """What clients see beside the rest where they log in."""
         return [] if self._logins is None else list(LOGIN_VERSIONS)
 
     def new_connection(self) -> ClientConnection:

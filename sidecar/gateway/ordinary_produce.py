@@ -140,7 +140,7 @@ class PartReply:
 
 
 def lost_code(error: UpstreamLostError) -> ErrorCode:
-    """What a client is told of a lost answer: whether it may have been appended is unknown, or it surely was not."""
+    """What a client gets for a lost answer: whether it may have been appended is unknown, or it surely was not."""
     return ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

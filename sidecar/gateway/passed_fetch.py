@@ -51,7 +51,7 @@ class FetchExchange(Exchange):
 
 class PassedFetch(FetchExchange):
     """A request that went on whole. `names`: what the client calls the logs that it reads by another name; `ends`:
-    told where they end.
+    answered where they end.
     """
 
     __slots__ = ("_ends", "_isolation", "_names", "_parts", "_readers", "_upstream")

@@ -102,7 +102,7 @@ class SharedFetch(FetchExchange):
         return [(each.name, each.question.position.partition) for each in self._wanted]
 
     def begin(self, seconds: float) -> None:
-        """Wait so long for a first byte."""
+        """How long to wait for a first byte."""
         client = self._client
         client.fetching.shared.add(self)
         self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
@@ -132,7 +132,7 @@ class SharedFetch(FetchExchange):
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """Answer with what fits into the client's limits; ask alone where nothing does."""
         if self.answered or self._alone or self.connection.closed:
-            return  # two polls may bring something before a reader is told of the first
+            return  # two polls may bring something before a reader gets the first
         self.leave()
         left = self._max_bytes
         elements: list[tuple[bytes, Octets]] = []

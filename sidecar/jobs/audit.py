@@ -52,8 +52,8 @@ class Asked:
     """What to audit: `topics`, or all that nodes have served where there are none, from `begin` to `until`, points as
     `sidecar.pipeline.points` has them (None: from the start of the log).
 
-    Logs are read at `bootstrap`, the nodes' own topics at `kafka`. `lags` tells how far behind the readers of a topic's
-    shadows are. What is found is added to the Delta tables at `table`, and is on the page `html`.
+    Logs are read at `bootstrap`, the nodes' own topics at `kafka`. `lags` returns how far behind the readers of a
+    topic's shadows are. What is found is added to the Delta tables at `table`, and is on the page `html`.
     """
 
     topics: Sequence[str]

@@ -148,5 +148,5 @@ async def _is_compacted(upstream: KafkaUpstream, topic: str) -> bool:
     resource = Resource(ConfigResource.TOPIC, topic)
     answer = (await upstream.call(None, DescribeConfigs((resource,)))).get(resource)
     if answer is None or answer.error:
-        return True  # not to be told: every offset is looked up
+        return True  # unknown: every offset is looked up
     return "compact" in (answer.values.get("cleanup.policy") or "")

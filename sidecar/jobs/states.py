@@ -43,7 +43,7 @@ class Written(Enum):
     """What became of a state."""
 
     DONE = "it is the one that the next node goes on from"
-    OUTDONE = "there is one by now that tells as much or more"
+    OUTDONE = "there is one by now that holds as much or more"
     STALE = "a node wrote one that it does not know of: it has to go on from that"
 
 
@@ -65,7 +65,7 @@ class States:
         self._copies: dict[int, Saved] = {}
 
     async def read(self) -> None:
-        """Read all that there is, and where the logs are by now. Redis may be away: then Kafka alone tells."""
+        """Read all that there is, and where the logs are by now. Redis may be away: then Kafka alone is read."""
         await self._read_on()
         try:
             values = await self._asked(
@@ -98,7 +98,7 @@ class States:
         return snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
 
     def in_topic(self, partition: int) -> Found | None:
-        """The one of the snapshot topic that tells as much as the best one, where there is one."""
+        """The one of the snapshot topic that holds as much as the best one, where there is one."""
         newest = self.best(partition)
         found = [each for each in self._collector.whole(partition) if newest and each.saved.order == newest.order]
         return max(found, key=lambda each: each.position, default=None)

@@ -1,7 +1,8 @@
 """An Apache Kafka cluster of one or more child processes on loopback, in KRaft mode, its data in a directory.
 
 Nodes are combined brokers and controllers numbered from 1. A data directory can be started again by the same or a newer
-Kafka version, on other ports too. It supervises nothing after the start: who cares whether a broker still runs asks.
+Kafka version, on other ports too. It supervises nothing after the start: callers that need to know whether a broker
+still runs ask.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Two questions over a socket that tell a server that is ready from one that merely listens.
+"""Two questions over a socket that distinguish a server that is ready from one that merely listens.
 
 Kafka is asked for its metadata, not with a client library: those retry, cache and log, and a probe must do none of it.
 """
@@ -14,7 +14,9 @@ _MAX_ANSWER = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A cluster as one broker tells it: its id, host and port by node id, the controller, -1 while there is none."""
+    """A cluster as one broker describes it: its id, host and port by node id, the controller, -1 while there is
+    none.
+    """
 
     cluster_id: str | None
     brokers: dict[int, tuple[str, int]]

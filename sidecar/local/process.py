@@ -41,7 +41,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process told apart from a later one with the same id, also after a reboot and a change of the clock."""
+    """Identifies a process, even among later ones with the same id, also after a reboot and a change of the clock."""
 
     pid: int
     started: str

@@ -1,7 +1,7 @@
 """Work that would hold the event loop and needs nothing of it: done by one thread, one piece after the other.
 
 For codecs, which work without Python's lock. One thread, so that strangers' batches take one core at most, and the
-memory of one batch at a time; who waits for it is bounded by the callers.
+memory of one batch at a time; the callers bound how many wait for it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
 _WAITING: Final = 32
 _WAITING_BYTES: Final = 256 * 1024
-"""What is read behind a parked request; who sends more than that behind it is not read on."""
+"""What is read behind a parked request; a client that sends more than that behind it is not read any further."""
 _GOODBYE_S: Final = 10.0
 """How long a client may take for the answers written before its connection was closed."""
 _BUDGET: Final = 64 * 1024 * 1024
@@ -76,7 +76,7 @@ class Handler(Protocol):
         ...
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
-        """An answer carries an error code; several codes in one answer are told one by one."""
+        """An answer carries an error code; several codes in one answer are reported one by one."""
         ...
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
@@ -245,7 +245,7 @@ class ClientConnection(FrameReceiver):
         self.pause(Pause.HELD)
 
     def park(self) -> None:
-        """The held request may wait for minutes: read on meanwhile, as a socket that nobody reads does not tell that
+        """The held request may wait for minutes: read on meanwhile, as a socket that nobody reads does not show that
         its peer is gone. Later requests wait all the same, as many as there is room for.
         """
         self._is_parked = True
@@ -323,7 +323,7 @@ class ClientConnection(FrameReceiver):
         self.close()
 
     def report(self, reason: str, detail: str) -> None:
-        """Tell of input that is answered with an error, once per connection and reason: clients may go on for ever."""
+        """Report input that is answered with an error, once per connection and reason: clients may go on for ever."""
         if reason not in self._reported:
             self._reported.add(reason)
             self._handler.client_rejected(self, reason, detail, closed=False)

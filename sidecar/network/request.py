@@ -50,7 +50,9 @@ class RejectError(Exception):
 
 
 class Connection(Protocol):
-    """A client's connection, as those who answer its requests see it (`sidecar.network.client.ClientConnection`)."""
+    """A client's connection, as the code that answers its requests sees it
+    (`sidecar.network.client.ClientConnection`).
+    """
 
     id: int
     peer: str
@@ -69,7 +71,7 @@ class Connection(Protocol):
         ...
 
     def report(self, reason: str, detail: str) -> None:
-        """Tell of input that is answered with an error, once per connection and reason."""
+        """Report input that is answered with an error, once per connection and reason."""
         ...
 
     def close(self) -> None:
@@ -122,7 +124,7 @@ class Exchange:
         self.connection.answer_ready(self)
 
     def note_error(self, code: int) -> None:
-        """Tell that the answer carries an error code."""
+        """Report that the answer carries an error code."""
         self.connection.error_answered(self, code)
 
     def answer_frame(self, frame: Frame) -> None:

@@ -1,6 +1,6 @@
 """One blocking connection to a broker or a node: a request sent, its answer awaited, each within a time.
 
-Answers come in the order of requests, so whoever gives one up gives up the connection. It never connects again by
+Answers come in the order of requests, so giving one up ends the connection. It never connects again by
 itself and knows no topics: `sidecar.pipeline.kafka` does.
 """
 

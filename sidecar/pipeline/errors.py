@@ -69,7 +69,7 @@ def first_line(error: BaseException) -> str:
 
 
 def causes(error: BaseException) -> str:
-    """What an error of Spark or Delta says and what caused it, a line of each: often the last one alone tells."""
+    """What an error of Spark or Delta says and what caused it, a line of each: often only the last one helps."""
     found, java = [first_line(error)], java_of(error)
     while java is not None and len(found) < _CAUSES:
         java = java.getCause()

@@ -44,7 +44,7 @@ _USED_TWICE: Final = ("Multiple streaming queries are concurrently using", "CONC
 
 
 class _StoppedError(Exception):
-    """Not a failure: a batch that begins after the export was told to end."""
+    """Not a failure: a batch that begins after the export was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Exporter:
         return begins
 
     def _count_anew(self) -> None:
-        """Where rows came or went without their offsets (RESTORE, CLONE), or these were forgotten, the rows tell."""
+        """Where rows came or went without their offsets (RESTORE, CLONE), or these were forgotten, the rows show it."""
         while self._ledger.is_set_back():
             stands = self._ledger.stands()
             partitions = dict.fromkeys([*stands, *self._kafka.starts(self._job.topic)], 0)

@@ -1,7 +1,7 @@
 """The table beside an exported one that says which offsets it lacks for ever, because retention was faster.
 
-A row per gap: what is missing is told where the records would be looked for. Here nothing is decided: who accepts gaps
-is asked before (`ranges.gaps`).
+A row per gap: the gap is written where readers look for the records. Nothing is decided here: a caller that accepts
+gaps is asked before (`ranges.gaps`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kafka for jobs: blocking, over plain sockets, against brokers and nodes alike; for the driver and for executors.
 
-It finds leaders, follows them where they move, and tells of topics, offsets and the record sets between two offsets.
+It finds leaders, follows them where they move, and reads topics, offsets and the record sets between two offsets.
 It never writes, joins no group, commits nothing, and looks into a batch no further than to its last offset.
 """
 
@@ -45,7 +45,7 @@ class _Ahead(NamedTuple):
 class Kafka:
     """A cluster, through `bootstrap` (`host:port,…` of brokers or nodes). To be closed, or used in a `with`.
 
-    `timeout` is in seconds: so long an answer is waited for, and a leader, and the next record of a log that does not
+    `timeout` is in seconds: how long to wait for an answer, a leader, or the next record of a log that does not
     move. `security` holds the settings of `sidecar.pipeline.security`. Every method raises `UnreachableError` where
     nobody answers, `UnknownTopicError`, or `PipelineError` for what Kafka refuses.
     """

@@ -4,15 +4,15 @@ Theory of operation. A Delta log may hold, for any application id, a version (`t
 protocol). Here the application is a partition of a topic, and its version the next offset that the table lacks. A
 commit holds rows *and* the new offsets of their partitions, so there is no moment between the two, and no checkpoint
 or batch number has a say in what the table holds: after a crash, a deleted checkpoint or a second export beside this
-one, the table's own offsets tell what is still to be appended. kafka-delta-ingest keeps its offsets the same way.
+one, the table's own offsets show what is still to be appended. kafka-delta-ingest keeps its offsets the same way.
 
-Whoever commits has read the offsets of its partitions within the transaction. Delta refuses a commit where another one
-has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is refused,
-looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
+A writer that commits has read the offsets of its partitions within the transaction. Delta refuses a commit where
+another one has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is
+refused, looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
 
 RESTORE brings back an older version's rows and not its offsets, and CLONE another table's. So commits that others have
-made since the offsets were written are looked through for one, and whoever finds the table set back counts its rows
-anew. Where a partition has none, it begins as the table once did, which stands in its properties.
+made since the offsets were written are looked through for one, and a reader that finds the table set back counts its
+rows anew. Where a partition has none, it begins as the table once did, which stands in its properties.
 
 Delta's Python interface has no transactions with several `txn` actions: these are its own classes in the JVM, of the
 version that the lock of the jars names.

@@ -20,7 +20,7 @@ OTHER: Final = 2
 LARGEST_ID: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
 MOST_VALUES: Final = 2
-"""As many values of one header are kept per record: it takes no more to tell that there is more than one."""
+"""How many values of one header are kept per record: enough to see that there is more than one."""
 
 RUNS_OVER: Final = 0
 LONG_VARINT: Final = 1
@@ -123,7 +123,7 @@ def _plain(
 
 
 def _is_plain_name(names: tuple[bytes | None, ...]) -> bool:
-    """Whether nothing can be wrong with it; of others `sidecar.protocol.records` tells."""
+    """Whether nothing can be wrong with it; for others `sidecar.protocol.records` finds the fault."""
     name = names[0]
     return len(names) == 1 and name is not None and 0 < len(name) <= LONGEST_NAME_BYTES and name.isascii()
 

@@ -104,7 +104,7 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
 
 
 class Numbers(NamedTuple):
-    """Who wrote a batch and where it stands, -1 for a producer without an id; `newest` as `surely_newest` says."""
+    """The writer of a batch and its position, -1 for a producer without an id; `newest` as `surely_newest` says."""
 
     producer_id: int
     producer_epoch: int
@@ -116,7 +116,7 @@ class Numbers(NamedTuple):
 def read_numbers(batch: memoryview) -> Numbers | None:
     """What an ordinary batch says of its producer, where it is sound and fills `batch`.
 
-    None for anything else: `read_header` and `crc_matches` tell what is wrong with it, or special about it.
+    None for anything else: `read_header` and `crc_matches` find what is wrong with it, or special about it.
     """
     size = len(batch)
     if size < _HEADER_AND_FIRST.size:

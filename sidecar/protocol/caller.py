@@ -160,7 +160,7 @@ class Upstream(Protocol):
 
         The metadata of one broker may lag behind: partitions that were added are missing there. In KRaft no broker's
         word is the controller's, which clients cannot ask, so all are asked. One that is silent is not waited for:
-        whoever must miss no partition that was ever written compares with what is written down of those. Raises
+        a caller that must miss no partition that was ever written compares with what is written down of those. Raises
         `KafkaError` 5 while brokers have different topics under the name, and as `layout`.
         """
         ...
@@ -180,7 +180,7 @@ class Upstream(Protocol):
         ...
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics again, a few times a second at most, whoever asks and how often."""
+        """Ask for these topics again, a few times a second at most, however many ask."""
         ...
 
     async def learn(self, topic: bytes) -> bool:

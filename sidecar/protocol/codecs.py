@@ -63,7 +63,7 @@ def _damaged(codec: Codec, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()}: {reason}")
 
 
-# gzip: the zlib of the standard library is as fast as cramjam's, and tells where a member ends -----------------------
+# gzip: the zlib of the standard library is as fast as cramjam's, and shows where a member ends -----------------------
 
 _GZIP: Final = 31
 _MEMBER: Final = b"\x1f\x8b\x08"
@@ -82,7 +82,7 @@ def _gzip(data: Octets, limit: int) -> Octets:
             if not piece:
                 raise _damaged(Codec.GZIP, "cut off")
             try:
-                # One byte more than there may be tells "too large" from "just fits".
+                # One byte more than there may be separates "too large" from "just fits".
                 out += member.decompress(piece, limit + 1 - len(out))
             except zlib.error as error:
                 raise _damaged(Codec.GZIP, error) from None
@@ -173,7 +173,7 @@ def _zstd(data: Octets, limit: int) -> Octets:
             room = 0 if declared >= 0 else _first_guess(Codec.ZSTD, data, limit)
             return _MINE.zstd.decompress(data, max_output_size=room)
     except (zstandard.ZstdError, struct.error, IndexError):
-        pass  # damaged, or larger than guessed: below it is told which
+        pass  # damaged, or larger than guessed: the code below finds out which
     return _growing(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit)
 
 

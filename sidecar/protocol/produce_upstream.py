@@ -182,7 +182,7 @@ def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> lis
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
-    """Whether an answer frame tells in the usual form of `expected` partitions, and of an error in none. Every
+    """Whether an answer frame has the usual form for `expected` partitions, without an error in any. Every
     acknowledgement passes here.
     """
     usual = _plain_partitions(buffer, start, end, version)
@@ -200,7 +200,7 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
 def appended(
     buffer: Octets, start: int, end: int, version: int, expected: int
 ) -> list[tuple[int, int, int, int]] | None:
-    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
+    """What an answer of the usual form holds for each of `expected` partitions: its number, base offset, append time
     and log start (-1 below version 5). None where `all_appended` is False.
     """
     usual = _plain_partitions(buffer, start, end, version)

@@ -118,7 +118,7 @@ def each(
 def judge(
     ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
 ) -> tuple[int | None, bytes | None, str | None]:
-    """Sequence id, name, and what is wrong; of two faults the id's is told."""
+    """Sequence id, name, and what is wrong; of two faults the id's is reported."""
     sequence_id: int | None = None
     name = own
     problem: str | None = None

@@ -35,7 +35,7 @@ _NOTHING: Final = Change()
 
 
 class Coordinator(CoordinatorLease):
-    """Grants and takes back. See `ClaimsState` for what it tells."""
+    """Grants and takes back. See `ClaimsState` for what it reports."""
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class Coordinator(CoordinatorLease):
 
     def wait(self, asker: Asker, request: Request) -> Verdict:
         """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
-        One that could have all waits for something of another room: who comes later does not pass it by. The places
+        One that could have all waits for something of another room: a later one does not overtake it. The places
         are kept until `leave`, or the end of the session.
 
         Raises `KafkaError` 6 where this node coordinates no more.
@@ -162,7 +162,7 @@ class Coordinator(CoordinatorLease):
         return not self._sessions.is_present(session)
 
     def granted(self, asker: Asker, change: Change) -> None:
-        """A grant is written down: it is in force, and whoever lost by it is cut off."""
+        """A grant is written down: it is in force, and those that lost by it are cut off."""
         request = change.request
         assert request is not None
         effects = self.table.apply(change)

@@ -1,6 +1,7 @@
 """What a node knows of the claims to strings and readers: as coordinator by its claim table, else by the changelog.
 
-What the two modules above it share: `lease` says who coordinates, `coordinator` grants. It only looks and tells.
+What the two modules above it share: `lease` says which node coordinates, `coordinator` grants. It only looks and
+reports.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ClaimEvents(Protocol):
         ...
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        """A request was granted: its first resource, how many, and who was deposed for it."""
+        """A request was granted: its first resource, how many, and which sessions were deposed for it."""
         ...
 
     def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
@@ -54,7 +55,7 @@ class ClaimEvents(Protocol):
 class ClaimsState(ABC):
     """The claims as one node sees them. Times in seconds.
 
-    `told` hears of every token that has something to fetch: its turn has come, it lost claims (their keys) or its
+    `told` is called with every token that has something to fetch: its turn has come, it lost claims (their keys) or its
     places, or this node coordinates no more.
     """
 
@@ -95,7 +96,7 @@ class ClaimsState(ABC):
         self.table = self._new_table()
         self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
 
-    # Who coordinates ----------------------------------------------------------------------------------------------
+    # The coordinator ----------------------------------------------------------------------------------------------
 
     @property
     def coordinates(self) -> bool:
@@ -116,7 +117,7 @@ class ClaimsState(ABC):
         return ClaimTable(self._around.node_id, self._lost, **self._limits)
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
-        """Other bounds from now on; who waits already keeps the place."""
+        """Other bounds from now on; a waiting request keeps its place."""
         self._sessions.disconnect_grace = disconnect_grace
         self._limits["queue_limit"] = self.table.queue_limit = queue_limit
 
@@ -129,7 +130,7 @@ class ClaimsState(ABC):
     # What happens ---------------------------------------------------------------------------------------------------
 
     def happened(self, effects: Effects) -> None:
-        """Owners or queues changed: those are told that have to know."""
+        """Owners or queues changed: those that have to know are called."""
         news: dict[bytes, list[Key]] = {}
         for key, claim in effects.lost:
             news.setdefault(claim.token, []).append(key)
@@ -153,9 +154,9 @@ class ClaimsState(ABC):
     # Looking ------------------------------------------------------------------------------------------------------
 
     def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
-        """Owners of these resources, and who waits for them in order.
+        """Owners of these resources, and their queues in order.
 
-        Any node knows the owners; only the coordinator who waits.
+        Any node knows the owners; only the coordinator knows the queue.
         """
         waiting = tuple(
             control.Waiting(
@@ -177,7 +178,7 @@ class ClaimsState(ABC):
         return list(found)
 
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """Who owns these resources, in their order: on the coordinator by its table, else by the changelog."""
+        """The owners of these resources, in their order: on the coordinator by its table, else by the changelog."""
         node = -1 if self.node is None else self.node
         view = self._around.changelog.view
         found: list[control.Ownership] = []

@@ -81,7 +81,7 @@ class WaitingRequests:
         return list(self._of_session.get(session, ()))
 
     def queue(self, key: Key) -> Mapping[bytes, WaitingRequest]:
-        """Who waits for exactly this resource, in order, by token."""
+        """What waits for exactly this resource, in order, by token."""
         return self._queues.get(key, _NOBODY)
 
     def queued(self) -> Iterable[Key]:
@@ -95,7 +95,7 @@ class WaitingRequests:
         return any(first is not own and (own is None or first.number < own.number) for first in firsts)
 
     def rivals(self, keys: Iterable[Key]) -> Collection[WaitingRequest]:
-        """Whoever waits for what overlaps with any of these."""
+        """All that wait for what overlaps with any of these."""
         queues = (queue for key in keys for queue in self._overlapping(key))
         return {waiting.token: waiting for queue in queues for waiting in queue.values()}.values()
 

@@ -79,7 +79,7 @@ class Permission(IntEnum):
 
 
 class Subject(NamedTuple):
-    """Who asks: principal as `User:alice`, and the address that it comes from, as `java_address` writes it."""
+    """The client: its principal as `User:alice`, and the address that it comes from, as `java_address` writes it."""
 
     principal: str
     host: str

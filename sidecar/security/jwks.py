@@ -151,7 +151,8 @@ def _claims(token: str, keys: list[Key], expected: Expected) -> dict[str, Any]:
 class Jwks:
     """The keys at a URL, and tokens checked by them: `check` is for `servers.OauthBearerServer`.
 
-    `tell` hears why keys could not be fetched, None once they are there again. `clock` is monotonic, in seconds.
+    `tell` is called with the reason why keys could not be fetched, None once they are there again. `clock` is
+    monotonic, in seconds.
     """
 
     def __init__(

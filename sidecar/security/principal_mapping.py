@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "DEFAULT"
 ANONYMOUS: Final = "ANONYMOUS"
-"""Kafka's name for who has shown no certificate."""
+"""Kafka's name for a client without a certificate."""
 
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
@@ -60,7 +60,7 @@ class PrincipalMapping:
         raise NoRuleError(f"no rule of the principal mapping is for {distinguished_name[:200]!r}")
 
     def principal(self, distinguished_name: str | None) -> str:
-        """As Kafka's principals are written: `User:` and the name; None is who has shown no certificate. Raises
+        """As Kafka's principals are written: `User:` and the name; None is a client without a certificate. Raises
         NoRuleError.
         """
         return f"User:{ANONYMOUS if distinguished_name is None else self.name(distinguished_name)}"

@@ -34,7 +34,7 @@ class TlsFileError(FileError):
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files. `certificate` holds the chain, its own certificate first; `key` is None where it holds the key, too.
-    `ca`: who is trusted; without one a client trusts whom the system does.
+    `ca`: the trusted authorities; without it a client trusts those of the system.
     """
 
     certificate: Path | None = None
@@ -77,7 +77,7 @@ def client_context(files: TlsFiles, *, check_hostname: bool = True) -> ssl.SSLCo
 
 
 def principal_of(peer: ssl.SSLObject | ssl.SSLSocket, mapping: PrincipalMapping) -> str:
-    """Who is at the other end. Raises NoRuleError, CertificateError."""
+    """The principal of the other end. Raises NoRuleError, CertificateError."""
     certificate = peer.getpeercert(binary_form=True)
     return mapping.principal(None if certificate is None else subject_of(certificate))
 

@@ -1,5 +1,5 @@
-"""Settings of clients' connections, TLS and login, and what is wrong with them together (CONTRACT, Security of the
-listener).
+"""Settings of clients' connections, TLS and login, and what is wrong with them together
+(docs/reference/settings.md).
 
 Imported while settings are being read, never by a running node (`sidecar.settings`).
 """

@@ -95,7 +95,7 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Proble
 
 
 def _unserved_security() -> list[Problem]:
-    """Whoever asks for security must not get a node without."""
+    """A user that asks for security must not get a node without."""
     advice = "there is no such setting, and none without it is as safe: correct it, or take it out"
     served = {full_name(name) for name in Schema.model_fields}
     asked = sorted(
@@ -107,7 +107,7 @@ def _unserved_security() -> list[Problem]:
 
 
 def _unknown_variables() -> list[Problem]:
-    """A misspelt variable is told; it is no error, as orchestrators set some of their own."""
+    """A misspelt variable is reported; it is no error, as orchestrators set some of their own."""
     known = {full_name(name) for name in Schema.model_fields}
     found: list[Problem] = []
     for name in sorted(os.environ):

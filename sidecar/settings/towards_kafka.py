@@ -1,4 +1,4 @@
-"""Settings of connections to brokers, TLS and login, and what is wrong with them together (CONTRACT, Towards Kafka).
+"""Settings of connections to brokers, TLS and login, and what is wrong with them together (docs/operations.md).
 
 Imported while settings are being read, never by a running node (`sidecar.settings`).
 """
@@ -56,7 +56,7 @@ HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
 
 
 class TowardsKafka(BaseSettings):
-    """How this node connects to brokers, and who it is there."""
+    """How this node connects to brokers, and its identity there."""
 
     kafka_security_protocol: Annotated[
         Protocol, about("How connections to brokers begin: TLS or not, login or not."), PROTOCOLS

@@ -23,7 +23,7 @@ DEDUPLICATES_ALL: Final = (
     " (error 48). "
     "Where applications use transactions, set it by topic or prefix instead: sidecar topic set TOPIC --dedup"
 )
-"""What SIDECAR_DEDUPLICATION=true brings with it; told wherever settings are checked, and by a node that starts."""
+"""What SIDECAR_DEDUPLICATION=true brings with it; reported wherever settings are checked, and by a node that starts."""
 
 
 class Address(NamedTuple):
@@ -68,7 +68,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a node is told, checked. Durations are milliseconds, sizes bytes.
+    """All settings of a node, checked. Durations are milliseconds, sizes bytes.
 
     `listen` and `admin_listen` may have port 0: any free one; `advertise` then has port 0 as well and means the same.
     """
@@ -137,13 +137,13 @@ class Settings:
 
     @property
     def clients_authenticate(self) -> bool:
-        """Whether the listener asks clients who they are: by a login, or by a certificate."""
+        """Whether the listener authenticates clients: by a login, or by a certificate."""
         by_certificate = self.security_protocol == "SSL" and self.ssl_client_auth != "none"
         return by_certificate or self.security_protocol.startswith("SASL_")
 
     @property
     def enforces_acls(self) -> bool:
-        """Whether clients may only do what Kafka's ACLs allow: where they authenticate, unless told otherwise."""
+        """Whether clients may only do what Kafka's ACLs allow: where they authenticate, unless configured otherwise."""
         return self.clients_authenticate if self.authorizer is None else self.authorizer == "kafka"
 
     def for_worker(self, index: int) -> Settings:

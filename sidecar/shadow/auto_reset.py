@@ -43,7 +43,7 @@ class Hooks(Protocol):
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
     def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
-        """Told once for each reset, however often the cursor is asked for."""
+        """Called once for each reset, however often the cursor is asked for."""
         ...
 
 

@@ -230,7 +230,7 @@ def position(offset: int, start: int, end: int) -> Position:
 
 
 def _with_members(cursor: Cursor, seen: DescribedGroup | None) -> Cursor:
-    """The state that a description tells is newer; groups of the new protocol (KIP-848) are described as dead."""
+    """The state in a description is newer; groups of the new protocol (KIP-848) are described as dead."""
     if seen is None or seen.error or seen.state == "Dead":
         return cursor
     return Cursor(cursor.group, seen.state, seen.members, cursor.partitions)

@@ -232,7 +232,7 @@ class NodeMetrics:
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None:
         """The topic's owner, as this node knows it; `name` None: it has none.
 
-        Topics beyond the cap are not told apart: nothing is kept for them.
+        Topics beyond the cap share one series: nothing is kept for them.
         """
         stats = self.topics.get(topic)
         if stats is not self.topics.other:

@@ -1,4 +1,4 @@
-"""What must hold of every history, from what clients were told and what the logs hold. Pure; finds, never acts.
+"""What must hold of every history, from the answers that clients got and what the logs hold. Pure; finds, never acts.
 
 `check` returns sentences, none where all is well. Each rule is a function of the `Evidence` and has a test with a
 history that breaks it (`test_checker.py`).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ID_HEADER: Final = b"sidecar-sequence-id"
 SHARED: Final = "shared"
 NOBODY: Final = "nobody"
-"""Who owns what was let go of, in what clients are told."""
+"""The owner of what was let go of, in answers to clients."""
 _SHOWN: Final = 60
 """Bytes of a record that a sentence shows."""
 _MOST: Final = 5
@@ -50,7 +50,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A record of a claim to a string, or for reading; without a session: nobody's any more."""
+    """A record of a claim to a string, or for reading; without a session: free again."""
 
     resource: str
     generation: int = 0
@@ -127,7 +127,7 @@ class Evidence:
         return sent.value in self.gone.get((sent.topic, sent.partition), ())
 
     def is_troubled(self, sent: Sent) -> bool:
-        """Whether its session was told something of this topic that was not so."""
+        """Whether its session got a wrong answer about this topic."""
         return (sent.session, sent.topic) in self.troubled
 
 
@@ -179,7 +179,7 @@ def _ownership(policy: Policy) -> tuple[str, bool]:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application was told
+    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application heard
     that it failed, and went on with higher ids.
     """
     ids = _ids(evidence)
@@ -198,7 +198,7 @@ def doubled(evidence: Evidence) -> Iterator[str]:
 
     Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record. A client that raises
     its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, and Java where the
-    batch in front is, sends that one anew: only ids tell Kafka's log, and a node, that they are the same.
+    batch in front is, sends that one anew: only ids show Kafka's log, and a node, that they are the same.
     """
     for sent in evidence.ledger.sent:
         copies = evidence.fenced(sent)
@@ -331,7 +331,7 @@ def strange_writers(evidence: Evidence) -> Iterator[str]:
 
 
 def generations(evidence: Evidence) -> Iterator[str]:
-    """A generation never falls and never has two owners, in the ownership topic and in what clients were told."""
+    """A generation never falls and never has two owners, in the ownership topic and in the answers that clients got."""
     newest: dict[tuple[str, str], Tenure] = {}
     for tenure in evidence.tenures:
         key = tenure.topic, tenure.slot
@@ -349,7 +349,7 @@ def generations(evidence: Evidence) -> Iterator[str]:
             continue
         other = owners.setdefault((told.resource, told.generation), told.owner)
         if other != told.owner:
-            yield f"clients are told that generation {told.generation} of {told.resource} is {other} and {told.owner}"
+            yield f"answers differ: generation {told.generation} of {told.resource} is {other} and {told.owner}"
 
 
 def claims_fall(evidence: Evidence) -> Iterator[str]:
@@ -370,7 +370,7 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
 
 
 def granted_otherwise(evidence: Evidence) -> Iterator[str]:
-    """Whoever was granted a claim has it in the ownership topic."""
+    """Each granted claim is in the ownership topic."""
     written = {(each.resource, each.generation, each.session) for each in evidence.claims}
     for told in evidence.ledger.granted:
         if (told.resource, told.generation, told.session) not in written:
@@ -378,12 +378,12 @@ def granted_otherwise(evidence: Evidence) -> Iterator[str]:
 
 
 def too_credulous(evidence: Evidence) -> Iterator[str]:
-    """Nobody's word is taken for what the fence depends on."""
+    """What the fence depends on is checked, not believed."""
     yield from evidence.believed
 
 
 def held_up(evidence: Evidence) -> Iterator[str]:
-    """Nobody's bytes hold a node's loop."""
+    """No client's bytes hold a node's loop."""
     yield from evidence.held
 
 
@@ -488,8 +488,8 @@ _LAST_ID: Final = 1 << 40
 def _given_up(
     evidence: Evidence, logged: set[tuple[str, int, str, int | None]]
 ) -> set[tuple[str, int, str, int | None]]:
-    """As `_ids`, of what an application was told has failed. One that goes on with higher ids all the same, which are
-    in the log, has what it sends again later taken for a duplicate: ids of a name rise in the log.
+    """As `_ids`, of what was reported to an application as failed. One that goes on with higher ids all the same, which
+    are in the log, has what it sends again later taken for a duplicate: ids of a name rise in the log.
     """
     highest: dict[tuple[str, int, str], int] = {}
     for topic, partition, name, found in logged:

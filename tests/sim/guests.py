@@ -64,7 +64,7 @@ def _generation(play: Play, group: str, strings: int) -> int | None:
 
 
 def join(play: Play, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0) -> None:
-    """A consumer of a group, for so long."""
+    """A consumer of a group, for some time."""
     host = play.client_host("member")
     count = play.counts.get(topic, 2)
     with play.world.loop.on(host):

@@ -1,4 +1,4 @@
-"""Everything in this process that tells time or makes random bytes, put on a world's clock and seed.
+"""Everything in this process that reads the time or makes random bytes, put on a world's clock and seed.
 
 The product asks `time`, `random`, `secrets` and `uuid`, as any program does; here these answer for the host that runs.
 `install` is for ever: a world lives in a process of its own (`tests.sim.worker`). Functions that a module has imported

@@ -32,7 +32,7 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     **dict.fromkeys(LOGIN_APIS, Open("what a client logs in with")),
     21: PerTopic(Operation.DELETE),
     23: PerTopic(Operation.DESCRIBE, instead=Operation.CLUSTER_ACTION),
-    68: Open("always answered with 35, whoever asks"),
+    68: Open("always answered with 35"),
     **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS, *transactions.ROWS)},
     **dict.fromkeys(range(1000, 1005), _OWN),
 }

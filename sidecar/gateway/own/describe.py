@@ -57,12 +57,12 @@ class DescribeOwnersApi:
         self._coordinator = coordinator
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Owners of resources, and who waits for them."""
+        """Owners of resources, and their queues."""
         told = control.DescribeOwnersResponse()
         try:
             request = decode(control.DescribeOwnersRequest, head)
             if len(request.resources) > RESOURCES:
-                raise BadRequestError(f"{RESOURCES} resources at most; without any all are told")
+                raise BadRequestError(f"{RESOURCES} resources at most; without any all are listed")
             if (
                 request.group
                 and client.rights is not None

@@ -33,12 +33,12 @@ class NodePort(Protocol):
         ...
 
     def settings(self) -> Sequence[Shown]:
-        """What this node was told, secrets masked."""
+        """The node's settings, secrets masked."""
         ...
 
     async def catch_up(self) -> None:
-        """Returns once this node knows what any node acknowledged before. Whoever is told of owners, of who serves a
-        topic, or of sequence ids waits for that first.
+        """Returns once this node knows what any node acknowledged before. A client that asks for owners, of who serves
+        a topic, or of sequence ids waits for that first.
         """
         ...
 

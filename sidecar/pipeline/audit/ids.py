@@ -22,7 +22,7 @@ _STRETCH: Final = 65_536
 
 
 def with_ids(runs: DataFrame) -> DataFrame:
-    """Attributed runs that hold ids under a name, or under one epoch of nobody's name."""
+    """Attributed runs that hold ids under a name, or under one epoch without a name."""
     return runs.where("ids > 0 AND identity IS NOT NULL")
 
 

@@ -68,7 +68,7 @@ class Audit:
         return not any(self.totals.values())
 
     def as_json(self) -> dict[str, Any]:
-        """As `sidecar pipeline audit -o json` tells it."""
+        """As `sidecar pipeline audit -o json` prints it."""
         return {
             "topic": self.topic,
             "records": self.records,

@@ -22,7 +22,7 @@ is_data: Final = "control IS NULL"
 
 
 def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
-    """Runs, or records, with the columns of the writer whose epoch stamped them, null where nobody's did; `name`, the
+    """Runs, or records, with the columns of the writer whose epoch stamped them, null where none did; `name`, the
     header's or the writer's; and `identity`, which is equal where ids count together: the same name, else the same
     epoch. Null without either.
     """
