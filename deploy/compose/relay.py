@@ -1,6 +1,6 @@
 """Makes an address of this network namespace lead to another host: `python relay.py 127.0.0.1:19093 sidecar-2:19092`.
 
-Nodes tell every client the addresses that work on the host, 127.0.0.1:19092 and 127.0.0.1:19093. Programs in a
+Nodes send every client the addresses that work on the host, 127.0.0.1:19092 and 127.0.0.1:19093. Programs in a
 container that shares node 1's network find node 1 there, and node 2 by this. Bytes are passed as they are; a connection
 ends for both sides when either ends it.
 
@@ -64,7 +64,7 @@ class Relay:
         self._open += 1
         try:
             if self._open <= CONNECTIONS:
-                # Cancelled with the program: Python 3.11 would tell of it as of a failure.
+                # Cancelled with the program: Python 3.11 would report it as a failure.
                 with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
                     await self._join(reader, writer)
         finally:

@@ -35,7 +35,7 @@ _BEFORE: Final = """
 
     What cannot be taken back asks first where standard input is a terminal, and says what would happen to whom; `--yes`
     skips the question. A script is never asked. `--if-generation` makes `producer fence` and `producer release` end the
-    owner that was seen, and nobody who came since; a person who was asked ends the owner that the question named.
+    owner that was seen, and none that came since; after a question it ends the owner that the question named.
     """
 _NOTES: Final = {
     "sidecar topic set": (

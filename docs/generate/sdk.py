@@ -63,12 +63,12 @@ _RECOVERY: Final = (
         "a new session goes on under the next generation; records fail that may be there and bear no sequence id",
         "",
     ),
-    ("Redis is away", "owners keep writing; whoever wants to own waits", "leaders keep leading"),
+    ("Redis is away", "owners keep writing; a client that wants to own waits", "leaders keep leading"),
 )
 _SYNC: Final = """
     `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same
     constructors, methods and errors, without `await`; `with` for `async with`, `for` for `async for`. They are
-    written from the classes above (`make sync`). `lost(timeout=None)` tells whether it is lost, and waits for it so
+    written from the classes above (`make sync`). `lost(timeout=None)` returns whether it is lost, and waits for it so
     long.
 
     Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call

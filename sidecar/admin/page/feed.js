@@ -2,7 +2,7 @@
  * What happens, as it happens: `EventSource` on `/v1/events`, with the newest of what happened before.
  *
  * A node has few places for readers, and a browser few connections to one node: a page that nobody looks at gives both
- * back and resumes where it was. A refusal is told and tried again slowly; everything else on the page goes on without.
+ * back and resumes where it was. A refusal is shown and tried again slowly; everything else on the page goes on without.
  */
 
 import { Refusal, connection, decoded, path } from './api.js';
@@ -60,7 +60,7 @@ async function lost() {
   timer = setTimeout(open, why === null ? SILENT_MS : REFUSED_MS);
 }
 
-/** Why the node gives no stream, which an EventSource does not tell; null where it does or nobody answers. */
+/** Why the node gives no stream, which an EventSource does not say; null where it does or nobody answers. */
 async function refusal() {
   const asked = new AbortController();
   try {
