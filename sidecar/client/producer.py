@@ -217,7 +217,7 @@ class ExclusiveProducer:
         seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
         `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
         one that this producer does not own): it is not in the log, unless the message says that an earlier try may
-        have been written, and the same goes for those that left in one batch with it, which fail alike. A cancelled
+        have been written. The other records of its batch fail in the same way. A cancelled
         `send` takes its record back if that has not left.
         """
         contents = tuple((name, octets(content)) for name, content in headers)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,12 +174,3 @@ class Child:
     def _tail(self, lines: int = 15) -> str:
         text = "\n".join(self.log_text().splitlines()[-lines:])
         return f"The end of {self.command.log}:\n{text}" if text else f"{self.command.log} is empty."
-
-
-def stop_all(children: Sequence[Child], grace: float = 15.0) -> None:
-    """Ask all to end, then wait for them together: `grace` seconds for the lot, then SIGKILL for those left."""
-    for child in children:
-        child.terminate()
-    deadline = time.monotonic() + grace
-    for child in children:
-        child.stop(max(0.0, deadline - time.monotonic()))

@@ -14,8 +14,6 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import I32, Octets
 
-MAX_VERSION = 3
-
 
 class VersionRange(NamedTuple):
     """Versions of one API, both ends included."""

@@ -42,7 +42,6 @@ NO_TIME: Final = -(2**63)
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-NO_PRODUCER_ID: Final = -1
 SEQUENCE_MODULUS: Final = 2**31
 
 

@@ -209,10 +209,6 @@ class Acls:
         yield from index.fill_steps(found)
         return Acls(found, self.rules, self.version + 1, index)
 
-    def with_rules(self, rules: Rules) -> Acls:
-        """The snapshot with other settings: this one where they are the same."""
-        return self if rules == self.rules else Acls(self.bindings, rules, self.version + 1, self._index)
-
     def is_super_user(self, principal: str) -> bool:
         """Whether a principal may do everything."""
         return principal in self.rules.super_users

@@ -47,8 +47,8 @@ class Leadership(LosableTwin["_Leadership"]):
     node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
     the claim, an administrator does or the node dies. A node that is silent, or a network in between, says nothing:
     then `lost()` returns, and `is_leader` turns False, `silence` seconds after the last question that the node answered
-    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced, and
-    a process that is stalled does not see it, and cannot stop what it has already sent elsewhere. So let what leads
+    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced.
+    A process that is stalled does not see that, and cannot stop what it has already sent elsewhere. So let what leads
     *write* through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former
     owner, or a store that compares the generation of a topic.
 
