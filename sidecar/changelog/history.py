@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from sidecar.changelog.records import LoggedBatch
-    from sidecar.protocol.caller import Lane, Upstream
+    from sidecar.protocol.caller import Channel, Upstream
     from sidecar.protocol.calls import Fetched
     from sidecar.protocol.ids import TopicPartition
 
@@ -37,7 +37,7 @@ _WINDOW: Final = 4096
 async def follow_events(
     upstream: Upstream,
     partition: TopicPartition,
-    lane: Lane,
+    channel: Channel,
     after: int | None,
     newest: int = 0,
     topic: str | None = None,
@@ -56,7 +56,7 @@ async def follow_events(
     while True:
         try:
             leader = (await upstream.layout(partition.topic, refresh=True)).leaders[partition.partition]
-            log = _Log(upstream, leader, partition, lane)
+            log = _Log(upstream, leader, partition, channel)
             if position is None:
                 async for begins in _beginning(log, newest, key):
                     if begins is None:
@@ -84,11 +84,11 @@ class _Log(NamedTuple):
     upstream: Upstream
     leader: int
     partition: TopicPartition
-    lane: Lane
+    channel: Channel
 
     async def fetch(self, position: Offset) -> Fetched:
         request = FetchPartition(self.partition, position, max_wait_ms=int(_POLL_S * 1000), max_bytes=_FETCH_BYTES)
-        return await self.upstream.call(self.leader, request, timeout=_POLL_S + _SLACK_S, lane=self.lane)
+        return await self.upstream.call(self.leader, request, timeout=_POLL_S + _SLACK_S, channel=self.channel)
 
     async def end(self, which: OffsetAt) -> Offset:
         listed = (await self.upstream.call(self.leader, ListOffsets({self.partition: which})))[self.partition]

@@ -1,6 +1,6 @@
 """Follow the ownership topic: read it from its start, then long-poll its leader for ever, feeding a `View`.
 
-The poll has a lane of its own, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
+The poll has a channel of its own, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
 ends it: another topic under the same name (`ChangelogLostError`). It never writes.
 """
 
@@ -16,7 +16,7 @@ from sidecar.changelog.clock import Clock
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError
 from sidecar.changelog.records import UnreadableBatchError, read_batches
 from sidecar.changelog.view import View
-from sidecar.protocol.caller import DisconnectedError, Lane, UpstreamError
+from sidecar.protocol.caller import Channel, DisconnectedError, UpstreamError
 from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import Fetched
     from sidecar.protocol.ids import Stamp, TopicPartition
 
-LANE: Final = Lane("changelog-tail")
+CHANNEL: Final = Channel("changelog-tail")
 _RECORDS_PER_TURN: Final = 256
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -221,7 +221,7 @@ class Tailer:
         )
         timeout = self._poll_wait + self._answer_slack
         asked_at = self.clock.elapsed()  # an answer says where the log ended at some moment since: it may lie here long
-        fetched = await self._upstream.call(self._leader, request, timeout=timeout, lane=LANE)
+        fetched = await self._upstream.call(self._leader, request, timeout=timeout, channel=CHANNEL)
         if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_place()
             return

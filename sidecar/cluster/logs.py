@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.caller import SHARED_LANE
+from sidecar.protocol.caller import SHARED_CHANNEL
 from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from uuid import UUID
 
-    from sidecar.protocol.caller import Lane, Upstream
+    from sidecar.protocol.caller import Channel, Upstream
     from sidecar.protocol.calls import Fetched, ListedOffset
 
 FETCH_BYTES: Final = 1024 * 1024
@@ -41,11 +41,11 @@ class LogMovedError(KafkaError):
 
 
 class LogReader:
-    """Reads the partitions of topics; `lane` is the connection for reading records."""
+    """Reads the partitions of topics; `channel` is the connection for reading records."""
 
-    def __init__(self, upstream: Upstream, lane: Lane = SHARED_LANE) -> None:
+    def __init__(self, upstream: Upstream, channel: Channel = SHARED_CHANNEL) -> None:
         self._upstream = upstream
-        self._lane = lane
+        self._channel = channel
 
     async def topic_id(self, topic: str) -> UUID:
         """Which topic has this name. Raises as `ends`."""
@@ -142,7 +142,7 @@ class LogReader:
 
     async def _ask(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> Fetched:
         request = FetchPartition(partition, Offset(offset), max_wait_ms=_MAX_WAIT_MS, max_bytes=max_bytes)
-        return await self._upstream.call(leader, request, lane=self._lane)
+        return await self._upstream.call(leader, request, channel=self._channel)
 
 
 def _of_a_leader(error: int) -> int:

@@ -28,7 +28,7 @@ from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
 from sidecar.exclusive.serving import ServingRights
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class GovernedTopics:
         self.reconnect_grace = reconnect_grace
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
-        logs = LogReader(around.upstream, Lane("sequence-ids"))
+        logs = LogReader(around.upstream, Channel("sequence-ids"))
         self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
         self.events = OwnershipEvents(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         default = PolicyFields(deduplication=True) if deduplication else None

@@ -32,7 +32,7 @@ from sidecar.exclusive.succession import NOTHING, UNKNOWN
 from sidecar.fencing import Witness
 from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import batch_sizes, leader_epoch, read_header
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 
 _READERS: Final = 16
-_WITNESS_LANE: Final = Lane("takeover")
+_WITNESS_CHANNEL: Final = Channel("takeover")
 _WITNESS_TIMEOUT: Final = 10.0
 
 
@@ -381,7 +381,7 @@ def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
 
 def tail_reader(upstream: Upstream, topic: str) -> TailReader:
     """For the slots of a topic."""
-    return TailReader(upstream, Witness(upstream, _WITNESS_LANE, _WITNESS_TIMEOUT), topic)
+    return TailReader(upstream, Witness(upstream, _WITNESS_CHANNEL, _WITNESS_TIMEOUT), topic)
 
 
 def _stamp_of(header: BatchHeader) -> Stamp:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails
 from sidecar.protocol.errors import KafkaError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.fanout.question import Question
     from sidecar.network.tasks import Tasks
 
-_LANE: Final = Lane("ends")
+_CHANNEL: Final = Channel("ends")
 NEAR_S: Final = 5.0
 """A reader that is behind by no more than what came meanwhile is near the end."""
 _LITTLE: Final = 1
@@ -113,7 +113,7 @@ class Ends:
         request = FetchTails([question.position for question in questions], isolation, 0, _LITTLE, _LITTLE)
         answer: dict[tuple[bytes, int], Fetched] = {}
         try:
-            answer = await self._upstream.call(leader, request, lane=_LANE)
+            answer = await self._upstream.call(leader, request, channel=_CHANNEL)
         except (UpstreamError, KafkaError):
             pass  # it stays unknown: the caller goes on alone
         finally:

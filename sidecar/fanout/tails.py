@@ -16,7 +16,7 @@ from sidecar.fanout.ends import Ends
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, error_of
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
 
@@ -65,7 +65,7 @@ class Tails:
         self._to_ask: dict[Question, None] = {}
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
-        self._lanes: dict[int, set[int]] = {}
+        self._channels: dict[int, set[int]] = {}
         self.ends = Ends(upstream, tasks)
         self._recent: Recent[Question] = Recent()
         self._chains = Chains(self._recent)
@@ -78,7 +78,7 @@ class Tails:
     @property
     def polls(self) -> int:
         """How many are under way."""
-        return sum(map(len, self._lanes.values()))
+        return sum(map(len, self._channels.values()))
 
     def has_room(self, question: Question) -> bool:
         """Whether a question waits for polls that there are, or one more of them is not too many."""
@@ -169,21 +169,21 @@ class Tails:
             self._answered(lost, {})
 
     async def _poll(self, leader: int, isolation: int, questions: list[Question]) -> None:
-        lanes = self._lanes.setdefault(leader, set())
-        number = next(index for index in range(len(lanes) + 1) if index not in lanes)
-        lanes.add(number)
+        channels = self._channels.setdefault(leader, set())
+        number = next(index for index in range(len(channels) + 1) if index not in channels)
+        channels.add(number)
         request = FetchTails(
             [question.position for question in questions], isolation, WAIT_MS, _MOST_BYTES, _PARTITION_BYTES
         )
         answer: dict[tuple[bytes, int], Fetched] = {}
         try:
-            answer = await self._upstream.call(leader, request, lane=Lane(f"tails-{number}"))
+            answer = await self._upstream.call(leader, request, channel=Channel(f"tails-{number}"))
         except (UpstreamError, KafkaError):
             pass  # waiting readers are answered: look for the leaders again
         finally:
-            lanes.discard(number)
-            if not lanes:
-                self._lanes.pop(leader, None)
+            channels.discard(number)
+            if not channels:
+                self._channels.pop(leader, None)
             self._forget_asked(questions)
         self._answered(questions, answer)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from sidecar.changelog import Retry
 from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
 from sidecar.fencing.witness import Witness
-from sidecar.protocol.caller import FENCED, CoordinatorKind, FencedError, Lane, UpstreamError
+from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, UpstreamError
 from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -36,7 +36,7 @@ ROTATE_AT: Final = 32_000
 """No data is written at this epoch or above it, so one marker there voids everything the producer id ever wrote under.
 """
 
-_LANES: Final = 8
+_CHANNELS: Final = 8
 _INVALID_TRANSACTION_TIMEOUT: Final = 50
 _SHORTEST_TRANSACTION_MS: Final = 10_000
 _COORDINATOR_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
@@ -77,8 +77,8 @@ class WriterSlot:
         self._upstream = upstream
         self._limits = limits or FencingLimits()
         self._transaction_ms = int(self._limits.transaction * 1000)
-        self._lane = Lane(f"fencing-{zlib.crc32(transactional_id.encode()) % _LANES}")
-        self._witness = Witness(upstream, self._lane, self._limits.call)
+        self._channel = Channel(f"fencing-{zlib.crc32(transactional_id.encode()) % _CHANNELS}")
+        self._witness = Witness(upstream, self._channel, self._limits.call)
         self._stamp: Stamp | None = None
         self._lost: FencedError | None = None
         self._lock = asyncio.Lock()
@@ -162,7 +162,9 @@ class WriterSlot:
             try:
                 coordinator = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
                 request = InitProducerId(self.transactional_id, self._transaction_ms, current)
-                answer = await self._upstream.call(coordinator, request, timeout=self._limits.call, lane=self._lane)
+                answer = await self._upstream.call(
+                    coordinator, request, timeout=self._limits.call, channel=self._channel
+                )
             except (UpstreamError, KafkaError) as error:
                 reason = self._unanswered(error)
             else:
@@ -230,8 +232,8 @@ class WriterSlot:
         """Both requests in one write, or the second alone: error codes of the partitions, and of the end."""
         broker = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
         if add is None:
-            return {}, await self._upstream.call(broker, end, timeout=self._limits.call, lane=self._lane)
-        return await self._upstream.call_pair(broker, add, end, timeout=self._limits.call, lane=self._lane)
+            return {}, await self._upstream.call(broker, end, timeout=self._limits.call, channel=self._channel)
+        return await self._upstream.call_pair(broker, add, end, timeout=self._limits.call, channel=self._channel)
 
     def _not_added(self, errors: Mapping[TopicPartition, int], writer: Stamp) -> str | None:
         """Why AddPartitionsToTxn did nothing, None where it did; one bad partition spoils all."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sidecar.cluster.logs import LogReader
-from sidecar.protocol.caller import Lane, UnknownTopicError
+from sidecar.protocol.caller import Channel, UnknownTopicError
 from sidecar.protocol.calls import DescribeGroups, ListGroups, OffsetFetch
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.shadow.recent import Recent
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _AnswerT = TypeVar("_AnswerT")
 
-LANE: Final = Lane("cursors")
+CHANNEL: Final = Channel("cursors")
 """A connection per broker for the questions of this module: long lists hold nobody else up."""
 
 FRESH_S: Final = 5.0
@@ -160,7 +160,7 @@ class Cursors:
         """The groups of every broker that may have cursors."""
 
         async def of(broker: int) -> list[ListedGroup]:
-            answer = await self._upstream.call(broker, ListGroups(), lane=LANE)
+            answer = await self._upstream.call(broker, ListGroups(), channel=CHANNEL)
             if answer.error:
                 raise KafkaError(answer.error, f"the groups of broker {broker}")
             return [group for group in answer.groups if group.protocol_type not in _WITHOUT_OFFSETS]
@@ -180,7 +180,7 @@ class Cursors:
             for first in range(0, len(groups), step):
                 some = groups[first : first + step]
                 asked = OffsetFetch([group.name for group in some], shadow, partitions)
-                answer = await self._upstream.call(broker, asked, lane=LANE)
+                answer = await self._upstream.call(broker, asked, channel=CHANNEL)
                 for group in some:
                     positions = _positions(group.name, answer.get(group.name), log)
                     if positions:
@@ -203,7 +203,7 @@ class Cursors:
         async with slots:
             for first in range(0, len(groups), _MEMBERS_OF):
                 some = groups[first : first + _MEMBERS_OF]
-                found |= await self._upstream.call(broker, DescribeGroups(some), lane=LANE)
+                found |= await self._upstream.call(broker, DescribeGroups(some), channel=CHANNEL)
         return found
 
 
