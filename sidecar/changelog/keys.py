@@ -97,7 +97,7 @@ class Key:
             raise ValueError(f"not a partition: {self!r}")
 
     def __hash__(self) -> int:
-        """By its texts: before Python 3.12 the hash of None is an address, and each process had an order of its own."""
+        """By its texts: before Python 3.12 the hash of None is an address, and each process had its own order."""
         return hash((self.kind.label, self.topic, self.slot or "", -1 if self.partition is None else self.partition))
 
     def encode(self) -> bytes:

@@ -1,6 +1,6 @@
 """Follow the ownership topic: read it from its start, then long-poll its leader for ever, feeding a `View`.
 
-The poll has a channel of its own, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
+The poll has its own channel, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
 ends it: another topic under the same name (`ChangelogLostError`). It never writes.
 """
 
@@ -85,7 +85,7 @@ class Tailer:
     # For the rooms above ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read, in a task of its own."""
+        """Begin to read, in its own task."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"tail {self.partition}")
         self._task.add_done_callback(self._stopped)
 

@@ -1,7 +1,7 @@
 """One claim by Own: the node found that can grant it, waited for, held by one connection and watched by another.
 
 The claim belongs to the connection that asked for it and ends with that, so nothing here takes back what was lost:
-each connection asks with a token of its own, and no other connection is opened once the claim was granted. A node says
+each connection asks with its own token, and no other connection is opened once the claim was granted. A node says
 at once what becomes of the claim (Watch), by ending the connection too; while it says nothing the claim counts for
 `silence` seconds from the last question that was answered.
 """

@@ -208,7 +208,7 @@ class AdminClient:
         await self._rest.call("DELETE", path_of("v1", "topics", topic), {"force": str(force).lower()})
 
     async def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
+        """Depose the owner for ever; 409 where there is none. Where each partition has its own owner, that of
         `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
         change: a producer that became the owner meanwhile is left alone, 412.
         """

@@ -109,7 +109,7 @@ class Claim:
 
     @property
     def partitions(self) -> Sequence[int]:
-        """Those that are owned, in rising order; where partitions have owners of their own none joins them later."""
+        """Those that are owned, in rising order; where partitions have their own owners none joins them later."""
         if None in self._owned:
             return range(self.count)
         return tuple(sorted(index for index in self._owned if index is not None))
@@ -133,7 +133,7 @@ class Claim:
     # Taking ---------------------------------------------------------------------------------------------------------
 
     async def take(self) -> None:
-        """Own the topic; where each partition has an owner of its own, those that are wanted. Waits where the mode says
+        """Own the topic; where each partition has its own owner, those that are wanted. Waits where the mode says
         so.
 
         Raises `ProducerBusyError`, and `SidecarError` where no waiting helps.
@@ -167,7 +167,7 @@ class Claim:
             try:
                 return await self._ask_for((None,), producer)
             except SidecarError as error:
-                if error.code != ErrorCode.INVALID_REQUEST:  # it is where each partition has an owner of its own
+                if error.code != ErrorCode.INVALID_REQUEST:  # it is where each partition has its own owner
                     raise
         return await self._ask_for(self.wanted or range(self.count), producer)
 

@@ -176,7 +176,7 @@ class ShadowStats:
 class Topic:
     """A topic, or a prefix (`payments.*`) that has a policy.
 
-    `generation` rises with each owner, 0: never owned. Where each partition has an owner of its own (`policy.scope` is
+    `generation` rises with each owner, 0: never owned. Where each partition has its own owner (`policy.scope` is
     partition) they stand in `owners` and `owner` is None. `producers` are the newest names, where the node that was
     asked serves the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None of a prefix.
     """

@@ -260,7 +260,7 @@ class Pipeline:
     # The end --------------------------------------------------------------------------------------------------------
 
     def fail(self, error: SidecarError) -> None:
-        """Nothing leaves any more. What is under way still has an outcome of its own; the rest has this one."""
+        """Nothing leaves any more. What is under way still has its own outcome; the rest has this one."""
         if self._error is not None:
             return
         self._error = error

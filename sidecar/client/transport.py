@@ -156,7 +156,7 @@ class Transport:
 
 
 class _Node:
-    """What goes to one node, on a connection of its own."""
+    """What goes to one node, on its own connection."""
 
     def __init__(self, address: Address, claim: Claim) -> None:
         self._address = address

@@ -4,7 +4,7 @@ In chunks below 900 KB, because a broker accepts 1 MB by default (message.max.by
 their own, so that one is always complete: compaction keeps the newest record of each key, and a node may die between
 two chunks.
 
-`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under a copy of its own,
+`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under its own copy,
 so that its chunks and another writer's never share a key. A node's snapshot that it had not read is preferred (`best`),
 so names that an operator made a node forget stay forgotten.
 """

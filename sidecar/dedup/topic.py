@@ -50,7 +50,7 @@ class Progress(NamedTuple):
 
 class TopicIds:
     """All partitions of a topic. `is_live`: whether a session has a connection; `fence_wanted` makes the topic be
-    fenced as a whole. `by_partition`: partitions have owners of their own, so names are held by partition too.
+    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class TopicIds:
         except IdsLostError as error:
             self._lose(turn, state, error)
             return
-        if saved is not None and not saved.rebuilt:  # of that this node writes a snapshot of its own soon
+        if saved is not None and not saved.rebuilt:  # of that this node writes its own snapshot soon
             state.saved_up_to = max(state.saved_up_to, saved.covered)
         self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
         reading = Reading(self._writers, self.around.headers, extent.ids_from)

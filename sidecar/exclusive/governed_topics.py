@@ -211,7 +211,7 @@ class GovernedTopics:
         return self._by_name.get(topic)
 
     def known_topics(self) -> list[str]:
-        """Every governed topic that has a policy of its own, had an owner and is not gone, or has a producer on this
+        """Every governed topic that has its own policy, had an owner and is not gone, or has a producer on this
         node.
         """
         view = self.changelog.view

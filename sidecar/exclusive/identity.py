@@ -33,7 +33,7 @@ class ClientIdentity:
 
     @property
     def asks(self) -> bool:
-        """Whether the client wants a topic in a way of its own: then the topic is governed, if it was not."""
+        """Whether the client wants a topic in its own way: then the topic is governed, if it was not."""
         return self.mode is not None or self.generation is not None
 
     @property

@@ -146,7 +146,7 @@ class Waiting(Protocol):
 
 
 class Owning(Served, Protocol):
-    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
+    """A topic, or a partition with its own owner, as events, metrics and Redis show it."""
 
     scope: SlotScope
 

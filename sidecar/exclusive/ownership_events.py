@@ -62,7 +62,7 @@ class OwnershipEvents:
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
-        """A topic's generation is the highest of its partitions' where those have owners of their own."""
+        """A topic's generation is the highest of its partitions' where those have their own owners."""
         if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:

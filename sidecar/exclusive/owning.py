@@ -42,7 +42,7 @@ _UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, Retry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicClaim:
-    """One claim to write. `partition` is given where the topic's partitions have owners of their own. `client` is for
+    """One claim to write. `partition` is given where the topic's partitions have their own owners. `client` is for
     people, `alive` returns whether the claimant's connection still stands.
     """
 

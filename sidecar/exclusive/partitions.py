@@ -1,4 +1,4 @@
-"""A topic whose partitions have owners of their own (scope partition): every rule of owning holds for each of them.
+"""A topic whose partitions have their own owners (scope partition): every rule of owning holds for each of them.
 
 The node that serves the topic holds its master slot without a session. This shuts out every session that wrote to the
 whole topic, and every slot that another node opened. Under it each partition is a `GovernedTopic` with a slot of its

@@ -1,4 +1,4 @@
-"""Sessions that write to a topic beside each other, each through a slot of its own (mode shared).
+"""Sessions that write to a topic beside each other, each through its own slot (mode shared).
 
 A slot per session, because the broker checks sequences per producer id (KIP-98), and because an exclusive owner has to
 shut out each of them. Slots are a pool: a session that went away keeps its own, and goes on

@@ -42,7 +42,7 @@ class SlotScope:
 
     @classmethod
     def of_partition(cls, topic: str, partition: int) -> SlotScope:
-        """One partition of a topic whose partitions have owners of their own."""
+        """One partition of a topic whose partitions have their own owners."""
         return cls(topic, partition_slot(partition))
 
     @property

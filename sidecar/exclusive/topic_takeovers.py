@@ -1,4 +1,4 @@
-"""Takes over one topic, or a partition with an owner of its own, on this node: for a claimant, for its present owner,
+"""Takes over one topic, or a partition with its own owner, on this node: for a claimant, for its present owner,
 for shared sessions, or for no session.
 
 Each of these is one operation (`operations`). `takeover` performs the steps and returns what was taken. This module

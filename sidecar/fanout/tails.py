@@ -1,6 +1,6 @@
 """The shared polls: questions that wait are bundled by leader and isolation level, and each bundle is one long poll.
 
-A question that comes while polls stand is asked at once, on a connection of its own, as a broker answers those of one
+A question that comes while polls stand is asked at once, on its own connection, as a broker answers those of one
 connection in turn. Polls end after half a second at the latest; what they carried then goes on in few bundles.
 """
 
@@ -36,10 +36,10 @@ _MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
 _MOST_QUESTIONS: Final = 8
-"""Of one partition: each takes a poll of its own."""
+"""Of one partition: each takes its own poll."""
 _MOST_AT_ONCE: Final = 64
 MOST_POLLS: Final = 64
-"""Beyond so many at a time, each on a connection of its own that stays, readers do better to ask alone."""
+"""Beyond so many at a time, each on its own connection that stays, readers do better to ask alone."""
 _AT_A_TIME: Final = 64
 """Readers that are answered in one turn of the event loop."""
 

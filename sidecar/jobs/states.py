@@ -1,7 +1,7 @@
 """The deduplication state of one topic outside of any node: its snapshots in Kafka and their copies in Redis, read, and
 written by compare-and-max.
 
-What is written lies under a copy of its own (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
+What is written lies under its own copy (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
 same time. Behind each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
 what was written is taken back. A state in Redis follows once it is safe in Kafka.
 """

@@ -1,6 +1,6 @@
 """One supervised child process: started so that it cannot outlive us, watched until it is ready, stopped in good order.
 
-Children run in a session of their own, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one
+Children run in their own session, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one
 after the other. Each is bound to the parent's life by `guard`. The kernel means the *thread* that forked when it speaks
 of the parent, therefore all children are forked by one thread that lives as long as this process.
 

@@ -253,7 +253,7 @@ class Exporter:
         return writer.option("checkpointLocation", job.checkpoint).queryName(name).start()
 
     def _append(self, batch: DataFrame, number: int) -> None:
-        """Called by Spark in a thread of its own."""
+        """Called by Spark in its own thread."""
         try:
             with self._appending:
                 if self._closed:

@@ -9,7 +9,7 @@ Reasons that recur:
 - *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its
 resolver.
 - *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
-- *one coordinator*: from this version on one request names many groups or keys, each with a coordinator of its own
+- *one coordinator*: from this version on one request names many groups or keys, each with its own coordinator
 upstream.
 - *newest known*: the newest version whose form is known here.
 """

@@ -3,7 +3,7 @@
 Whatever is not understood survives: error codes stay plain integers, tagged fields (KIP-482) are kept as bytes under
 the key `TAGS` of their record, so that what a newer broker or client adds passes through unchanged. What a version does
 not have is absent from the dict, and left out when written. Hot requests never come here: they are walked in place by
-modules of their own.
+their own modules.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ nothing.
 A claim is one group's, on a topic or on one of its partitions; the nearer one counts: where the two have different
 holders, as between two records of one batch, a partition is not the topic's claimant's. Without a claim everybody may.
 Committing goes by the claims of the group; Fetch names no group, so any holder of the partition in any group may read
-it, and only where the policy `exclusive_reader` holds for the name that is read: a shadow has claims of its own and its
+it, and only where the policy `exclusive_reader` holds for the name that is read: a shadow has its own claims and its
 source's policy.
 
 A connection is the holder's if it is the claim's session, or asked for the claim's session by its producer id, or bears

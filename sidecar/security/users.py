@@ -1,4 +1,4 @@
-"""The users of a listener in a file of their own (`SIDECAR_SASL_AUTHENTICATION=file`): names and SCRAM's stored keys.
+"""The users of a listener in their own file (`SIDECAR_SASL_AUTHENTICATION=file`): names and SCRAM's stored keys.
 
 The file is TOML. Each user has a list of entries, one for each mechanism, in the form that PostgreSQL has them in:
 

@@ -1,4 +1,4 @@
-"""The program that reads a node's settings again, a process of its own: what reads and checks them is large, and has no
+"""The program that reads a node's settings again, as a separate process: the code that reads them is large, and has no
 place in a node. On standard input the node's settings (`told.Told`), on standard output either what it would
 be now, or all that is wrong.
 """

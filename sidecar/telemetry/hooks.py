@@ -1,4 +1,4 @@
-"""`NodeMetrics`: what a node counts, as methods that rooms call through a protocol of their own.
+"""`NodeMetrics`: what a node counts, as methods that rooms call through their own protocol.
 
 Every method is cheap and none raises; `request_done` is on the path of every request and touches plain integers only.
 Labels that could grow without bound are never kept: topics are capped, API names come from a fixed table, client ids
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sidecar.telemetry.series import Traced
 
 TOPIC_LIMIT: Final = 200
-"""Governed topics with series of their own."""
+"""Governed topics with their own series."""
 
 WORDS_LIMIT: Final = 500
 """Values that any other label may have, whatever brokers and clients come up with."""

@@ -225,7 +225,7 @@ class Producer:
         name: str = "",
         names: Sequence[str] | None = None,
     ) -> list[Sent]:
-        """Have a batch written, behind all that was sent before. `names`: each record under a name of its own."""
+        """Have a batch written, behind all that was sent before. `names`: each record under its own name."""
         loop = asyncio.get_running_loop()
         found: list[Sent] = []
         for index, value in enumerate(values):

@@ -139,7 +139,7 @@ def _probing(play: Play, host: Host, topic: str, name: str, mode: str = "") -> c
 
 async def _newcomer(play: Play, host: Host, producer: clients.Producer, partition: int, left: dict[str, str]) -> None:
     """Write one record, again where it is refused: those who left may keep their places for a moment. Who shall ask for
-    a mode, because an operator gave partitions owners of their own under a policy `shared`, does so.
+    a mode, because an operator gave partitions their own owners under a policy `shared`, does so.
     """
     where = f"{producer.topic}/{partition}"
     for attempt in range(100):

@@ -1,6 +1,6 @@
 """Clients beside the applications, as steps of a history: readers, groups, claimants, strangers, operators.
 
-Each runs on a host of its own, but what an operator asks for runs on the node that is asked.
+Each runs on its own host, but what an operator asks for runs on the node that is asked.
 """
 
 from __future__ import annotations

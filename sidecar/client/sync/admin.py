@@ -155,7 +155,7 @@ class AdminClient(Twin["_AdminClient"]):
         return self._run(lambda: self._twin.delete_topic(topic, force=force))
 
     def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
+        """Depose the owner for ever; 409 where there is none. Where each partition has its own owner, that of
         `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
         change: a producer that became the owner meanwhile is left alone, 412.
         """

@@ -122,7 +122,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     @property
     def generation(self) -> int:
         """The generation under which the topic is or was owned: it rises with each owner, from 1 on; 0 before. The
-        highest, where partitions have owners of their own.
+        highest, where partitions have their own owners.
         """
         return self._call(lambda: self._twin.generation)
 

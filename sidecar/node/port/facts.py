@@ -213,7 +213,7 @@ class Event:
     node_id: int = -1
     detail: str = ""
     partition: int | None = None
-    """Of a topic whose partitions have owners of their own."""
+    """Of a topic whose partitions have their own owners."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The changes of the controller on their way to one broker: in order, each with a delay of its own (KIP-500)."""
+"""The changes of the controller on their way to one broker: in order, each with its own delay (KIP-500)."""
 
 from __future__ import annotations
 

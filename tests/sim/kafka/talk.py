@@ -22,7 +22,7 @@ class Talk(ABC):
 
     @abstractmethod
     def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> Any:
-        """Send a request on a connection of its own and do not wait."""
+        """Send a request on its own connection and do not wait."""
 
     @abstractmethod
     def outcome(self, pending: Any, seconds: float = 10.0) -> dict[str, Any] | str | None:
@@ -32,7 +32,7 @@ class Talk(ABC):
 
     @abstractmethod
     def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
-        """The answer to a frame as it stands, on a connection of its own; None where the broker ends that one."""
+        """The answer to a frame as it stands, on its own connection; None where the broker ends that one."""
 
     @abstractmethod
     def pause(self, seconds: float) -> None:
