@@ -59,7 +59,7 @@ _RECOVERY: Final = (
         "the first in the queue leads at once",
     ),
     (
-        "a place in Kafka's log is forgotten (45)",
+        "Kafka forgot the session's sequences (45 OUT_OF_ORDER_SEQUENCE_NUMBER)",
         "a new session goes on under the next generation; records fail that may be there and bear no sequence id",
         "",
     ),

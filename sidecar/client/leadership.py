@@ -1,6 +1,6 @@
 """Leadership: one of many processes does something, by the claim to a name, a topic or a group's reading of it.
 
-Decides nothing by itself: `tenure` claims, waits and watches; this is its life, once, and what an application sees.
+Decides nothing by itself: `_own_claim` claims, waits and watches; this is its life, once, and what an application sees.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
-from sidecar.client._tenure import Tenure
+from sidecar.client._own_claim import OwnClaim
 from sidecar.client.access import NodeAccess
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import MODES, Mode, assigned_name, check_mode, checked_name
@@ -123,7 +123,7 @@ class Leadership:
             sasl_plain_password,
             sasl_oauth_token_provider,
         )
-        self._tenure = Tenure(addresses(bootstrap), asked, timeout, silence, access)
+        self._claim = OwnClaim(addresses(bootstrap), asked, timeout, silence, access)
         self._started = False
         self._leads = False
         self._error: SidecarError | None = None
@@ -142,14 +142,14 @@ class Leadership:
     @property
     def generation(self) -> int:
         """The generation under which the claim is or was owned; 0 before."""
-        return self._tenure.generation
+        return self._claim.generation
 
     @property
     def is_leader(self) -> bool:
         """Whether the claim is owned, as far as a node answered within `silence`; once False, for ever. See the class
         for what that leaves open.
         """
-        return self._leads and self._tenure.is_fresh
+        return self._leads and self._claim.is_fresh
 
     @property
     def error(self) -> SidecarError | None:
@@ -177,7 +177,7 @@ class Leadership:
             closed = await self._taking
         except BaseException:
             self._end()
-            await self._tenure.close()
+            await self._claim.close()
             raise
         if closed or self._ending is not None:
             raise RuntimeError("the leadership was closed before it began")
@@ -192,7 +192,7 @@ class Leadership:
         try:
             await asyncio.shield(self._ending)
         except asyncio.CancelledError:
-            await self._tenure.close()
+            await self._claim.close()
             await asyncio.wait({self._ending})
             raise
 
@@ -208,7 +208,7 @@ class Leadership:
     async def _take(self) -> bool:
         """Whether it was closed meanwhile."""
         try:
-            await self._tenure.take()
+            await self._claim.take()
         except asyncio.CancelledError:
             if self._ending is None:
                 raise
@@ -216,10 +216,10 @@ class Leadership:
         return False
 
     async def _keep(self) -> None:
-        error = await self._tenure.keep()
+        error = await self._claim.keep()
         self._error = error
         self._end()
-        await self._tenure.close()
+        await self._claim.close()
 
     async def _shut(self) -> None:
         self._end()
@@ -228,9 +228,9 @@ class Leadership:
                 task.cancel()
                 await asyncio.wait({task})
         try:
-            await self._tenure.release()
+            await self._claim.release()
         finally:
-            await self._tenure.close()
+            await self._claim.close()
 
     def _end(self) -> None:
         self._leads = False

@@ -42,7 +42,7 @@ def _token_url(value: str | None) -> str | None:
     if value is not None:
         check_http_url(value)
         if "@" in urlsplit(value).netloc:
-            raise ValueError("names a user, who is SIDECAR_KAFKA_SASL_CLIENT_ID with SIDECAR_KAFKA_SASL_CLIENT_SECRET")
+            raise ValueError("names a user; with SIDECAR_KAFKA_SASL_CLIENT_SECRET that is SIDECAR_KAFKA_SASL_CLIENT_ID")
     return value
 
 

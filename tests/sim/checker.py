@@ -30,7 +30,7 @@ _MOST: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class OwnershipRecord:
     """A record of the ownership topic, where it has the offset `at`: who got a topic (slot 0) or a partition, under
     which generation, from which offsets on.
     """
@@ -62,7 +62,7 @@ class Claimed:
 class Evidence:
     """Everything that a history left behind.
 
-    `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
+    `logs`: committed records by topic and partition. `ownerships`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `policies`: what
     nodes applied when. `gone`: records that Kafka lost by an unclean election, or that a deleted topic had, by topic
     and partition. `troubled`: sessions to whose batches for a topic without a policy a broker answered what was not
@@ -75,7 +75,7 @@ class Evidence:
 
     ledger: Ledger = field(default_factory=Ledger)
     logs: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
-    tenures: list[Tenure] = field(default_factory=list)
+    ownerships: list[OwnershipRecord] = field(default_factory=list)
     writers: set[int] = field(default_factory=set)
     sessions: dict[str, set[str]] = field(default_factory=dict)
     policies: Timeline = field(default_factory=Timeline)
@@ -291,30 +291,30 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
         writers: dict[int, str] = {}
         for record in evidence.logs.get((topic, partition), ()):
             sent = known.get((topic, partition, record.value))
-            tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
-            if sent is None or tenure is None or not _is_fenced(evidence, tenure, record, sent):
+            ownership = next((each for start, each in reversed(spans) if record.offset >= start), None)
+            if sent is None or ownership is None or not _is_fenced(evidence, ownership, record, sent):
                 continue
             session, names = sent.session, evidence.sessions.get(sent.session, set())
-            if tenure.session.startswith("pid:") and tenure.session not in names:
+            if ownership.session.startswith("pid:") and ownership.session not in names:
                 yield (
                     f"{_shown(record.value)} of {session} ({', '.join(sorted(names)) or 'no producer id'})"
                     f" at {record.offset} of {topic}/{partition},"
-                    f" behind generation {tenure.generation} of {tenure.session}"
+                    f" behind generation {ownership.generation} of {ownership.session}"
                 )
-            other = writers.setdefault(tenure.generation, session)
+            other = writers.setdefault(ownership.generation, session)
             if other != session:
                 yield (
-                    f"two sessions in generation {tenure.generation} of {topic}/{partition}: {other}, then {session}"
+                    f"two sessions in generation {ownership.generation} of {topic}/{partition}: {other}, then {session}"
                     f" with {_shown(record.value)} at {record.offset}"
                 )
 
 
-def _is_fenced(evidence: Evidence, tenure: Tenure, record: Record, sent: Sent) -> bool:
-    """Whether the policy wanted a record behind a tenure's begin to be its session's."""
+def _is_fenced(evidence: Evidence, ownership: OwnershipRecord, record: Record, sent: Sent) -> bool:
+    """Whether the policy wanted a record after an ownership's begin to be its session's."""
     policy = evidence.policies.constant(sent.topic, sent.sent_at, record.at, _ownership)
-    if policy is None or not policy[0] or tenure.when < evidence.policies.since(sent.topic, record.at, _ownership):
+    if policy is None or not policy[0] or ownership.when < evidence.policies.since(sent.topic, record.at, _ownership):
         return False
-    return policy[0] != SHARED or not _is_free(evidence, tenure, record)
+    return policy[0] != SHARED or not _is_free(evidence, ownership, record)
 
 
 def strange_writers(evidence: Evidence) -> Iterator[str]:
@@ -332,17 +332,17 @@ def strange_writers(evidence: Evidence) -> Iterator[str]:
 
 def generations(evidence: Evidence) -> Iterator[str]:
     """A generation never falls and never has two owners, in the ownership topic and in the answers that clients got."""
-    newest: dict[tuple[str, str], Tenure] = {}
-    for tenure in evidence.tenures:
-        key = tenure.topic, tenure.slot
+    newest: dict[tuple[str, str], OwnershipRecord] = {}
+    for ownership in evidence.ownerships:
+        key = ownership.topic, ownership.slot
         before = newest.get(key)
-        if tenure.released and before is not None and tenure.generation == before.generation:
+        if ownership.released and before is not None and ownership.generation == before.generation:
             continue
-        if before is not None and tenure.generation < before.generation:
-            yield f"the generation of {key} fell from {before.generation} to {tenure.generation}"
-        elif before is not None and tenure.generation == before.generation and tenure.session != before.session:
-            yield f"generation {tenure.generation} of {key} belongs to {before.session} and to {tenure.session}"
-        newest[key] = tenure
+        if before is not None and ownership.generation < before.generation:
+            yield f"the generation of {key} fell from {before.generation} to {ownership.generation}"
+        elif before is not None and ownership.generation == before.generation and ownership.session != before.session:
+            yield f"generation {ownership.generation} of {key} belongs to {before.session} and to {ownership.session}"
+        newest[key] = ownership
     owners: dict[tuple[str, int], str] = {}
     for told in evidence.ledger.told:
         if told.owner == NOBODY:
@@ -466,19 +466,19 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
     }
 
 
-def _is_free(evidence: Evidence, tenure: Tenure, record: Record) -> bool:
-    """Whether a record behind the begin of a tenure was stamped under an epoch that was opened when its owner had let
-    go.
+def _is_free(evidence: Evidence, ownership: OwnershipRecord, record: Record) -> bool:
+    """Whether a record after the begin of an ownership was stamped under an epoch that was opened when its owner had
+    let go.
     """
     opened = evidence.opened.get((record.producer_id, record.producer_epoch))
-    said = [each for each in _words_on(evidence, tenure) if opened is not None and each.at <= opened]
+    said = [each for each in _words_on(evidence, ownership) if opened is not None and each.at <= opened]
     return bool(said) and said[-1].released
 
 
-def _words_on(evidence: Evidence, tenure: Tenure) -> list[Tenure]:
+def _words_on(evidence: Evidence, ownership: OwnershipRecord) -> list[OwnershipRecord]:
     """The records of a topic's generation, in order."""
-    same = tenure.topic, tenure.slot, tenure.generation
-    return [each for each in evidence.tenures if (each.topic, each.slot, each.generation) == same]
+    same = ownership.topic, ownership.slot, ownership.generation
+    return [each for each in evidence.ownerships if (each.topic, each.slot, each.generation) == same]
 
 
 _LAST_ID: Final = 1 << 40
@@ -504,13 +504,13 @@ def _given_up(
     }
 
 
-def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:
+def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, OwnershipRecord]]]:
     """Where each generation begins in each partition, in order."""
-    found = defaultdict[tuple[str, int], list[tuple[int, Tenure]]](list)
-    for tenure in evidence.tenures:
-        if not tenure.released and not tenure.former:
-            for partition, offset in tenure.start:
-                spans = found[tenure.topic, partition]
-                if not spans or spans[-1][1].generation != tenure.generation:
-                    spans.append((offset, tenure))
+    found = defaultdict[tuple[str, int], list[tuple[int, OwnershipRecord]]](list)
+    for ownership in evidence.ownerships:
+        if not ownership.released and not ownership.former:
+            for partition, offset in ownership.start:
+                spans = found[ownership.topic, partition]
+                if not spans or spans[-1][1].generation != ownership.generation:
+                    spans.append((offset, ownership))
     return found

@@ -37,7 +37,7 @@ _QUESTIONS: Final = 4
 """How often a node is asked in `silence`."""
 
 
-class Tenure:
+class OwnClaim:
     """The claim that `asked` asks for, without token and time. `timeout` (seconds): how long no node may answer while
     it is taken; `silence` (seconds): as the module says.
     """
