@@ -55,7 +55,7 @@ _RECOVERY: Final = (
     ),
     (
         "the program dies",
-        "the topic is free at once, and its next owner goes on behind `last_sequence_id`",
+        "the topic is free at once, and its next owner goes on after `last_sequence_id`",
         "the first in the queue leads at once",
     ),
     (

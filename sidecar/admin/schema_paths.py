@@ -57,7 +57,7 @@ class Target:
 
 
 def read(method: str, path: str) -> Target:
-    """Take a path apart, as it came in the request, behind `/schemas`. Raises BadPathError."""
+    """Take a path apart, as it came in the request, after `/schemas`. Raises BadPathError."""
     parts = tuple(path.lstrip("/").split("/")) if path.strip("/") else ()
     while parts and not parts[-1]:
         parts = parts[:-1]

@@ -42,10 +42,10 @@ async def follow_events(
     newest: int = 0,
     topic: str | None = None,
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
-    """Every event, or every one of `topic`, behind offset `after` (None: from now on) as it comes, for ever; None every
+    """Every event, or every one of `topic`, after offset `after` (None: from now on) as it comes, for ever; None every
     second without one.
 
-    Behind an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
+    After an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
     "now" is settled: events from there on are yielded. Where Kafka does not answer, None comes all the same, and
     "now" is when it answers again. What retention has taken is left out. An event may come twice, with the same `id`.
     """

@@ -124,7 +124,7 @@ class Tailer:
     async def seen(self, writer: Stamp, timeout: float | None = None) -> None:
         """Wait until a record or marker under this stamp, or a newer epoch of its producer id, is in the view.
 
-        Behind a fence at this stamp that is the end of the log that counts: nothing of an older epoch can follow.
+        After a fence at this stamp that is the end of the log that counts: nothing of an older epoch can follow.
         Unlike the latest offset, which a leader that was cut off may give too low, a marker cannot be seen too early.
         """
         self._raise_end()

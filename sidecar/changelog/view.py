@@ -245,7 +245,7 @@ class View:
         return Change(key, before, after)
 
     def truncate(self, end: Offset) -> list[Change]:
-        """Forget every record at `end` or behind it: the log lost them. What they replaced comes back by reading
+        """Forget every record at `end` or after it: the log lost them. What they replaced comes back by reading
         again.
         """
         lost = [entry for entries in self._kinds.values() for entry in entries.values() if entry.offset >= end]

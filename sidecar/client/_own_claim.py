@@ -125,7 +125,7 @@ class OwnClaim:
             raise
 
     async def _vouched(self) -> None:
-        """The claim still stands behind a question that was sent after it was granted."""
+        """The claim still stands after a question that was sent after it was granted."""
         now = asyncio.get_running_loop().time()
         if (lost := await self._look(0, now + _SHORT_S)) is not None:
             raise lost

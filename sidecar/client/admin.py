@@ -118,10 +118,10 @@ class AdminClient:
         return await self._list(Setting, "/v1/settings")
 
     async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
-        """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
+        """What happens, of one topic or of all, as it happens and for ever: after the position `after` (-1: all that
         is kept, 90 days), by default from the moment on in which the first is waited for.
 
-        Where the connection ends it goes on behind the last event by itself, and raises `SidecarUnavailableError` once
+        Where the connection ends it goes on after the last event by itself, and raises `SidecarUnavailableError` once
         no node answered for `timeout` seconds. A node has room for 8 such readers, so close it where you stop early:
 
         ```python

@@ -240,7 +240,7 @@ class Cursor:
 @dataclass(frozen=True, slots=True)
 class Event:
     """One line of history. `kind`: claimed, deposed, released, failover, shadow or policy. The same event may come
-    twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on behind it.
+    twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it.
     """
 
     id: str

@@ -211,7 +211,7 @@ class ExclusiveProducer:
 
         Several may be awaited at once: in each partition records stand in the order of the calls. Without `partition`
         the key decides, as in Java's client; without a key see the class. `sequence_id` is at least 0 and above every
-        id that this producer sent to the partition, save one that failed behind all others.
+        id that this producer sent to the partition, save one that failed after all others.
 
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
         seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;

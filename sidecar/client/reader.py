@@ -220,7 +220,7 @@ class ShadowReader:
                     await self._check(_LOOK_S)
 
     async def commit(self) -> None:
-        """Move the group's cursors behind the last records that were read. Raises ValueError without a group."""
+        """Move the group's cursors after the last records that were read. Raises ValueError without a group."""
         if self._group is None:
             raise ValueError("without a group there are no cursors to commit")
         kafka = self._open()
@@ -252,7 +252,7 @@ class ShadowReader:
 
     async def _look_ahead(self, kafka: AIOKafkaConsumer, partition: TopicPartition, end: int) -> None:
         """Find the next record in front of the end, or that there is none: aiokafka goes past a control batch, as an
-        owner's fence is one, when it looks for a record behind it.
+        owner's fence is one, when it looks for a record after it.
         """
         now = asyncio.get_running_loop().time
         until, wait = now() + _IDLE_S, _FIRST_LOOK_S

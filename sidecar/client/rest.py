@@ -71,7 +71,7 @@ class Rest:
         return _decoded(text, f"{method} {path}") if text else None
 
     async def stream(self, path: str, query: Mapping[str, str], last_id: str | None) -> AsyncGenerator[Sent | None]:
-        """Server-sent events from behind `last_id` on as they come; None for a sign of life. Ends with the connection.
+        """Server-sent events from after `last_id` on as they come; None for a sign of life. Ends with the connection.
 
         Raises `SidecarError`; an answer that breaks off is a `SidecarUnavailableError`.
         """

@@ -31,7 +31,7 @@ _LONGEST_PAUSE_S: Final = 0.5
 
 
 class LogMovedError(KafkaError):
-    """The log begins behind the next offset to be read: retention, or DeleteRecords, took what was there. `start` is
+    """The log begins after the next offset to be read: retention, or DeleteRecords, took what was there. `start` is
     where it begins now.
     """
 
@@ -96,7 +96,7 @@ class LogReader:
         self, partition: TopicPartition, start: int, end: int, max_bytes: int = FETCH_BYTES
     ) -> AsyncGenerator[bytes, None]:
         """The batches of a log from offset `start` to `end`, in order, as sets of at least one whole batch. The first
-        one may begin in front of `start`, the last one end behind `end`; the last batch of a set may be cut off.
+        one may begin in front of `start`, the last one end after `end`; the last batch of a set may be cut off.
 
         Ends where `end` is reached, and nowhere else. An empty answer says nothing: a new leader's high watermark may
         lag, a read of a tiered log may not be done in time. Compaction cannot have taken the last batch in front of an
@@ -154,7 +154,7 @@ def _of_a_leader(error: int) -> int:
 
 
 def _behind(records: bytes, offset: int) -> int:
-    """The offset behind the last whole batch of a record set; `offset`, where it was asked for, without one."""
+    """The offset after the last whole batch of a record set; `offset`, where it was asked for, without one."""
     sizes = batch_sizes(records, 0, len(records))
     if not sizes:
         return offset

@@ -148,7 +148,7 @@ class Membership:
         self.problem = str(error)
 
     async def _beat(self) -> None:
-        async with self._beating:  # an answer never stands behind a later one's
+        async with self._beating:  # an answer never stands after a later one's
             await self._beat_once()
 
     async def _beat_once(self) -> None:

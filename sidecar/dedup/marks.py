@@ -5,7 +5,7 @@ highest one that was sent. At or below `persisted` it is a duplicate. Between th
 appends have an outcome: a guess either way loses a record or doubles it. Above `pushed` it is new; gaps are allowed.
 `pushed` follows from the appends in flight, so it falls by itself when an append fails.
 
-`covered` is the offset before which these marks include every record: an append in flight can only land behind
+`covered` is the offset before which these marks include every record: an append in flight can only land after
 everything that had landed when it was sent.
 
 Compact: 10,000 names cost some 90 bytes each (docs/performance.md), the names themselves being shared by partitions.
@@ -75,7 +75,7 @@ class UnderWay:
         self.is_over = False
 
     def follows(self, other: UnderWay) -> bool:
-        """Whether it can be in the log only behind all of another batch, which has to be there then."""
+        """Whether it can be in the log only after all of another batch, which has to be there then."""
         return (
             self.producer_id == other.producer_id
             and min(self.sequence, other.sequence) >= 0
@@ -269,7 +269,7 @@ class Marks:
         self._seen[row] = max(self._seen[row], mark.seen)
 
     def read_up_to(self, offset: int, fenced: Callable[[int], bool]) -> None:
-        """The log was read up to `offset`, behind a fence of the producer ids in `fenced`: what they had under
+        """The log was read up to `offset`, after a fence of the producer ids in `fenced`: what they had under
         way is decided by that.
         """
         for batch in [found for found in self._under_way if fenced(found.producer_id)]:

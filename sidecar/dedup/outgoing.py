@@ -119,7 +119,7 @@ class Outgoing:
         if flight.passed is not None:
             assert self._order is not None
             is_there = not self._order.failed(flight.passed) and in_doubt
-        if is_there:  # the lane gives up when all is back: what was sent behind it may have landed
+        if is_there:  # the lane gives up when all is back: what was sent after it may have landed
             self._state.landed(flight.under_way, -1, flight.records)
         else:
             self._state.failed(flight.under_way, in_doubt=in_doubt)

@@ -62,7 +62,7 @@ class PartitionIds:
         """This node has read it since it serves the topic."""
         self.problem: Outcome | None = None
         self.turn = -1
-        """The last turn of the topic in which it was read behind a fence of everything."""
+        """The last turn of the topic in which it was read after a fence of everything."""
         self.batches = 0
         """That landed since the last snapshot."""
         self.saved_up_to = -1
@@ -77,7 +77,7 @@ class PartitionIds:
         self.inherited = 0
         """Where the log ended when this node took the topic over."""
         self.ends: dict[int, int] = {}
-        """Behind the last batch of each producer id that the newest snapshot does not cover."""
+        """After the last batch of each producer id that the newest snapshot does not cover."""
         self.fenced: set[int] = set()
         """Producer ids of slots that were fenced: what they had under way is being read."""
         self._waiting: set[Pumped] = set()

@@ -1,4 +1,4 @@
-"""The marks of a partition from its newest snapshot and the log behind that, merged by the higher id.
+"""The marks of a partition from its newest snapshot and the log after that, merged by the higher id.
 
 If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised: ids are
 never guessed.
@@ -89,7 +89,7 @@ class Reading:
 
 
 class Told(NamedTuple):
-    """A summary of batches: the offset behind them (-1: none), how many records, and the highest id of each name with
+    """A summary of batches: the offset after them (-1: none), how many records, and the highest id of each name with
     its offset.
     """
 

@@ -33,7 +33,7 @@ _APPLIED_S: Final = 10.0
 """How long a node that lives may take to apply a policy, where two leases are shorter."""
 _STAMP_S: Final = 10.0
 _FINISH_S: Final = 60.0
-"""Behind it the node that decided on a policy has given up writing it down: Kafka's setting takes it `_STAMP_S` at
+"""After it the node that decided on a policy has given up writing it down: Kafka's setting takes it `_STAMP_S` at
 most, the record 30 seconds.
 """
 
@@ -200,7 +200,7 @@ class PolicyCatalog:
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
-        """The condition as Redis decides on it, in one step with the change: a claim comes before it or behind."""
+        """The condition as Redis decides on it, in one step with the change: a claim comes before it or after."""
         if generations is None:
             return ANY
         changelog, wanted = self._around.changelog, generations.wanted

@@ -233,7 +233,7 @@ class SlotEpoch:
 
     async def _next(self, around: Surroundings, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
         """`raised` are bases that are not where the session stands; `ends` are offsets in front of the new epoch, so
-        that a takeover right behind it does not look for its batches in all that came before.
+        that a takeover right after it does not look for its batches in all that came before.
         """
         bases, begins = {**self.stands_at(), **raised}, {**self.taken.begins, **ends}
         refused = {index: found for index, found in self.taken.refused.items() if index not in raised}

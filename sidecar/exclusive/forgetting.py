@@ -164,7 +164,7 @@ class Forgetting:
             try:
                 if await self._forget(name, snapshots[name]):
                     forgotten.append(name)
-            except _FAILURES as error:  # it comes again, behind the others
+            except _FAILURES as error:  # it comes again, after the others
                 self._room.hooks.operation_failed(name, error)
         return forgotten
 

@@ -33,7 +33,7 @@ class RefusedLedger:
     """How much the topics of a node remember of refused sequences, and of whom it goes first where that is too much: of
     the sessions without a connection, then of the one that was refused longest ago.
 
-    A session whose refused sequences were forgotten is refused with 45 where its client goes on behind them: it is
+    A session whose refused sequences were forgotten is refused with 45 where its client goes on after them: it is
     never a repeat, and nothing of it is appended in a wrong place.
     """
 

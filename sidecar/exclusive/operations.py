@@ -92,7 +92,7 @@ class Operations:
         offer.done(outcome)
 
     def begin(self, work: Callable[[], Coroutine[None, None, None]], cause: Offer | None = None) -> asyncio.Task[None]:
-        """Start an operation; the batch that caused it is judged again behind it, before all others."""
+        """Start an operation; the batch that caused it is judged again after it, before all others."""
         assert not self.busy
         if cause is not None:
             self._held.appendleft(cause)

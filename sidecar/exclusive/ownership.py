@@ -137,7 +137,7 @@ Event: TypeAlias = Found | MovedAway | Connected | Disconnected | TakenOver | Fr
 
 
 def step(state: State, event: Event) -> State:
-    """The state behind an event, as the table says."""
+    """The state after an event, as the table says."""
     match event:
         case Found(owner):
             return owner or FREE

@@ -171,7 +171,7 @@ class Producers:
         """Answer a refusal: at once, or later and later where a client does nothing but strike back.
 
         Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
-        comes behind the answer must not wait for it.
+        comes after the answer must not wait for it.
         """
         now = self._topics.now()
         if now != client.refused_at:  # the clock stands still while one request is taken up

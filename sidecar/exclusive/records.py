@@ -39,7 +39,7 @@ _FORMER_KEPT_WITHOUT_IDS: Final = 20
 
 def was_deposed(value: state.Ownership, session: Session) -> bool:
     """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
-    before its connection closes, so another owner behind it deposed it.
+    before its connection closes, so another owner after it deposed it.
     """
     return session.is_plain or any(deposed.session == session for deposed in value.deposed)
 
@@ -206,7 +206,7 @@ def client_ids(opened: Opened) -> dict[str, str]:
 
 
 class Covered(Protocol):
-    """What snapshots have of a topic's sequence ids. `since`: behind this offset of the ownership topic it has them; -1
+    """What snapshots have of a topic's sequence ids. `since`: after this offset of the ownership topic it has them; -1
     where that was never seen to begin.
     """
 

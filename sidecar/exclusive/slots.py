@@ -327,7 +327,7 @@ class SlotRecords:
         return [said for said in found if said is not None]
 
     def shifts(self, name: SlotName, entry: Entry[Opened] | None) -> dict[int, state.SequenceBase]:
-        """Where the bases of a slot's session moved within its newest epoch: behind the fence nothing is added."""
+        """Where the bases of a slot's session moved within its newest epoch: after the fence nothing is added."""
         writer = stamp_of(entry)
         found = {key.partition: shift for key, shift in self._view.shifts(self._topic, name)}
         return {

@@ -202,7 +202,7 @@ class TailReader:
             fresh.append(Record(tail_key(self._topic, slot, index), value))
         return fresh
 
-    # Behind the fence -----------------------------------------------------------------------------------------------
+    # After the fence -----------------------------------------------------------------------------------------------
 
     async def behind(
         self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
@@ -212,7 +212,7 @@ class TailReader:
 
         `ends` are the ends of the partitions seen after the fence: the marker is in front of them. A log that ends in
         front of what was written down of it lost that (an unclean election, a disk that was restored): a claim counts
-        for nothing then, and behind a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
+        for nothing then, and after a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
         """
         # Model: ReadTails.
         gate = asyncio.Semaphore(_READERS)

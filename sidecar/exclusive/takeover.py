@@ -11,12 +11,12 @@ each step that was left out or moved:
    partitions are the ones that step 2 looked at, and no fewer than any epoch wrote to: else all begins anew.
 4. Read the ownership topic up to that marker: what step 0 saw must still hold.
 5. Read the logs on from the tails, each slot's up to that slot's own marker: what its previous epoch got in meanwhile.
-   Slots are fenced one after another, so one may write behind the marker of another.
+   Slots are fenced one after another, so one may write after the marker of another.
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
 7. Publish to Redis, append an event, serve.
 
 Nothing of an older epoch is behind the fence. Slots beside the master slot are opened by the node that has that one: it
-looks, behind its own record, whether it still has. Another node that takes the topic reads the ownership topic behind
+looks, after its own record, whether it still has. Another node that takes the topic reads the ownership topic after
 its fence: either it finds that record, and fences the slot, or its fence is found.
 
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
@@ -232,7 +232,7 @@ class Takeover:
     # 4. Read the ownership topic up to the marker -------------------------------------------------------------------
 
     async def _still_holds(self, start: _Start, fenced: _Fenced) -> bool:
-        """Whether what step 0 saw holds behind the fence, and the partitions that were looked at were fenced."""
+        """Whether what step 0 saw holds after the fence, and the partitions that were looked at were fenced."""
         await self._around.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
         known = self._records.known(fenced.topic.topic_id)
         return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions

@@ -131,7 +131,7 @@ class SlotWriter:
         return self.epoch is not None and lane.stamp == self.epoch.taken.stamp
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
-        """Its client counts these sequences as used: the next epoch begins behind them."""
+        """Its client counts these sequences as used: the next epoch begins after them."""
         if self.epoch is not None:
             self.refusals.note(self.epoch.taken.session, partition, client_epoch, first, records)
 
@@ -188,7 +188,7 @@ class SlotWriter:
     async def _raise(self, epoch: SlotEpoch, following: Callable[[], Awaitable[SlotEpoch]]) -> None:
         """Replace the slot epoch: the session's client raised its own, or a partition has had enough records.
 
-        From memory only where memory is certain; else the log has to be read behind a fence, which also keeps out what
+        From memory only where memory is certain; else the log has to be read after a fence, which also keeps out what
         is still on its way somewhere, and the batch comes here again. So it has where the epoch was dropped meanwhile:
         what it was for may have changed.
         """

@@ -17,7 +17,7 @@ _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def transactional_id(cluster: str, topic: str, slot: SlotName = MASTER_SLOT) -> str:
-    """`sidecar.<cluster>.<topic>`, and `/<slot>` behind it for other slots than the master slot.
+    """`sidecar.<cluster>.<topic>`, and `/<slot>` after it for other slots than the master slot.
 
     Topic names may hold dots but no slash: with a dot the slot of partition 3 of `orders` would be the master slot of
     a topic `orders.p3`, and the two would fence each other for ever. Raises ValueError for a cluster whose name has a

@@ -68,7 +68,7 @@ class WriterSlot:
     """A transactional id that nodes alone use. Operations queue; after `FencedError` the slot is lost until `open`.
 
     All operations raise `FencedError` when somebody newer has the slot, `FencingRefusedError` when Kafka refuses for
-    good, and `RetryTimeoutError` behind the deadline: then a fence may be half done, and must be repeated within the
+    good, and `RetryTimeoutError` after the deadline: then a fence may be half done, and must be repeated within the
     transaction timeout.
     """
 
@@ -204,7 +204,7 @@ class WriterSlot:
                 await retry.pause(error)
 
     async def _write_markers(self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], retry: Retry) -> None:
-        """One empty transaction, until the second 0 behind the last successful AddPartitionsToTxn."""
+        """One empty transaction, until the second 0 after the last successful AddPartitionsToTxn."""
         add = AddPartitionsToTxn(self.transactional_id, writer, indexes)
         end = EndTxn(self.transactional_id, writer)
         added, accepted = False, 0

@@ -116,7 +116,7 @@ class LeaderLink:
         return True
 
     def send_whole(self, request: WholeRequest, sent: list[tuple[Lane, Append]]) -> None:
-        """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
+        """Send a client's own request, its batches stamped. Right after a `take_whole` that said yes."""
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
         head = produce_upstream.whole_head(correlation, request.asker.version, len(rest))

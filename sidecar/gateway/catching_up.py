@@ -33,7 +33,7 @@ class BehindError(Exception):
 
 
 class CatchingUp:
-    """Shared by all callers: one that comes while a round is under way waits for the next one, which begins behind it.
+    """Shared by all callers: one that comes while a round is under way waits for the next one, which begins after it.
 
     `beat` sends a heartbeat and hears its answer; where Redis does not answer it returns all the same: the ownership
     topic says then which node serves a topic.

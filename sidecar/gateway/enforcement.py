@@ -82,7 +82,7 @@ class Enforcement:
             await handle(client, exchange, request)
             return
         message = row.message
-        fields = await asking.fields(message, request, whole=False)  # the module behind it may look
+        fields = await asking.fields(message, request, whole=False)  # the module after it may look
         asked = Asking(rights, fields, request.version, self._has, self._mirror.creates_topics)
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)

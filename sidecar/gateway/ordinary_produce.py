@@ -206,7 +206,7 @@ class OrdinaryProduce:
 
 
 def behind_lost(client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
-    """The partitions whose batch comes behind a lost one."""
+    """The partitions whose batch comes after a lost one."""
     return {
         (part.topic, part.partition)
         for part in fields.parts

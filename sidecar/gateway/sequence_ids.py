@@ -112,8 +112,8 @@ class KnownIds(NamedTuple):
     async def newest(
         self, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[list[bytes], tuple[int, bytes] | None]:
-        """The `most` names that wrote last, the newest first, of those behind a place (Unix seconds, name); and the
-        place to go on behind, None at the end. Other work of the node goes on between two partitions, and two portions
+        """The `most` names that wrote last, the newest first, of those after a place (Unix seconds, name); and the
+        place to go on after, None at the end. Other work of the node goes on between two partitions, and two portions
         of 10,000 names.
         """
         seen: dict[bytes, int] = {}

@@ -38,7 +38,7 @@ def export(
     accept_gaps: bool = False,
 ) -> Summary:
     """Export into the Delta table at `path` until the end of the log is reached (`available_now`), or until `stop` is
-    set, which ends it behind the commit under way.
+    set, which ends it after the commit under way.
 
     `form`: `bytes`, `string` or `json`, which takes a `schema` as DDL or as Spark's JSON. The other options are those
     of `sidecar.pipeline.export.Job`. Raises `PipelineError`.

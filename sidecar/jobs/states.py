@@ -2,7 +2,7 @@
 written by compare-and-max.
 
 What is written lies under its own copy (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
-same time. Behind each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
+same time. After each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
 what was written is taken back. A state in Redis follows once it is safe in Kafka.
 """
 
@@ -82,7 +82,7 @@ class States:
         self._scanned = await again(
             lambda: scan(self._logs, self._log, self._collector, self._scanned), f"read {self._log}"
         )
-        # Asked behind the scan: what a snapshot covers was in the log when it was written.
+        # Asked after the scan: what a snapshot covers was in the log when it was written.
         partitions = sorted(self._before.ends)
         ends = await again(lambda: self._logs.ends(self._topic, partitions), f"the ends of {self._topic}")
         starts = await again(lambda: self._logs.starts(self._topic, partitions), f"the starts of {self._topic}")

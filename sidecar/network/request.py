@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """One request and its fixed header. `body` is the offset behind the client id in the frame's buffer.
+    """One request and its fixed header. `body` is the offset after the client id in the frame's buffer.
 
     The frame may be borrowed (see `sidecar.network`): what keeps the request beyond the callback calls `own` first.
     """
@@ -63,7 +63,7 @@ class Connection(Protocol):
         ...
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """Write a broker's answer, behind `head`, straight through. False where it is not this exchange's turn."""
+        """Write a broker's answer, after `head`, straight through. False where it is not this exchange's turn."""
         ...
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
@@ -137,7 +137,7 @@ class Exchange:
             self.connection.answer_ready(self)
 
     def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
-        """Give a broker's answer from `rest` on, behind a head of this node's own."""
+        """Give a broker's answer from `rest` on, after a head of this node's own."""
         assert not self.answered, "answered twice"
         self.answered = True
         self.upstream = TURN.waited

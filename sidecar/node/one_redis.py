@@ -73,7 +73,7 @@ class OneRedis:
             self._changed(change)
 
     async def _ask(self, own: str) -> list[Change]:
-        """Name another Redis than the changelog does, and wait for an objection; what others said behind that."""
+        """Name another Redis than the changelog does, and wait for an objection; what others said after that."""
         words, news = list[Change](), asyncio.Event()
 
         def heard(change: Change) -> None:
@@ -141,7 +141,7 @@ def _follows_none(words: list[Change], offset: Offset, own: str) -> bool:
 
 
 def _objection(words: list[Change], offset: Offset, own: str) -> state.Redis | None:
-    """Another Redis' word behind an offset."""
+    """Another Redis' word after an offset."""
     said = [word.after.value for word in _behind(words, offset) if word.after is not None]
     return next((word for word in said if word.id != own), None)
 

@@ -108,7 +108,7 @@ class ShadowPort(Protocol):
         ...
 
     async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[Shadow], bool]:
-        """`most` shadows by name, behind the name `after` ("": the beginning), of a topic or (None) of all; and whether
+        """`most` shadows by name, after the name `after` ("": the beginning), of a topic or (None) of all; and whether
         there are more. Raises NotFoundError without such a topic.
         """
         ...

@@ -71,7 +71,7 @@ class Connection:
         return self.receive(self.send(request), timeout)
 
     def send(self, request: Request[AnswerT]) -> Pending[AnswerT]:
-        """Send a request without waiting: the answer comes behind those of the requests sent before."""
+        """Send a request without waiting: the answer comes after those of the requests sent before."""
         self._correlation_id += 1
         try:
             self._socket.sendall(encode_frame(request, self._correlation_id, CLIENT_ID))

@@ -22,7 +22,7 @@ class UnknownTopicError(PipelineError):
 
 
 class OffsetRangeError(PipelineError):
-    """Offsets that a log does not hold: in front of its start, lost to retention, or behind its end."""
+    """Offsets that a log does not hold: in front of its start, lost to retention, or after its end."""
 
 
 class UsageError(PipelineError):
@@ -62,7 +62,7 @@ def java_of(error: BaseException) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Spark or Delta says, without the trace behind it."""
+    """What an error of Spark or Delta says, without the trace after it."""
     java = java_of(error)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0]

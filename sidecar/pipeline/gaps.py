@@ -48,7 +48,7 @@ def check(spark: SparkSession, path: str, cluster_id: str, topic: str) -> bool:
 
 
 def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequence[Gap]) -> None:
-    """Write gaps down; one that is there already, because the export died behind this, is widened and not doubled."""
+    """Write gaps down; one that is there already, because the export died after this, is widened and not doubled."""
     place = path_beside(path)
     if not check(spark, path, cluster_id, topic):
         tables.create(spark, place, Identity(KIND, cluster_id, topic), SCHEMA)

@@ -85,7 +85,7 @@ class Kafka:
         return {partition: listed.offset for partition, listed in self._listed(topic, OffsetAt.EARLIEST).items()}
 
     def ends(self, topic: str) -> dict[int, int]:
-        """The high watermark of each partition: the offset behind the last record, committed or not."""
+        """The high watermark of each partition: the offset after the last record, committed or not."""
         return {partition: listed.offset for partition, listed in self._listed(topic, OffsetAt.LATEST).items()}
 
     def stable_ends(self, topic: str) -> dict[int, int]:
@@ -135,12 +135,12 @@ class Kafka:
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[memoryview]:
         """Record sets of whole batches from offset `start` to `end`, in order, none twice, as they lie in the log.
 
-        The first batch may begin in front of `start`, and the last end behind `end`: a reader cuts them. Offsets may be
+        The first batch may begin in front of `start`, and the last end after `end`: a reader cuts them. Offsets may be
         missing, where compaction took records; nothing else is ever left out. An empty answer is no end: a broker whose
         remote storage is slow gives it (KIP-405), and a new leader whose high watermark lags. While a set is looked at,
         the next one is under way.
 
-        Raises `OffsetRangeError` where the log begins behind the next offset (retention moved while it was read) or
+        Raises `OffsetRangeError` where the log begins after the next offset (retention moved while it was read) or
         ends in front of it, `CorruptLogError` for a batch older than v2 or with damaged bounds, `PipelineError` where
         nothing comes in time.
         """
@@ -227,7 +227,7 @@ def portion(left: int, offsets: int, size: int) -> int:
 
 
 def bounds(records: memoryview, where: TopicPartition, offset: int) -> tuple[int, int]:
-    """The offset behind the last whole batch of a record set that was asked for at `offset`, and the size of those.
+    """The offset after the last whole batch of a record set that was asked for at `offset`, and the size of those.
 
     Raises `CorruptLogError`.
     """

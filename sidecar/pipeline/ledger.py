@@ -1,4 +1,4 @@
-"""How far an exported table has come: the offset behind the last one, per partition, in the same commit as the rows.
+"""How far an exported table has come: the offset after the last one, per partition, in the same commit as the rows.
 
 Theory of operation. A Delta log may hold, for any application id, a version (`txn`, SetTransaction in Delta's
 protocol). Here the application is a partition of a topic, and its version the next offset that the table lacks. A
@@ -129,7 +129,7 @@ class Ledger:
         return False
 
     def counted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """The offset behind the last row of each of these partitions that has one; of None: of all, for which all of
+        """The offset after the last row of each of these partitions that has one; of None: of all, for which all of
         the table is read.
         """
         rows = self._spark.read.format("delta").load(self._path)
@@ -144,7 +144,7 @@ class Ledger:
         return {int(partition): int(offset) for partition, offset in json.loads(told).items()}
 
     def _read_by_the_last(self) -> int:
-        """The version that the last commit of offsets was made upon: a RESTORE behind it did not count for that one."""
+        """The version that the last commit of offsets was made upon: a RESTORE after it did not count for that one."""
         for limit in _HISTORY:
             mine = self._history(limit).where(F.col("operationParameters.queryId") == self._prefix.rstrip(":"))
             found = mine.orderBy(F.desc("version")).select("readVersion").first()

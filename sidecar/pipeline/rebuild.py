@@ -1,7 +1,7 @@
 """The sequence ids of a topic out of its log: the highest one and its offset by partition and producer name.
 
 Pure: from data frames of the source's view `runs`, and the names under which writers wrote by the changelog, to data
-frames. What counts is what counts for a node that reads a log behind a takeover (`sidecar.dedup.recovery`): ids of
+frames. What counts is what counts for a node that reads a log after a takeover (`sidecar.dedup.recovery`): ids of
 no name add nothing, and ids whose writer is forgotten are never taken for somebody's. Neither reads a log nor
 writes a state: `sidecar.jobs.rebuild` does.
 """
@@ -113,7 +113,7 @@ def uncertain(names: DataFrame) -> DataFrame:
 
 
 def bounds_of(wanted: DataFrame) -> DataFrame:
-    """Where to look for what `uncertain` made: partition int, from offset begin long up to behind long, exclusive."""
+    """Where to look for what `uncertain` made: partition int, from offset begin long up to after long, exclusive."""
     return wanted.groupBy("partition").agg(
         F.min("first_offset").alias("begin"), (F.max("last_offset") + 1).alias("behind")
     )

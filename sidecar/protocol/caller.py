@@ -215,7 +215,7 @@ def encode_frame(request: Request[object], correlation_id: int, client_id: str) 
 
 
 def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int) -> AnswerT:
-    """Decode an answer from its correlation id (behind the length prefix) to `end`.
+    """Decode an answer from its correlation id (after the length prefix) to `end`.
 
     Raises `BadAnswerError` for bytes that are truncated, left over, or belong to another request.
     """

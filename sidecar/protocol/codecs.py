@@ -68,7 +68,7 @@ def _damaged(codec: Codec, reason: object) -> KafkaError:
 _GZIP: Final = 31
 _MEMBER: Final = b"\x1f\x8b\x08"
 _LEAST_MEMBER_BYTES: Final = 18
-_PIECE_BYTES: Final = 1 << 14  # what zlib copies behind the end of each member: a thousand tiny ones must stay cheap
+_PIECE_BYTES: Final = 1 << 14  # what zlib copies after the end of each member: a thousand tiny ones must stay cheap
 
 
 def _gzip(data: Octets, limit: int) -> Octets:
@@ -218,7 +218,7 @@ def _snappy(data: Octets, limit: int) -> Octets:
 
 
 def _blocks(view: memoryview) -> list[memoryview]:
-    """The raw blocks of a framed stream, each behind its length; streams in a row each begin with the framing again."""
+    """The raw blocks of a framed stream, each after its length; streams in a row each begin with the framing again."""
     found: list[memoryview] = []
     at = 0
     while at < len(view):

@@ -159,7 +159,7 @@ def walk_answer(buffer: Octets, start: int, end: int, version: int) -> FetchAnsw
 
 
 def walk_body(reader: Reader, version: int) -> FetchAnswer:
-    """Find the partitions of an answer, from behind its correlation id on."""
+    """Find the partitions of an answer, from after its correlation id on."""
     buffer = reader.buffer
     throttle_ms, error = reader.i32(), 0
     if version >= 7:
@@ -229,7 +229,7 @@ def tells_of_aborted(element: Octets) -> bool:
 
 
 def offset_behind(element: Octets, record_bytes: int) -> int | None:
-    """The offset behind the last record of an element; None where its last batch is cut off, or older than v2."""
+    """The offset after the last record of an element; None where its last batch is cut off, or older than v2."""
     start = len(element) - record_bytes
     sizes = batch_sizes(element, start, len(element))
     if not sizes or sum(size for _, size in sizes) != record_bytes:

@@ -80,7 +80,7 @@ KEPT_IN_ALL_BYTES: Final = 64 * 1024 * 1024
 
 
 def frame_bytes(api_key: int, produce: int) -> int:
-    """The largest request of an API, in bytes behind the length prefix; `produce` is that of Produce."""
+    """The largest request of an API, in bytes after the length prefix; `produce` is that of Produce."""
     if api_key in _PRODUCE_ONLY:
         return produce
     return min(produce, SMALL_FRAME_BYTES if api_key in _SMALL else FRAME_BYTES)

@@ -63,7 +63,7 @@ class ProduceRequest(NamedTuple):
 
 
 def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
-    """Find the partitions of a request whose body begins at `body` (behind the client id).
+    """Find the partitions of a request whose body begins at `body` (after the client id).
 
     Raises `MalformedFrameError`. Costs a microsecond for one partition: every Produce passes here.
     """
@@ -179,7 +179,7 @@ def _walk_tagged(buffer: Octets, body: int, end: int) -> ProduceRequest:
 
 
 def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
-    """What a request for some partitions of one topic takes behind its client id where it has nothing besides: no
+    """What a request for some partitions of one topic takes after its client id where it has nothing besides: no
     transactional id, no tags, no other topic. `sizes` are those of its record sets.
     """
     if version < FIRST_FLEXIBLE:

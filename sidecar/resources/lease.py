@@ -156,7 +156,7 @@ class CoordinatorLease(ClaimsState):
         self._step_down(str(error))
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
-        """Another node has opened an epoch behind this one."""
+        """Another node has opened an epoch after this one."""
         serving = self._around.changelog.view.serving(CLAIMS)
         return serving is not None and serving.writer != epoch.stamp
 

@@ -50,7 +50,7 @@ class WaitingRequests:
         """Partitions that somebody waits for, by their topic."""
 
     def add(self, request: Request, now_ms: int) -> None:
-        """It waits behind all others. `now_ms`: Unix time."""
+        """It waits after all others. `now_ms`: Unix time."""
         self._arrivals += 1
         waiting = self.by_token[request.token] = WaitingRequest(request, self._arrivals, now_ms)
         self._of_session.setdefault(request.session, {})[request.token] = None

@@ -99,7 +99,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _with_literal_references(replacement: str, groups: int) -> str:
     """`escapeLiteralBackReferences`: `$4` is a text where there are three groups. As in Kafka the places are those of
-    the text before anything was escaped, so that a second such reference is missed, and refused behind this.
+    the text before anything was escaped, so that a second such reference is missed, and refused after this.
     """
     if not groups:
         return replacement
@@ -139,7 +139,7 @@ def _replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]
 
 
 def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
-    """The group that is named behind a `$`, and where the name ends: a number goes on while there is such a group."""
+    """The group that is named after a `$`, and where the name ends: a number goes on while there is such a group."""
     named = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}").match(text, at)
     if named is not None:
         if named[1] not in pattern.groupindex:

@@ -146,7 +146,7 @@ def sasl_name(name: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """The name behind a `sasl_name`. Raises SaslError."""
+    """The name after a `sasl_name`. Raises SaslError."""
     if "=" in text.replace("=2C", "").replace("=3D", ""):
         raise SaslError("malformed SCRAM message: a name with a bare =")
     name = text.replace("=2C", ",").replace("=3D", "=")

@@ -46,7 +46,7 @@ class Listener(BaseSettings):
     ] = "PLAINTEXT"
     ssl_certificate: Annotated[
         Text,
-        about("PEM file of the certificate that clients are shown, its chain behind it.", "/etc/sidecar/tls.pem"),
+        about("PEM file of the certificate that clients are shown, its chain after it.", "/etc/sidecar/tls.pem"),
         FILE,
     ] = None
     ssl_key: Annotated[

@@ -72,7 +72,7 @@ class TowardsKafka(BaseSettings):
     kafka_ssl_certificate: Annotated[
         Text,
         about(
-            "PEM file of the certificate that this node shows to brokers, its chain behind it.",
+            "PEM file of the certificate that this node shows to brokers, its chain after it.",
             "/etc/sidecar/node.pem",
         ),
         FILE,

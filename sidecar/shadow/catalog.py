@@ -139,7 +139,7 @@ class ShadowCatalog:
         return sorted(found, key=lambda shadow: shadow.name)
 
     def page(self, source: str | None, after: str, most: int) -> tuple[list[Shadow], bool]:
-        """`most` shadows by name, behind the name `after`, of a topic or (None) of all; and whether there are more."""
+        """`most` shadows by name, after the name `after`, of a topic or (None) of all; and whether there are more."""
         wanted = (
             (entry.key.topic, entry.value)
             for entry in self._records.all()

@@ -87,10 +87,10 @@ class AdminClient(Twin["_AdminClient"]):
         return self._run(self._twin.settings)
 
     def events(self, topic: str | None = None, *, after: int | None = None) -> Generator[Event]:
-        """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
+        """What happens, of one topic or of all, as it happens and for ever: after the position `after` (-1: all that
         is kept, 90 days), by default from the moment on in which the first is waited for.
 
-        Where the connection ends it goes on behind the last event by itself, and raises `SidecarUnavailableError` once
+        Where the connection ends it goes on after the last event by itself, and raises `SidecarUnavailableError` once
         no node answered for `timeout` seconds. A node has room for 8 such readers, so close it where you stop early:
 
         ```python

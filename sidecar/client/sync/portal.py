@@ -33,7 +33,7 @@ class Portal:
 
     def run(self, act: Callable[[], Awaitable[ResultT]], timeout: float | None = None) -> ResultT:
         """The result of what `act` begins in the loop. Raises what that raises; TimeoutError after `timeout` seconds,
-        where it is cancelled; RuntimeError in the loop's own thread, in a forked child, and behind `stop`.
+        where it is cancelled; RuntimeError in the loop's own thread, in a forked child, and after `stop`.
         """
         self._check()
         outcome: concurrent.futures.Future[ResultT] = concurrent.futures.Future()

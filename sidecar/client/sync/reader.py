@@ -119,7 +119,7 @@ class ShadowReader(Twin["_ShadowReader"]):
             raise StopIteration from None
 
     def commit(self) -> None:
-        """Move the group's cursors behind the last records that were read. Raises ValueError without a group."""
+        """Move the group's cursors after the last records that were read. Raises ValueError without a group."""
         return self._run(self._twin.commit)
 
     def lag(self) -> Mapping[int, int]:

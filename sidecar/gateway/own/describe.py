@@ -150,7 +150,7 @@ class DescribeOwnersApi:
         _add_waiting(told, resource.topic, found, index)
 
     def _tell_topic(self, told: control.DescribeOwnersResponse, name: str, found: Standing) -> None:
-        """The topic; where its partitions have their own owners, those behind it."""
+        """The topic; where its partitions have their own owners, those after it."""
         told.ownerships.append(ownership_of(control.Resource(topic=name), found))
         for index in sorted(index for index in found.owners if index is not None):
             told.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
