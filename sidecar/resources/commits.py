@@ -1,8 +1,8 @@
 """One append after the other, each with all that is ready by then: what is decided together is written in one batch.
 
-Work waits in the order in which it came. What of it touches nothing that other work in front of it touches is decided
-on the same state of the claim table, written down as one batch, which is in the log as a whole or not at all, and
-applied once it is. So decisions see only what is written down, and nothing has to be taken back.
+Work waits in the order in which it came. Requests that touch nothing in common are decided on the same state of the
+claim table and written as one batch, which is in the log as a whole or not at all. They are applied once it is. So
+decisions see only what is in the log, and nothing has to be taken back.
 """
 
 from __future__ import annotations
