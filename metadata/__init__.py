@@ -23,7 +23,7 @@ key                 type       content
 `snapshots`         hash       topic/partition → `<topic id> <covered> <number> <bytes>`: sequence ids by producer name
 `policies`          hash       topic or prefix → `<version> <body>`
 `policies:version`  string     version of the newest change
-`identity`          string     random, given by the first node: tells this Redis from another one of the cluster
+`identity`          string     random, given by the first node: distinguishes this Redis from another one of the cluster
 =================== ========== ==============================================================================
 
 Generations, positions and versions are int64 and stand there in decimal.

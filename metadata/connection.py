@@ -1,6 +1,6 @@
 """A few connections to one Redis server: a call is sent once, answered within a bound or failed with a typed error.
 
-Never retries: a lost answer does not tell whether a script ran, and the library's own retries ran an INCR twice
+Never retries: a lost answer does not show whether a script ran, and the library's own retries ran an INCR twice
 (test_one_lost_reply.py). The one second try is EVAL after NOSCRIPT, when the server says that it did not run the
 script. Knows no key and no script.
 
@@ -109,7 +109,7 @@ class Server:
         self._idle: list[AbstractConnection] = []
         self._closed = False
         self.on_script: Callable[[str, float], None] = lambda _name, _seconds: None
-        """Told of every script that was answered: its name and how long it took in seconds."""
+        """Called for every script that was answered: its name and how long it took in seconds."""
 
     async def call(self, *command: Argument) -> Reply:
         """One command, once. Raises MetadataUnavailable or MetadataProtocolError."""

@@ -1,6 +1,6 @@
 """What can go wrong between a node and Redis, as types. No exception of the Redis library leaves this package.
 
-Whoever catches `MetadataError` has everything. Nothing here knows Kafka's error codes: the caller maps them.
+Code that catches `MetadataError` catches all of them. Nothing here knows Kafka's error codes: the caller maps them.
 """
 
 from __future__ import annotations

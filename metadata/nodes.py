@@ -1,6 +1,6 @@
 """Live nodes and which of them serves which topic: frozen snapshots of what Redis answered. Asks and decides nothing.
 
-A snapshot is a hint of its moment: a node in it may be dead by now. Whoever acts on it is judged by Kafka.
+A snapshot is a hint of its moment: a node in it may be dead by now. Kafka judges every act that is based on it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class LiveNodes:
-    """All live nodes by id, who serves which topic, and the newest policy version, as of one heartbeat."""
+    """All live nodes by id, which of them serves which topic, and the newest policy version, as of one heartbeat."""
 
     nodes: Mapping[int, Node]
     serving: Mapping[str, Holder]
@@ -159,7 +159,7 @@ class HandOverStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HandOverAnswer:
-    """`holder`: HANDED: the receiver; HELD: who serves the topic instead (nothing was changed); else None."""
+    """`holder`: HANDED: the receiver; HELD: the node that serves the topic instead (nothing was changed); else None."""
 
     status: HandOverStatus
     holder: Holder | None

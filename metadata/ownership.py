@@ -154,7 +154,7 @@ class ClaimStatus(StrEnum):
 class ClaimAnswer:
     """`generation` is set when GRANTED. `current` is Redis' record of the moment (None: never owned): the holder when
     HELD, whom the claim deposes when GRANTED to another session. BUSY: `rival` is the session of the claim in progress,
-    `wait_ms` is until its lease ends. ELSEWHERE: `server` is who serves the topic.
+    `wait_ms` is until its lease ends. ELSEWHERE: `server` is the node that serves the topic.
     """
 
     status: ClaimStatus

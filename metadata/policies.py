@@ -1,7 +1,7 @@
 """The catalog of policies: frozen snapshot of names, bodies and versions. Does not know what a policy says.
 
 A name is a topic or a prefix (`payments.*`); the body is text that the caller understands. Each change, a deletion too,
-has a version of its own, counted per cluster.
+has its own version, counted per cluster.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def holder_of(node_id: str, boot: str) -> Holder | None:
 
 
 def holders_of(reply: Reply) -> Mapping[str, Holder]:
-    """Holders by topic: "node boot" behind each name."""
+    """Holders by topic: "node boot" after each name."""
     entries = ((text_of(topic), text_of(entry).split(" ")) for topic, entry in pairs_of(reply))
     return MappingProxyType({topic: Holder(int(node_id), boot) for topic, (node_id, boot) in entries})
 

@@ -26,8 +26,6 @@ class ServerInfo:
     max_memory: int
     aof_enabled: bool
     aof_last_write_ok: bool
-    cluster_mode: bool
-    run_id: str
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -60,15 +58,13 @@ def parse_info(text: bytes) -> ServerInfo:
         max_memory=int(info.get("maxmemory", 0)),
         aof_enabled=info.get("aof_enabled") == "1",
         aof_last_write_ok=info.get("aof_last_write_status", "ok") == "ok",
-        cluster_mode=info.get("cluster_enabled") == "1",
-        run_id=info.get("run_id", ""),
     )
 
 
 def require_safe_settings(info: ServerInfo, address: str) -> None:
     """Raises MetadataMisconfigured unless the server keeps what it is given."""
     if info.eviction_policy != "noeviction":
-        found = info.eviction_policy or "unknown (INFO does not tell)"
+        found = info.eviction_policy or "unknown (INFO does not show it)"
         raise MetadataMisconfigured(
             f"Redis at {address} may evict keys: set maxmemory-policy to noeviction (it is {found}),"
             " in its configuration file and with CONFIG SET maxmemory-policy noeviction"

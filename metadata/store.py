@@ -103,7 +103,7 @@ class MetadataStore:
 
     @property
     def on_script(self) -> Callable[[str, float], None]:
-        """Told of every script that was answered: its name and how long it took in seconds."""
+        """Called for every script that was answered: its name and how long it took in seconds."""
         return self._server.on_script
 
     @on_script.setter
@@ -146,7 +146,7 @@ class MetadataStore:
         return info
 
     async def note_kafka(self, kafka_cluster_id: str) -> None:
-        """Which Kafka cluster the nodes are in front of, for those who would take one Redis for another's."""
+        """Which Kafka cluster the nodes are in front of, so that a node notices another cluster's Redis."""
         await self._server.call("SET", self._key("kafka"), kafka_cluster_id)
 
     async def kafka(self) -> str | None:
@@ -210,7 +210,7 @@ class MetadataStore:
         return ServeAnswer(ServeStatus(status), holder_of(holder, holder_boot), int(wait_ms))
 
     async def hand_over(self, topic: str, node_id: int, boot: str, *, to: int | None = None) -> HandOverAnswer:
-        """Give a topic to node `to`, or (None) to whoever asks first. What another live node holds stays there."""
+        """Give a topic to node `to`, or (None) to the first that asks. What another live node holds stays there."""
         check_resource(topic)
         keys = self._keys("nodes", "served", "leases", "served:version")
         args = (topic, node_id, boot, "" if to is None else to, self._lease_ms, new_token().hex())
@@ -295,7 +295,7 @@ class MetadataStore:
     async def keep_queue(
         self, topic: str, node_id: int, boot: str, sessions: Sequence[str], *, resource: str | None = None
     ) -> bool:
-        """Keep the order of those who wait for a topic, or for a `resource` of it; False where this node does not
+        """Keep the queue of a topic, or for a `resource` of it; False where this node does not
         serve it.
         """
         check_resource(topic)
@@ -304,7 +304,7 @@ class MetadataStore:
         return await self._server.run(scripts.KEEP_QUEUE, keys, args) == 1
 
     async def queue(self, resource: str) -> list[str]:
-        """Who waited for a topic, or a partition of it, when that was kept last."""
+        """The queue of a topic, or a partition of it, as it was kept last."""
         check_resource(resource)
         kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (resource,))
         return [] if kept is None else [str(session) for session in json.loads(bytes_of(kept))]
@@ -314,7 +314,7 @@ class MetadataStore:
     async def keep_snapshot(
         self, topic: str, partition: int, topic_id: bytes, order: tuple[int, int], value: bytes
     ) -> bool:
-        """Keep a copy of a partition's sequence ids; False where there is one that tells more. `order`: the offset that
+        """Keep a copy of a partition's sequence ids; False where there is one that holds more. `order`: the offset that
         it covers the log up to, and its number, which rises; 0 to 2^63-1 each.
         """
         check_resource(topic)

@@ -1,4 +1,4 @@
-"""The story that the dashboards tell, for as long as it runs: `docker compose --profile demo up --build --wait`.
+"""The story that the dashboards show, for as long as it runs: `docker compose --profile demo up --build --wait`.
 
 - `demo-orders` is exclusive. Two rivals, `alpha` and `beta`, wait for each other and own it in turns; now and then
   `usurper` takes it by force; `straggler`, an ordinary producer that was forgotten somewhere, is refused.
@@ -10,7 +10,7 @@
 
     CLIENT_BOOTSTRAP=127.0.0.1:19092 SIDECAR_ADMIN_URL=http://127.0.0.1:18080 python demo.py
 
-DEMO_TEMPO (0.1 to 20, by default 1) makes everything so much faster. Ends with 0 when it is told to, with 1 where any
+DEMO_TEMPO (0.1 to 20, by default 1) makes everything so much faster. Ends with 0 on SIGTERM, with 1 where any
 of the five stands still.
 """
 
@@ -58,7 +58,7 @@ class Demo:
         await asyncio.sleep(seconds / self._tempo)
 
     async def _write(self, producer: ExclusiveProducer, seconds: float) -> None:
-        """Orders, twenty a second at tempo 1, for so long."""
+        """Orders, twenty a second at tempo 1, for this time."""
         end = time.monotonic() + seconds / self._tempo
         while time.monotonic() < end:
             await producer.send(f"order of {producer.name} at {time.time():.3f}".encode())
@@ -79,7 +79,7 @@ class Demo:
             await self._write(producer, TENURE_S / 5)
 
     async def straggler(self) -> None:
-        """An ordinary producer that nobody told of the rivals."""
+        """An ordinary producer that knows nothing of the rivals."""
         await self._pause(LATE_S)
         producer = AIOKafkaProducer(bootstrap_servers=self._nodes, client_id="straggler", retry_backoff_ms=500)
         try:

@@ -25,7 +25,7 @@ RETENTION: Final = {
     "retention.ms": str(60 * 60 * 1000),
     "segment.bytes": str(16 * 1024 * 1024),
 }
-"""Per partition: whoever forgets that this runs keeps a disk."""
+"""Per partition: so that a forgotten demo does not fill the disk."""
 
 
 def tell(line: str) -> None:
@@ -91,7 +91,7 @@ class Progress:
 
 
 async def again(name: str, part: Callable[[], Awaitable[None]], expected: tuple[type[Exception], ...]) -> NoReturn:
-    """Run a part for ever: where it fails in an expected way that is told, and it is begun anew."""
+    """Run a part for ever: an expected failure is printed, and the part begins anew."""
     while True:
         try:
             await part()

@@ -31,7 +31,7 @@ _OWN: Final = """
 
 
 def page() -> str:
-    """Which requests a node serves, in which versions, and who answers them."""
+    """Which requests a node serves, in which versions, and which brokers answer them."""
     served = [
         (api.key, api.name, _versions(api), _named(api.route), _named(api.shadow), api.reason) for api in APIS.values()
     ]
@@ -59,7 +59,7 @@ def page() -> str:
             "## The sidecar's own",
             "",
             *markdown.prose(_OWN),
-            *markdown.table(("key", "API", "version", "what it does not tell"), own),
+            *markdown.table(("key", "API", "version", "what is left out"), own),
             "",
             "## Left out",
             "",

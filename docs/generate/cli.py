@@ -30,12 +30,12 @@ _MEANINGS: Final = {
 
 _BEFORE: Final = """
     Data goes to stdout, talk to stderr; `-o json` and `-o yaml` print what REST answers, of a list its items.
-    `--config`, `--admin-url` and `-o` may stand before or behind the command's name. Commands that ask a node find it
+    `--config`, `--admin-url` and `-o` may stand before or after the command's name. Commands that ask a node find it
     at `--admin-url`, else `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
 
     What cannot be taken back asks first where standard input is a terminal, and says what would happen to whom; `--yes`
     skips the question. A script is never asked. `--if-generation` makes `producer fence` and `producer release` end the
-    owner that was seen, and nobody who came since; a person who was asked ends the owner that the question named.
+    owner that was seen, and none that came since; after a question it ends the owner that the question named.
     """
 _NOTES: Final = {
     "sidecar topic set": (

@@ -99,6 +99,8 @@ def licence(package: str) -> str:
     try:
         found = metadata.distribution(package).metadata
     except metadata.PackageNotFoundError:
+        if package not in _ELSEWHERE:
+            raise LookupError(f"{package} is not installed: `make spark` installs all packages of this page") from None
         return _ELSEWHERE[package]
     expression = str(found.json.get("license_expression") or "").strip()
     classifiers = [str(each).split(" :: ")[-1] for each in found.get_all("Classifier") or [] if "License ::" in each]

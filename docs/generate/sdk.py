@@ -28,8 +28,8 @@ _BEFORE: Final = """
     `sidecar.client.sync` has the same for blocking programs. Install with `uv build` and `pip install
     dist/kafka_sidecar-*.whl` (no package is published yet). Needs Python 3.11 or newer; fully typed (`py.typed`).
 
-    They add this to an ordinary client: they own a topic before they write, report its loss even while idle, never
-    take a lost topic back, and send a record whose answer was lost again under its id. Ordinary clients work
+    They add this to an ordinary client: they own a topic before they write, report its loss even while idle, and
+    never take a lost topic back. If an answer is lost, they send the record again under its id. Ordinary clients work
     without the library: [client.id](client-id.md). For other languages see [own APIs](own-apis.md).
     """
 _RECOVERY: Final = (
@@ -55,20 +55,20 @@ _RECOVERY: Final = (
     ),
     (
         "the program dies",
-        "the topic is free at once, and its next owner goes on behind `last_sequence_id`",
+        "the topic is free at once, and its next owner goes on after `last_sequence_id`",
         "the first in the queue leads at once",
     ),
     (
-        "a place in Kafka's log is forgotten (45)",
+        "Kafka forgot the session's sequences (45 OUT_OF_ORDER_SEQUENCE_NUMBER)",
         "a new session goes on under the next generation; records fail that may be there and bear no sequence id",
         "",
     ),
-    ("Redis is away", "owners keep writing; whoever wants to own waits", "leaders keep leading"),
+    ("Redis is away", "owners keep writing; a client that wants to own waits", "leaders keep leading"),
 )
 _SYNC: Final = """
     `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same
     constructors, methods and errors, without `await`; `with` for `async with`, `for` for `async for`. They are
-    written from the classes above (`make sync`). `lost(timeout=None)` tells whether it is lost, and waits for it so
+    written from the classes above (`make sync`). `lost(timeout=None)` returns whether it is lost, and waits for it so
     long.
 
     Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call

@@ -20,7 +20,7 @@ _BEFORE: Final = f"""
     `--config`, else the first that exists of {{files}}; one file is read, never both. An empty variable counts as not
     set. An unknown key in the file is an error, an unknown variable a warning.
 
-    `sidecar check-config` tells all problems at once (exit code 2), `sidecar config show --origin` which value is in
+    `sidecar check-config` reports all problems at once (exit code 2), `sidecar config show --origin` which value is in
     force and why, `sidecar config schema` prints a JSON schema of the file for editors. All of it written out, to copy
     from: [sidecar.toml](../../deploy/sidecar.toml), beside [its schema](../../deploy/sidecar.schema.json).
     """

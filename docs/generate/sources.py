@@ -1,4 +1,4 @@
-"""What the code mentions where: how a generated page tells that something is declared and not used yet."""
+"""What the code mentions where: how a generated page knows that something is declared and not used yet."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ request of another session is the first that fits:
 | generation N > 0 | N is below the highest | `LOWER` |
 | generation N | any | `GRANTED`; owners of other sessions are deposed |
 | exclusive_with_fencing | any | `GRANTED`; owners and those who wait are deposed |
-| any mode | nobody owns it, and nobody who came earlier waits | `GRANTED` |
+| any mode | nobody owns it, and no earlier claimant waits | `GRANTED` |
 | wait_for_exclusive | its queue has room, or the request a place there | `WAIT` |
 | wait_for_exclusive | its queue is full | `FULL` |
 | any other | any | `HELD` |
@@ -48,7 +48,7 @@ class Answer(Enum):
 
 
 def decide(mode: AccessMode, generation: int | None, *, highest: int, is_free: bool, has_room: bool) -> Answer:
-    """The table. `is_free`: nobody else owns it, and nobody waits who comes first. `has_room`: there is a place in
+    """The table. `is_free`: no other session owns it, and no earlier claimant waits. `has_room`: there is a place in
     its queue, or it has one.
     """
     if generation is not None:

@@ -36,7 +36,7 @@ class Right(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known of a request's sender: its address, and the headers that tell on it ("" where absent)."""
+    """What is known of a request's sender: its address, and the headers that identify it ("" where absent)."""
 
     peer: str
     host: str

@@ -1,6 +1,6 @@
-"""What a request names: topics, numbers, flags, a JSON body. Each fault is told by a ShapeError.
+"""What a request names: topics, numbers, flags, a JSON body. Each fault raises a ShapeError.
 
-A parameter of `/v1` that nobody knows is one too, and one that is said twice: who misspells a condition must not be
+A parameter of `/v1` that nobody knows is one too, and one that is said twice: a misspelt condition must not be
 answered as if there were none.
 """
 
@@ -144,7 +144,7 @@ def last_topic(request: web.Request) -> str:
 
 
 def bad_token(token: str) -> ShapeError:
-    """It was never told."""
+    """It was never given."""
     return ShapeError(f"page_token has to be the next_page_token of the page before, not {token[:100]!r}")
 
 

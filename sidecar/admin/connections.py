@@ -134,7 +134,7 @@ class _Handshakes:
 
 
 class _Connection(web.RequestHandler):
-    """Tells when it comes and goes."""
+    """Reports when it opens and closes."""
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), access_log=None)  # pyright: ignore[reportArgumentType] - as AppRunner does

@@ -58,7 +58,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A schema of the document that has a name and is no object with fields of its own."""
+    """A schema of the document that has a name and is no object with its own fields."""
 
     name: str
     schema: Schema

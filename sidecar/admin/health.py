@@ -1,6 +1,6 @@
 """Is the node alive, is it ready, what does it count: `/livez`, `/readyz`, `/metrics`. Open to everybody.
 
-Alive is whoever answers: an orchestrator that restarts a node because Redis is away would make it worse.
+A node that answers is alive: an orchestrator that restarts a node because Redis is away would make it worse.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Health:
         return reply(NOT_READY.to_json(None, message=wrong, checks=checks), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Prometheus' text format; OpenMetrics, with exemplars, for those who accept it."""
+        """Prometheus' text format; OpenMetrics, with exemplars, for clients that accept it."""
         exemplars = takes_exemplars(request.headers.get("Accept", ""))
         body = await self._exposition.render(with_exemplars=exemplars)
         return web.Response(body=body, headers={"Content-Type": OPENMETRICS_TYPE if exemplars else CONTENT_TYPE})

@@ -43,7 +43,7 @@ _WHOSE: Final = in_query(
 _IF_MATCH: Final = in_header(
     "If-Match",
     {**TEXT.schema, "examples": ['"7"']},
-    "Only where the generation is this one, as ETag tells it; `*`: where it is there.",
+    "Only where the generation is this one, as ETag names it; `*`: where it is there.",
 )
 _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
     shapes.ERROR,
@@ -153,7 +153,7 @@ def _node_paths() -> Schema:
         "/v1/clients": read(
             "listClients", "Clients connected to this node, the oldest first", answer(shapes.CLIENTS), of_clients
         ),
-        "/v1/settings": read("listSettings", "What this node was told, secrets masked", answer(shapes.SETTINGS)),
+        "/v1/settings": read("listSettings", "This node's settings, secrets masked", answer(shapes.SETTINGS)),
         "/v1/events": read("events", "What happens, as server-sent events", events, of_events),
     }
     return {path: {"get": operation} for path, operation in operations.items()}
@@ -199,7 +199,7 @@ def _topic_paths() -> Schema:
         },
         "/v1/topics/{topic}/release": {
             "parameters": of_owners,
-            "post": write("release", "Clear the owner, who may claim again", ended),
+            "post": write("release", "Clear the owner, which may claim again", ended),
         },
     }
 
@@ -207,7 +207,7 @@ def _topic_paths() -> Schema:
 def _producer_paths() -> Schema:
     """As the node that serves the topic answers; whichever is asked."""
     errors = {f"status_{status}": FAILED for status in (404, 409, 503)}
-    moved = "`next_page_token` of the page before. Who writes meanwhile moves to the front."
+    moved = "`next_page_token` of the page before. A producer that writes meanwhile moves to the front."
     listed = read("listProducers", "Producer names with sequence ids, newest first", answer(shapes.PRODUCERS_PAGE))
     one = read("getProducer", "The sequence ids of a producer name", answer(shapes.PRODUCER_IDS))
     forgotten = write("forgetProducer", "Forget a name that nobody uses", nothing("Forgotten"))

@@ -23,7 +23,7 @@ def in_path(name: str, description: str, **schema: object) -> Schema:
 
 
 def in_query(name: str, schema: Schema, description: str) -> Schema:
-    """A parameter behind the question mark."""
+    """A parameter after the question mark."""
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 

@@ -1,7 +1,7 @@
 """Shadows under Pulsar's own path, as its tools ask for them (PIP-180): a topic's shadows as a list of names.
 
 Tenant and namespace say nothing here and are ignored. Names are taken as Pulsar writes them, with a tenant and a
-namespace or without, and told without: Pulsar reads those too. What Pulsar does in two steps, making a topic and
+namespace or without, and answered without: Pulsar reads those too. What Pulsar does in two steps, making a topic and
 linking it, is one: a shadow that is listed is made, one that is not is deleted, with its cursors.
 """
 

@@ -1,7 +1,7 @@
 """JSON answers, and one shape for every error: `{"error_code": HTTP status, "message": text}`.
 
 The middleware turns whatever ends a request early into that shape: the node's refusals, aiohttp's own 404, 405 and 413,
-a body that is no JSON, and bugs, which are logged and told to nobody.
+a body that is no JSON, and bugs, which are logged and not shown to the client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`/v1`: status, events, topics, their policies, fence and release, sequence ids. Checks what was sent, asks the node,
 shapes the answer; a question for the node that serves a topic is passed on to it.
 
-No rule about ownership is here: what a fence does, and who may be fenced, the node knows.
+No rule about ownership is here: the node decides what a fence does and which owners may be fenced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POLICY_LIMIT: Final = 64 * 1024
 _PER_TURN: Final = 64
 """Topics that are written down in one turn of the event loop: a page may hold a thousand."""
 _TOLD_S: Final = 3.0
-"""Seconds for another node to describe a topic: behind them this one tells what it knows."""
+"""Seconds for another node to describe a topic: after them this node answers with what it knows."""
 KNOWN_S: Final = 2.0
 """Seconds for this node to learn what others did, before it tells who looks around what it knows without that."""
 CLIENTS_SHOWN: Final = 100
@@ -79,7 +79,7 @@ class Rest:
         return reply(CLIENTS.to_json((found, None if token is None else str(token))))
 
     async def settings(self, _request: web.Request) -> web.Response:
-        """What the node was told."""
+        """The node's settings."""
         return reply(SETTINGS.to_json((self._port.settings(), None)))
 
     @asked.takes("page_size", "page_token", "governed", "contains")
@@ -101,8 +101,8 @@ class Rest:
 
     @asked.takes("partition")
     async def topic(self, request: web.Request) -> web.Response:
-        """One topic or prefix, as the node that serves it tells: who waits, and the ids, it alone knows. Where that one
-        does not answer, as this one knows it.
+        """One topic or prefix, as the node that serves it answers: only that node knows the queue and the ids. Where
+        that one does not answer, as this one knows it.
         """
         name = request.match_info["topic"]
 
@@ -126,8 +126,8 @@ class Rest:
         return _marked(await self._described(request, name), knows=knows)
 
     async def _catch_up(self) -> bool:
-        """Whether this node knows what others acknowledged. An operator who looks for what is wrong, while the leader
-        of the ownership topic is away, is told what is known here.
+        """Whether this node knows what others acknowledged. An operator that looks for a fault, while the leader
+        of the ownership topic is away, gets what is known here.
         """
         try:
             async with asyncio.timeout(KNOWN_S):
@@ -162,7 +162,7 @@ class Rest:
 
     @asked.takes("topic", "from", "last")
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """What happens, as server-sent events; who comes again says by Last-Event-ID where it was."""
+        """What happens, as server-sent events; a client that reconnects says by Last-Event-ID where it was."""
         first = asked.number(request, "from", 0, 2**63 - 1)
         newest = asked.number(request, "last", 0, NEWEST_EVENTS) or 0
         after = None if first is None else first - 1
@@ -175,7 +175,7 @@ class Rest:
         answer = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        with suppress(ConnectionError):  # whoever reads goes when he likes
+        with suppress(ConnectionError):  # a reader may leave at any time
             async with aclosing(found):
                 await answer.prepare(request)
                 await _write(request, answer, beginning)
@@ -190,7 +190,7 @@ class Rest:
 
     @asked.takes("partition")
     async def release(self, request: web.Request) -> web.Response:
-        """Clear the owner, who may claim again."""
+        """Clear the owner, which may claim again."""
         return await self._end_ownership(request, self._port.release)
 
     async def _end_ownership(
@@ -284,7 +284,7 @@ async def _write(request: web.Request, answer: web.StreamResponse, event: Event 
 
 
 def _server_sent(event: Event | None) -> bytes:
-    """A comment where there is nothing to tell: it shows that the line still stands."""
+    """A comment while there are no events: it shows that the connection is still open."""
     if event is None:
         return b": \n\n"
     data = json.dumps(EVENT.to_json(event), separators=(",", ":"))

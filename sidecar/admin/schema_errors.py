@@ -18,7 +18,7 @@ _READ_ONLY: Final = 40301
 
 
 class RegistryError(Exception):
-    """What the client is told: an HTTP status, a registry's error code (the status, where it has none), a message."""
+    """The client's answer: an HTTP status, a registry's error code (the status, where it has none), a message."""
 
     def __init__(self, status: int, message: str, code: int | None = None) -> None:
         super().__init__(message)

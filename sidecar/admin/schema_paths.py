@@ -57,7 +57,7 @@ class Target:
 
 
 def read(method: str, path: str) -> Target:
-    """Take a path apart, as it came in the request, behind `/schemas`. Raises BadPathError."""
+    """Take a path apart, as it came in the request, after `/schemas`. Raises BadPathError."""
     parts = tuple(path.lstrip("/").split("/")) if path.strip("/") else ()
     while parts and not parts[-1]:
         parts = parts[:-1]
@@ -117,7 +117,7 @@ def is_get(method: str) -> bool:
 
 
 def is_read(method: str, path: str) -> bool:
-    """Whether a request changes nothing, for the rule of who may write."""
+    """Whether a request changes nothing, for the rule that says which clients may write."""
     try:
         return is_get(method) or read(method, path).kind is Kind.READS
     except BadPathError:

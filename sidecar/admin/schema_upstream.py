@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless told otherwise."""
+"""Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless configured otherwise."""
 PLACES: Final = 64
 """Requests that are with the registry at one time; more wait for their turn."""
 UPLOADS: Final = 16

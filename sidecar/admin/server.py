@@ -50,7 +50,7 @@ _PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
 """A name may hold anything, braces too; a slash in it comes as %2F."""
 _SCHEMAS: Final = ROOT + "/{path:.*}"
 _STOP_TIMEOUT: Final = 1.0
-"""Seconds for what is under way; aiohttp waits so long twice, before it cancels a handler and for its end."""
+"""Seconds for requests under way. aiohttp waits this time twice: before it cancels a handler, and for its end."""
 _BODY_LIMIT: Final = 1024 * 1024
 """Bytes: the longest allow list of a shadow fits in, however it is escaped."""
 

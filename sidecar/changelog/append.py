@@ -13,7 +13,7 @@ from sidecar.changelog.errors import AppendRefusedError, AppendUncertainError, C
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.changelog.retry import Retry, RetryTimeoutError
 from sidecar.protocol.batch import SEQUENCE_MODULUS
-from sidecar.protocol.caller import FENCED, FencedError, Lane, UpstreamError
+from sidecar.protocol.caller import FENCED, Channel, FencedError, UpstreamError
 from sidecar.protocol.calls import ProduceBatch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError, error_name
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import Appended
     from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 
-_LANES: Final = 8
+_CHANNELS: Final = 8
 _AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | STALE_ROUTE
 _CODES: Final = frozenset(ErrorCode)
 
 
-def _lane(writer: Stamp | None) -> Lane:
-    """One writer always on one lane, so that its batches stay in order; many writers side by side."""
-    return Lane("changelog-append" if writer is None else f"changelog-append-{writer.producer_id % _LANES}")
+def _channel(writer: Stamp | None) -> Channel:
+    """One writer always on one channel, so that its batches stay in order; many writers side by side."""
+    return Channel("changelog-append" if writer is None else f"changelog-append-{writer.producer_id % _CHANNELS}")
 
 
 class Appender:
@@ -103,7 +103,7 @@ class Appender:
 
     async def _send(self, leader: int, partition: TopicPartition, batch: bytes, writer: Stamp | None) -> Appended:
         request = ProduceBatch(partition, batch, int(self._replica_wait * 1000))
-        return await self._upstream.call(leader, request, timeout=self._replica_wait + 5.0, lane=_lane(writer))
+        return await self._upstream.call(leader, request, timeout=self._replica_wait + 5.0, channel=_channel(writer))
 
     async def _leader(self, partition: TopicPartition, *, refresh: bool) -> int:
         try:
@@ -131,7 +131,7 @@ class _LeaderUnknownError(KafkaError):
 
 
 def _leaves_doubt(code: int) -> bool:
-    """46 tells that a batch of these sequences is in the log, not where, nor that it is this one."""
+    """46 means that a batch of these sequences is in the log, not where, nor that it is this one."""
     return code in APPEND_IN_DOUBT or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or code not in _CODES
 
 

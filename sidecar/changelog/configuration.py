@@ -65,7 +65,7 @@ class Finding:
 
 
 class NamedConfigs(NamedTuple):
-    """A topic's configuration as a broker told it."""
+    """A topic's configuration as a broker answered it."""
 
     topic: str
     role: str

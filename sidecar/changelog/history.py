@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from sidecar.changelog.records import LoggedBatch
-    from sidecar.protocol.caller import Lane, Upstream
+    from sidecar.protocol.caller import Channel, Upstream
     from sidecar.protocol.calls import Fetched
     from sidecar.protocol.ids import TopicPartition
 
@@ -37,17 +37,17 @@ _WINDOW: Final = 4096
 async def follow_events(
     upstream: Upstream,
     partition: TopicPartition,
-    lane: Lane,
+    channel: Channel,
     after: int | None,
     newest: int = 0,
     topic: str | None = None,
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
-    """Every event, or every one of `topic`, behind offset `after` (None: from now on) as it comes, for ever; None every
+    """Every event, or every one of `topic`, after offset `after` (None: from now on) as it comes, for ever; None every
     second without one.
 
-    Behind an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
-    "now" is settled: what happens from there on is told. Where Kafka does not answer, None comes all the same, and
-    "now" is when it answers again. What retention has taken is left out. An event may come twice: its `id` tells.
+    After an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
+    "now" is settled: events from there on are yielded. Where Kafka does not answer, None comes all the same, and
+    "now" is when it answers again. What retention has taken is left out. An event may come twice, with the same `id`.
     """
     key = None if topic is None else topic.encode()
     position = None if after is None else Offset(max(0, after + 1))
@@ -56,7 +56,7 @@ async def follow_events(
     while True:
         try:
             leader = (await upstream.layout(partition.topic, refresh=True)).leaders[partition.partition]
-            log = _Log(upstream, leader, partition, lane)
+            log = _Log(upstream, leader, partition, channel)
             if position is None:
                 async for begins in _beginning(log, newest, key):
                     if begins is None:
@@ -84,11 +84,11 @@ class _Log(NamedTuple):
     upstream: Upstream
     leader: int
     partition: TopicPartition
-    lane: Lane
+    channel: Channel
 
     async def fetch(self, position: Offset) -> Fetched:
         request = FetchPartition(self.partition, position, max_wait_ms=int(_POLL_S * 1000), max_bytes=_FETCH_BYTES)
-        return await self.upstream.call(self.leader, request, timeout=_POLL_S + _SLACK_S, lane=self.lane)
+        return await self.upstream.call(self.leader, request, timeout=_POLL_S + _SLACK_S, channel=self.channel)
 
     async def end(self, which: OffsetAt) -> Offset:
         listed = (await self.upstream.call(self.leader, ListOffsets({self.partition: which})))[self.partition]
@@ -141,7 +141,7 @@ def _batches(log: _Log, fetched: Fetched) -> Iterator[LoggedBatch]:
 
 
 def _events(batch: LoggedBatch, position: Offset, key: bytes | None) -> Iterator[tuple[Offset, state.Event]]:
-    """What is told of a batch: those from `position` on, of the topic `key` or of all."""
+    """The events of a batch: those from `position` on, of the topic `key` or of all."""
     for offset, record in batch.records:
         wanted = offset >= position and key in {None, record.key}
         if wanted and (event := _event(record.value)) is not None:

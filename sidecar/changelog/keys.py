@@ -48,7 +48,7 @@ def shared_slot(number: int) -> SlotName:
 
 
 class Kind(Enum):
-    """What a record is about: its name in keys, its message, and how many parts its key has behind the kind.
+    """What a record is about: its name in keys, its message, and how many parts its key has after the kind.
 
     A kind that is `stamped` speaks for a topic: only a record under its slot's producer id and epoch counts, so that
     the fence covers it. The others are facts (Tail, Redis) or an administrator's words (Policy, Shadow).
@@ -97,7 +97,7 @@ class Key:
             raise ValueError(f"not a partition: {self!r}")
 
     def __hash__(self) -> int:
-        """By its texts: before Python 3.12 the hash of None is an address, and each process had an order of its own."""
+        """By its texts: before Python 3.12 the hash of None is an address, and each process had its own order."""
         return hash((self.kind.label, self.topic, self.slot or "", -1 if self.partition is None else self.partition))
 
     def encode(self) -> bytes:

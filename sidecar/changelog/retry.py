@@ -31,7 +31,7 @@ class Retry:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the deadline; negative behind it."""
+        """Seconds until the deadline; negative after it."""
         return self._deadline - asyncio.get_running_loop().time()
 
     def progressed(self) -> None:

@@ -1,6 +1,6 @@
 """Follow the ownership topic: read it from its start, then long-poll its leader for ever, feeding a `View`.
 
-The poll has a lane of its own, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
+The poll has its own channel, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
 ends it: another topic under the same name (`ChangelogLostError`). It never writes.
 """
 
@@ -16,7 +16,7 @@ from sidecar.changelog.clock import Clock
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError
 from sidecar.changelog.records import UnreadableBatchError, read_batches
 from sidecar.changelog.view import View
-from sidecar.protocol.caller import DisconnectedError, Lane, UpstreamError
+from sidecar.protocol.caller import Channel, DisconnectedError, UpstreamError
 from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import Fetched
     from sidecar.protocol.ids import Stamp, TopicPartition
 
-LANE: Final = Lane("changelog-tail")
+CHANNEL: Final = Channel("changelog-tail")
 _RECORDS_PER_TURN: Final = 256
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -85,7 +85,7 @@ class Tailer:
     # For the rooms above ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read, in a task of its own."""
+        """Begin to read, in its own task."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"tail {self.partition}")
         self._task.add_done_callback(self._stopped)
 
@@ -97,7 +97,7 @@ class Tailer:
             self._end(failure)
 
     async def close(self) -> None:
-        """Stop reading; whoever waits gets `ChangelogError`."""
+        """Stop reading; waiting calls raise `ChangelogError`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -124,8 +124,8 @@ class Tailer:
     async def seen(self, writer: Stamp, timeout: float | None = None) -> None:
         """Wait until a record or marker under this stamp, or a newer epoch of its producer id, is in the view.
 
-        Behind a fence at this stamp that is the end of the log that counts: nothing of an older epoch can follow.
-        Unlike the latest offset, which a leader that was cut off may tell too low, a marker cannot be seen too early.
+        After a fence at this stamp that is the end of the log that counts: nothing of an older epoch can follow.
+        Unlike the latest offset, which a leader that was cut off may give too low, a marker cannot be seen too early.
         """
         self._raise_end()
         if self._has_seen(writer):
@@ -221,7 +221,7 @@ class Tailer:
         )
         timeout = self._poll_wait + self._answer_slack
         asked_at = self.clock.elapsed()  # an answer says where the log ended at some moment since: it may lie here long
-        fetched = await self._upstream.call(self._leader, request, timeout=timeout, lane=LANE)
+        fetched = await self._upstream.call(self._leader, request, timeout=timeout, channel=CHANNEL)
         if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_place()
             return

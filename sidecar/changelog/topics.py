@@ -90,7 +90,7 @@ async def open_topics(
     """Find the internal topics, or create them where the cluster of nodes is new, and check how they are configured.
 
     `expected` are the ids of an earlier start, as far as anybody still knows them. Raises `ChangelogLostError`,
-    `MisconfiguredError`, `ChangelogError` where a broker refuses, `RetryTimeoutError` behind `deadline` seconds.
+    `MisconfiguredError`, `ChangelogError` where a broker refuses, `RetryTimeoutError` after `deadline` seconds.
     """
     names = TopicNames.of(cluster)
     retry = Retry(f"internal topics of {cluster}", deadline)

@@ -104,7 +104,7 @@ class View:
         self._topics: dict[str, dict[Key, Entry[Any]]] = {}
         self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
         self.openings = 0
-        """Rises with every change of what `opened` tells."""
+        """Rises with every change of what `opened` returns."""
         self._stirred: dict[str, dict[SlotName, int]] = {}
         """At which of them each slot changed last, the newest at the end; so are their topics."""
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
@@ -179,8 +179,8 @@ class View:
         return self._opened.get(topic, _NOTHING_OPENED)
 
     def opened_since(self, topic: str, opening: int) -> Iterator[SlotName]:
-        """The slots of a topic of which `opened` tells something else since there were so many `openings`. Where it
-        tells of none any more, one of them stands for all.
+        """The slots of a topic for which `opened` has changed since the counter was `openings`. Where it
+        returns none any more, one of them stands for all.
         """
         for slot, changed in reversed(self._stirred.get(topic, {}).items()):
             if changed <= opening:
@@ -245,7 +245,7 @@ class View:
         return Change(key, before, after)
 
     def truncate(self, end: Offset) -> list[Change]:
-        """Forget every record at `end` or behind it: the log lost them. What they replaced comes back by reading
+        """Forget every record at `end` or after it: the log lost them. What they replaced comes back by reading
         again.
         """
         lost = [entry for entries in self._kinds.values() for entry in entries.values() if entry.offset >= end]

@@ -47,7 +47,7 @@ def ownership(topic: dict[str, Any]) -> str:
 
 def owner_of(topic: dict[str, Any], partition: int | None) -> dict[str, Any] | None:
     """The one owner of a topic, or of a partition of it, with its generation; None where there is none, also where
-    partitions have owners of their own and none of them is named, or the other way round.
+    partitions have their own owners and none of them is named, or the other way round.
     """
     if partition is not None:
         return (topic.get("owners") or {}).get(str(partition))

@@ -1,6 +1,6 @@
 """`sidecar demo`: two rival producers on a real Kafka, and what becomes of a late batch of a dead one.
 
-Starts a stack of its own on free ports, in a directory that is deleted afterwards. The story is told by what really
+Starts its own stack on free ports, in a directory that is deleted afterwards. The story follows what really
 happens: every figure and refusal is read from the node or from Kafka, and a step that turns out otherwise ends with 1.
 """
 
@@ -64,7 +64,7 @@ class _Demo:
         self._generations: dict[tuple[int, int], int] = {}
 
     def run(self) -> None:
-        """Start everything and tell it."""
+        """Start everything and report it."""
         from sidecar.cli.demo_kafka import create_topic, newest_batch, send_straight_to_kafka  # noqa: PLC0415 - heavy
 
         endpoints, bootstrap, api = self._start()
@@ -147,7 +147,7 @@ class _Outcome:
 
 
 class _Producer:
-    """A producer in a process of its own."""
+    """A producer in its own process."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self._name = name

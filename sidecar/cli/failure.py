@@ -24,7 +24,7 @@ class Exit(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure that the person at the terminal is told in one sentence, with a command to look further with."""
+    """A failure shown at the terminal in one sentence, with a command to look further with."""
 
     def __init__(self, message: str, code: Exit = Exit.FAILURE, remedy: str | None = None) -> None:
         super().__init__(message)

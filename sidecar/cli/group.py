@@ -1,4 +1,4 @@
-"""Groups of commands: each command is imported when it is asked for, and a misspelt one is told the nearest.
+"""Groups of commands: each command is imported when it is asked for, and for a misspelt one the nearest name is shown.
 
 Help and completion need names and one line each, which stand where the group is made: `sidecar --help` imports nothing.
 """

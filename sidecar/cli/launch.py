@@ -27,9 +27,9 @@ _TAKE_AN_ARGUMENT: Final = ("-W", "-X")
 
 @contextmanager
 def hangups_held() -> Iterator[None]:
-    """Keep SIGHUP meanwhile for whoever listens later, in what this process becomes and in what it starts too.
+    """Keep SIGHUP pending until a handler is installed, in this process after exec and in its children too.
 
-    A node and a supervisor take it once they can act on it. One that came behind the reading of the settings would end
+    A node and a supervisor take it once they can act on it. One that came after the reading of the settings would end
     a younger process, or be lost with what has changed in the file.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

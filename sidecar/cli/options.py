@@ -1,4 +1,4 @@
-"""Options that many commands share, and what they add up to. Each may stand before or behind the command's name."""
+"""Options that many commands share, and what they add up to. Each may stand before or after the command's name."""
 
 from __future__ import annotations
 

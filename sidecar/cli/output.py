@@ -64,7 +64,7 @@ def complain(level: Literal["error", "warning"], text: str, file: IO[Any] | None
 
 
 def write_list(found: Sequence[Any], form: Format, as_table: Callable[[], str], empty: str) -> None:
-    """As `write`, for a list. People who would see an empty table are told on standard error what there is none of."""
+    """As `write`, for a list. Instead of an empty table, people see on standard error what there is none of."""
     if form is Format.TABLE and not found:
         click.echo(empty, err=True)
     else:
@@ -83,7 +83,7 @@ def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
     try:
         click.echo(text, color=colors_wanted())
     except BrokenPipeError:
-        raise  # whoever reads has read enough
+        raise  # the reader has read enough
     except OSError as error:
         raise OutputError(f"the answer cannot be written: {error.strerror}") from None
 

@@ -1,4 +1,4 @@
-"""`sidecar producer`: who owns and who waits, and an admin's word on it."""
+"""`sidecar producer`: owners, waiting producers, and an admin's decision on them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def release(shared: Shared, topic: str, **said: Any) -> None:
 def _end(
     shared: Shared, topic: str, what: str, fate: str, *, partition: int | None, if_generation: int | None, yes: bool
 ) -> None:
-    """End an owner: whom the person was shown, where one was asked, and nobody who came since."""
+    """End an owner: only the one that was shown in the question, and none that came since."""
     api = shared.api()
     generation = if_generation
     if has_to_ask(yes):

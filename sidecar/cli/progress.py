@@ -31,7 +31,7 @@ class Alive:
         self._detail = detail
         self._every = EVERY_S if every is None else every
         self._end = threading.Event()
-        self._lock = threading.RLock()  # a signal handler may tell something while its thread tells another
+        self._lock = threading.RLock()  # a signal handler may print while its thread prints
         self._moves = sys.stderr.isatty()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._began = time.monotonic()
@@ -80,7 +80,7 @@ def _fitting(line: str) -> str:
 
 
 class Rounds(Alive):
-    """Progress of `total` rounds, each told in a line when it is done."""
+    """Progress of `total` rounds, each reported in a line when it is done."""
 
     def __init__(self, total: int) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ def serve(shared: Shared, workers: int, **flags: Any) -> None:
 
 
 def _check_workers(settings: Settings, workers: int) -> None:
-    """Every worker needs ports of its own."""
+    """Every worker needs its own ports."""
     if workers == 1:
         return
     listeners = settings.all_listeners

@@ -67,7 +67,7 @@ def with_setting_flags(command: CommandT) -> CommandT:
 
 
 def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequence[Problem] = ()) -> Resolved:
-    """Settings from flags and everywhere else; tells what is odd.
+    """Settings from flags and everywhere else; reports what is odd.
 
     Raises CommandError that names every problem, also the `problems` that the caller found elsewhere.
     """
@@ -90,7 +90,7 @@ def tell_warnings(warnings: Iterable[Problem]) -> None:
 
 def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[Resolved, str]:
     """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here, which is said
-    by the second value: whoever asks for them tells it.
+    by the second value: the caller reports it.
 
     Raises SettingsError.
     """

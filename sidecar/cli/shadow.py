@@ -25,7 +25,7 @@ SHADOWS: Final = (("shadow", "name"), "source", "state", "allow", "created", "re
 
 @click.group(cls=SuggestingGroup)
 def shadow() -> None:
-    """Shadow topics: read-only names over another topic's log, each with cursors of its own. Nothing is copied."""
+    """Shadow topics: read-only names over another topic's log, each with its own cursors. Nothing is copied."""
 
 
 @examples(

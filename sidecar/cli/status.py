@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sidecar.cli.output import Column
 
 _TIMEOUT: Final = 5.0
-"""Seconds; a node waits longer for a Kafka that hangs, and who asks for its status wants to know that now."""
+"""Seconds; a node waits longer for a Kafka that hangs, and a person that asks for its status wants to know that now."""
 _WATCH_S: Final = 2.0
 _NO_TOPICS: Final = "no governed topics"
 
@@ -68,7 +68,7 @@ def _asked(api: AdminApi, *, clients: bool) -> dict[str, Any]:
 
 
 def _watch(api: AdminApi, *, clients: bool) -> None:
-    """A screen every two seconds; a node that goes away is told on it and waited for. Ends with Ctrl-C."""
+    """A screen every two seconds; a node that goes away is shown as such and waited for. Ends with Ctrl-C."""
     with suppress(KeyboardInterrupt):
         while True:
             screen = _screen(api, clients=clients)  # asked for first, so that the screen is not empty meanwhile

@@ -50,7 +50,7 @@ def list_(shared: Shared, governed: bool) -> None:
 @topic_argument
 @asks_a_node
 def show(shared: Shared, topic: str) -> None:
-    """Show a topic's policy, its owner and who waits for it."""
+    """Show a topic's policy, its owner and its queue."""
     found = shared.api().get(topic_path(topic))
     write(found, shared.output, lambda: _as_text(found))
 
@@ -92,7 +92,7 @@ def unset(shared: Shared, topic: str, yes: bool) -> None:
     """Forget a topic's or a prefix's own policy.
 
     Stop its writers first: their next batches go to Kafka as they are, where an idempotent client that has written
-    under the policy may be told 45 and end.
+    under the policy may be refused with 45 OUT_OF_ORDER_SEQUENCE_NUMBER and end.
 
     Asks first, on a terminal.
     """

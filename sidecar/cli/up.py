@@ -57,7 +57,7 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
         if running is not None:
             _tell_running(running, directory)
             return
-        # What is wrong is told before anything is downloaded.
+        # Faults are reported before anything is downloaded.
         config, settings = _read_settings(shared, {"directory": directory, **said})
         _check_free(settings, config)
         with interruptible():

@@ -56,7 +56,7 @@ class _Worker:
         self._started = 0.0
 
     def reload(self) -> None:
-        """Have the node read its settings again, and whoever takes its place after a crash."""
+        """Have the node read its settings again, and so its replacement after a crash."""
         self._told = replace(self._told, outdated=True)
         if self.process is not None:
             self.process.send_signal(signal.SIGHUP)

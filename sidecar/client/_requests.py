@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe_owners(topic: str) -> DescribeOwners:
-    """Who owns a topic, and its partitions where each has an owner of its own. Kafka itself hangs up on it."""
+    """Who owns a topic, and its partitions where each has its own owner. Kafka itself hangs up on it."""
     return DescribeOwners(control.DescribeOwnersRequest(resources=[control.Resource(topic=topic)]))
 
 

@@ -91,7 +91,7 @@ class _ProvidedTokens:
             raise TokenError(f"the provider's token cannot be sent: {error}") from None
 
     async def close(self) -> None:
-        """See `Credentials`: the provider belongs to who gave it."""
+        """See `Credentials`: the provider belongs to the caller."""
 
 
 PLAIN_TCP: Final = NodeAccess()

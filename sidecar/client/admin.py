@@ -1,7 +1,7 @@
 """A node's REST interface for applications: one method per operation of its OpenAPI document, answers as `facts`.
 
-Decides nothing: what a fence does, and who may, the node knows. Pulsar's paths, the schema registry, metrics and health
-are for others.
+Decides nothing: the node decides what a fence does and which clients may fence. Pulsar's paths, the schema registry,
+metrics and health are for others.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ class AdminClient:
             yield each
 
     async def settings(self) -> tuple[Setting, ...]:
-        """What the node that is asked was told."""
+        """The settings of the node that is asked."""
         return await self._list(Setting, "/v1/settings")
 
     async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
-        """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
+        """What happens, of one topic or of all, as it happens and for ever: after the position `after` (-1: all that
         is kept, 90 days), by default from the moment on in which the first is waited for.
 
-        Where the connection ends it goes on behind the last event by itself, and raises `SidecarUnavailableError` once
+        Where the connection ends it goes on after the last event by itself, and raises `SidecarUnavailableError` once
         no node answered for `timeout` seconds. A node has room for 8 such readers, so close it where you stop early:
 
         ```python
@@ -219,15 +219,15 @@ class AdminClient:
         await self._rest.call("DELETE", path_of("v1", "topics", topic), {"force": str(force).lower()})
 
     async def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
+        """Depose the owner for ever; 409 where there is none. Where each partition has its own owner, that of
         `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
-        change: somebody who became the owner meanwhile is left alone, 412.
+        change: a producer that became the owner meanwhile is left alone, 412.
         """
         path = path_of("v1", "topics", topic, "fence")
         return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
 
     async def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Clear the owner, who may claim again; otherwise as `fence`."""
+        """Clear the owner, which may claim again; otherwise as `fence`."""
         path = path_of("v1", "topics", topic, "release")
         return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
 

@@ -3,9 +3,9 @@ revived.
 
 The connection that claims stays open and counts as the session's, so the topic stays owned while nothing is sent and
 while those that records leave by come and go. Once the topic is owned, every further connection asks in its client.id
-for the generation it was owned under, and so does each further Own: whoever took the topic since has a higher one, and
-the node refuses even where the topic is free again. So neither this connection nor a batch that is sent again takes
-back what was lost.
+for the generation it was owned under, and so does each further Own: a session that took the topic since has a higher
+one, and the node refuses even where the topic is free again. So neither this connection nor a batch that is sent again
+takes back what was lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SHORT_S: Final = 5.0
 """What a node answers out of its memory; an owner that lost its node is awaited about as long."""
 _HOPS: Final = 3
 _WAIT_S: Final = 5.0
-"""How long a node keeps a question of one who waits."""
+"""How long a node keeps the request of a waiting claimant."""
 _FAREWELL_S: Final = 1.0
 _TOKEN_BYTES: Final = 16
 _NO_TRANSACTION_MS: Final = 60_000
@@ -68,7 +68,7 @@ class Claim:
     """A session and what it owns. `wanted`: these partitions, in rising order, of a topic whose partitions have owners
     of their own; None: all of it. `timeout` (seconds) bounds each request, and how long a node may not be there.
 
-    Methods raise `SidecarUnavailableError` where no node can tell in that time; the next call connects anew.
+    Methods raise `SidecarUnavailableError` where no node can answer in that time; the next call connects anew.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Claim:
         self.wanted = wanted
         self.producer: Stamp = NO_STAMP
         self.next_sequences: dict[int, int] = {}
-        """What the session sends next, by partition; kept by whoever sends."""
+        """What the session sends next, by partition; kept by the sender."""
         self.count: int = 0
         """How many partitions the topic has."""
         self.access = access
@@ -109,7 +109,7 @@ class Claim:
 
     @property
     def partitions(self) -> Sequence[int]:
-        """Those that are owned, in rising order; where partitions have owners of their own none joins them later."""
+        """Those that are owned, in rising order; where partitions have their own owners none joins them later."""
         if None in self._owned:
             return range(self.count)
         return tuple(sorted(index for index in self._owned if index is not None))
@@ -133,7 +133,7 @@ class Claim:
     # Taking ---------------------------------------------------------------------------------------------------------
 
     async def take(self) -> None:
-        """Own the topic; where each partition has an owner of its own, those that are wanted. Waits where the mode says
+        """Own the topic; where each partition has its own owner, those that are wanted. Waits where the mode says
         so.
 
         Raises `ProducerBusyError`, and `SidecarError` where no waiting helps.
@@ -147,7 +147,7 @@ class Claim:
         """Go on as a new session under the next generation: for one whose place in the log nobody can find.
 
         Raises `ProducerFencedError` where somebody else had the topic meanwhile, and where the connection ends in the
-        middle of it and the next generation is given: whose it was cannot be told.
+        middle of it and the next generation is given: its owner cannot be known.
         """
         async with self._turn:
             if self._heir is None:
@@ -162,12 +162,12 @@ class Claim:
             self.producer, self._owned, self.next_sequences, self._heir = heir, owned, {}, None
 
     async def _own(self, producer: Stamp) -> dict[int | None, int]:
-        """All that is wanted by one request: of two who want the same partitions neither waits for the other."""
+        """All that is wanted by one request: two claimants of the same partitions never wait for each other."""
         if self.wanted is None:
             try:
                 return await self._ask_for((None,), producer)
             except SidecarError as error:
-                if error.code != ErrorCode.INVALID_REQUEST:  # it is where each partition has an owner of its own
+                if error.code != ErrorCode.INVALID_REQUEST:  # it is where each partition has its own owner
                     raise
         return await self._ask_for(self.wanted or range(self.count), producer)
 
@@ -198,7 +198,7 @@ class Claim:
                 raise _lost(standing.told)
 
     async def news(self, seconds: float) -> None:
-        """Return once a node has something to tell of the claim, after `seconds` at the latest; `check` tells what."""
+        """Return once a node has news of the claim, after `seconds` at the latest; `check` returns the news."""
         now = asyncio.get_running_loop().time
         until, owner = now() + seconds, self._connection
         with contextlib.suppress(SidecarUnavailableError):

@@ -2,7 +2,7 @@
 which ones Kafka itself has not.
 
 Answers come in the order of requests, so a call that is given up takes the connection with it. Where a login ends after
-a time (KIP-368), the next call behind that logs in again first.
+a time (KIP-368), the next call after that logs in again first.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from sidecar.protocol.errors import ErrorCode, error_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    class _Fenced(Exception):  # noqa: N818  aiokafka tells no types
+    class _Fenced(Exception):  # noqa: N818  aiokafka has no types
         pass
 else:
     _Fenced = ProducerFenced

@@ -1,4 +1,4 @@
-"""What a node tells over HTTP, as frozen dataclasses: the results of `AdminClient`.
+"""What a node answers over HTTP, as frozen dataclasses: the results of `AdminClient`.
 
 Names are those of the REST interface (`/openapi.json` of a node describes each). Times are `datetime` in UTC, lists are
 tuples, partitions are int keys. Strings that stand for one of a few words (states, modes, kinds of events) stay
@@ -143,7 +143,7 @@ class PartitionOwner(Owner):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who waits for a topic, or for one partition of it, since when."""
+    """A session that waits for a topic, or for one partition of it, since when."""
 
     name: str
     session: str
@@ -192,7 +192,7 @@ class ShadowStats:
 class Topic:
     """A topic, or a prefix (`payments.*`) that has a policy.
 
-    `generation` rises with each owner, 0: never owned. Where each partition has an owner of its own (`policy.scope` is
+    `generation` rises with each owner, 0: never owned. Where each partition has its own owner (`policy.scope` is
     partition) they stand in `owners` and `owner` is None. `producers` are the newest names, where the node that was
     asked serves the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None of a prefix.
     """
@@ -256,7 +256,7 @@ class Cursor:
 @dataclass(frozen=True, slots=True)
 class Event:
     """One line of history. `kind`: claimed, deposed, released, failover, shadow or policy. The same event may come
-    twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on behind it.
+    twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it.
     """
 
     id: str

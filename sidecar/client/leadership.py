@@ -1,6 +1,6 @@
 """Leadership: one of many processes does something, by the claim to a name, a topic or a group's reading of it.
 
-Decides nothing by itself: `tenure` claims, waits and watches; this is its life, once, and what an application sees.
+Decides nothing by itself: `_own_claim` claims, waits and watches; this is its life, once, and what an application sees.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
-from sidecar.client._tenure import Tenure
+from sidecar.client._own_claim import OwnClaim
 from sidecar.client.access import NodeAccess
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import MODES, Mode, assigned_name, check_mode, checked_name
@@ -54,21 +54,21 @@ class Leadership:
     globally unique name is assigned.
 
     `mode`, where somebody else owns it or waits for it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive`
-    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those who
+    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those that
     wait get a `ProducerFencedError`. With a `generation` nobody waits: it is taken from an owner whose generation is
     equal or lower, else that is a `ProducerBusyError`; 0 always wins.
 
-    `generation` tells one owner from the next, not for ever: that of a string, or of reading, begins again with 1 once
-    nobody owned it. That of a topic for writing never falls.
+    `generation` distinguishes one owner from the next, not for ever: that of a string, or of reading, begins again with
+    1 once nobody owned it. That of a topic for writing never falls.
 
-    **What `lost()` tells.** The claim belongs to a connection and ends with it: when this process dies, and when the
+    **What `lost()` reports.** The claim belongs to a connection and ends with it: when this process dies, and when the
     node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
     the claim, an administrator does or the node dies. A node that is silent, or a network in between, says nothing:
     then `lost()` returns, and `is_leader` turns False, `silence` seconds after the last question that the node answered
-    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced, and
-    whoever is stalled himself does not see it, nor stop what is on its way to elsewhere. So let what leads *write*
-    through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former owner,
-    or a store that compares the generation of a topic.
+    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced.
+    A process that is stalled does not see that, and cannot stop what it has already sent elsewhere. So let what leads
+    *write* through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former
+    owner, or a store that compares the generation of a topic.
 
     `timeout` (seconds) bounds how long `async with` tries while no node answers; waiting for others does not count.
     While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
@@ -123,7 +123,7 @@ class Leadership:
             sasl_plain_password,
             sasl_oauth_token_provider,
         )
-        self._tenure = Tenure(addresses(bootstrap), asked, timeout, silence, access)
+        self._claim = OwnClaim(addresses(bootstrap), asked, timeout, silence, access)
         self._started = False
         self._leads = False
         self._error: SidecarError | None = None
@@ -142,14 +142,14 @@ class Leadership:
     @property
     def generation(self) -> int:
         """The generation under which the claim is or was owned; 0 before."""
-        return self._tenure.generation
+        return self._claim.generation
 
     @property
     def is_leader(self) -> bool:
-        """Whether the claim is owned, as far as a node told within `silence`; once False, for ever. See the class for
-        what that leaves open.
+        """Whether the claim is owned, as far as a node answered within `silence`; once False, for ever. See the class
+        for what that leaves open.
         """
-        return self._leads and self._tenure.is_fresh
+        return self._leads and self._claim.is_fresh
 
     @property
     def error(self) -> SidecarError | None:
@@ -166,7 +166,7 @@ class Leadership:
 
     async def start(self) -> None:
         """Own it, as `async with` does. Raises `ProducerBusyError`; `ProducerFencedError` where somebody took it by
-        force from all who waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
+        force from all that waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
         claimed. Whatever it raises, or cancelled: nothing stays open, and nothing owned.
         """
         if self._started:
@@ -177,7 +177,7 @@ class Leadership:
             closed = await self._taking
         except BaseException:
             self._end()
-            await self._tenure.close()
+            await self._claim.close()
             raise
         if closed or self._ending is not None:
             raise RuntimeError("the leadership was closed before it began")
@@ -192,7 +192,7 @@ class Leadership:
         try:
             await asyncio.shield(self._ending)
         except asyncio.CancelledError:
-            await self._tenure.close()
+            await self._claim.close()
             await asyncio.wait({self._ending})
             raise
 
@@ -208,7 +208,7 @@ class Leadership:
     async def _take(self) -> bool:
         """Whether it was closed meanwhile."""
         try:
-            await self._tenure.take()
+            await self._claim.take()
         except asyncio.CancelledError:
             if self._ending is None:
                 raise
@@ -216,10 +216,10 @@ class Leadership:
         return False
 
     async def _keep(self) -> None:
-        error = await self._tenure.keep()
+        error = await self._claim.keep()
         self._error = error
         self._end()
-        await self._tenure.close()
+        await self._claim.close()
 
     async def _shut(self) -> None:
         self._end()
@@ -228,9 +228,9 @@ class Leadership:
                 task.cancel()
                 await asyncio.wait({task})
         try:
-            await self._tenure.release()
+            await self._claim.release()
         finally:
-            await self._tenure.close()
+            await self._claim.close()
 
     def _end(self) -> None:
         self._leads = False

@@ -22,7 +22,7 @@ _NAME_BYTES: Final = 255
 
 
 def assigned_name() -> str:
-    """A globally unique name for whoever has none."""
+    """A globally unique name for a client that has none."""
     return f"sidecar-{uuid.uuid4()}"
 
 

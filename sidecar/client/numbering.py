@@ -2,7 +2,7 @@
 
 Ids count up by themselves until one is given; from then on each has to be (PIP-6). Per partition they rise: an id at
 or below one that is in the log, or on its way there, would be swallowed as a duplicate though nobody ever wrote it.
-What was there before this producer began does not count: whoever resumes may send everything again.
+What was there before this producer began does not count: an application that resumes may send everything again.
 """
 
 from __future__ import annotations

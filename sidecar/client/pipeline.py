@@ -1,9 +1,9 @@
 """Records on their way: one lane per partition, one batch of it at a time.
 
-While a batch has no outcome nothing behind it leaves, so records arrive in the order in which they were sent, and
-behind one that failed nothing was acknowledged that is not behind it in the log. What is sent again goes as the same
+While a batch has no outcome nothing after it leaves, so records arrive in the order in which they were sent, and
+after one that failed nothing was acknowledged that is not behind it in the log. What is sent again goes as the same
 batch under the same sequence: Kafka knows it. Where Kafka cannot (45: the session's place in the log is lost) a new
-session sends it, and the sequence ids tell what was there; without ids such a batch fails instead. A batch that is
+session sends it, and the sequence ids show what was there; without ids such a batch fails instead. A batch that is
 refused gives its sequences to the next one, unless an earlier try of it may be in the log: then a new session goes on,
 as Java's producer raises its epoch (KIP-360).
 """
@@ -62,7 +62,7 @@ class Lane:
 
     def fill(self, last_id: int) -> bool:
         """Whether there is anything to send. A new batch has rising ids, all of them known to be in the log (up to
-        `last_id`) or none: a node tells of a batch as a whole whether it was one of duplicates.
+        `last_id`) or none: a node answers for a batch as a whole whether it was one of duplicates.
         """
         size, head, queue = 0, self.head, self._queue
         if head:
@@ -78,7 +78,7 @@ class Lane:
         return bool(head)
 
     def drop(self) -> list[Pending]:
-        """Everything that waits, and is now nobody's."""
+        """Takes out everything that waits."""
         waiting = list(self._queue)
         self._queue.clear()
         return waiting
@@ -260,7 +260,7 @@ class Pipeline:
     # The end --------------------------------------------------------------------------------------------------------
 
     def fail(self, error: SidecarError) -> None:
-        """Nothing leaves any more. What is under way still has an outcome of its own; the rest has this one."""
+        """Nothing leaves any more. What is under way still has its own outcome; the rest has this one."""
         if self._error is not None:
             return
         self._error = error

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CLIENT_ID: Final = "sidecar-reader"
 _IDLE_S: Final = 5.0
-"""Without news for so long, it is looked whether there can be any."""
+"""After this time without records the reader checks whether there can be any."""
 _FIRST_LOOK_S: Final = 0.01
 _LONGEST_LOOK_S: Final = 0.2
 _LOOK_S: Final = 2.0
@@ -65,7 +65,7 @@ class ShadowReader:
     `latest`. `isolation_level` as in Kafka: `read_committed` leaves out records of aborted transactions.
     `timeout` (seconds) bounds `async with`, which ends once partitions are assigned.
 
-    Whether the name is a shadow Kafka's protocol does not tell: an ordinary topic is read just the same. What does not
+    Kafka's protocol does not show whether the name is a shadow: an ordinary topic is read just the same. What does not
     exist, and a shadow that is closed, also while it is read, raise `SidecarError` with code 3; a cluster of Kafka
     without a node in front of it raises `SidecarUnavailableError`. Use it in one event loop, once.
 
@@ -177,7 +177,7 @@ class ShadowReader:
                 await self._kafka.stop()
 
     async def _check(self, timeout: float) -> None:
-        """Raises where there is no node, or no such topic as far as nodes tell."""
+        """Raises where there is no node, or no such topic as far as nodes know."""
         found = await first(self._addresses, lambda address: self._described(address, timeout))
         if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise SidecarError(found.error, f"there is no topic {self._shadow}, or it is a shadow that is closed")
@@ -190,7 +190,7 @@ class ShadowReader:
             await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
             return (await connection.call(DescribeCluster((self._shadow,)), timeout)).topic(self._shadow)
         except SidecarUnavailableError as error:
-            message = f"{error.message}; only a node of the sidecar can tell a shadow's records"
+            message = f"{error.message}; only a node of the sidecar can serve a shadow's records"
             raise SidecarUnavailableError(error.code, message, retryable=True) from None
         finally:
             await connection.close()
@@ -220,7 +220,7 @@ class ShadowReader:
                     await self._check(_LOOK_S)
 
     async def commit(self) -> None:
-        """Move the group's cursors behind the last records that were read. Raises ValueError without a group."""
+        """Move the group's cursors after the last records that were read. Raises ValueError without a group."""
         if self._group is None:
             raise ValueError("without a group there are no cursors to commit")
         kafka = self._open()
@@ -252,7 +252,7 @@ class ShadowReader:
 
     async def _look_ahead(self, kafka: AIOKafkaConsumer, partition: TopicPartition, end: int) -> None:
         """Find the next record in front of the end, or that there is none: aiokafka goes past a control batch, as an
-        owner's fence is one, when it looks for a record behind it.
+        owner's fence is one, when it looks for a record after it.
         """
         now = asyncio.get_running_loop().time
         until, wait = now() + _IDLE_S, _FIRST_LOOK_S

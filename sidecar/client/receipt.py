@@ -18,7 +18,7 @@ class Receipt:
     `offset` is -1 where it is not known: of a duplicate, and of a record whose first answer was lost on the way.
     `sequence_id` is -1 on a topic without deduplication. `duplicate`: the log had this id already, from an earlier
     producer or try, so nothing was written. `generation` is the one under which this producer owned the topic, or the
-    partition where each has an owner of its own.
+    partition where each has its own owner.
     """
 
     partition: int

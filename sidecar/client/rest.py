@@ -1,8 +1,8 @@
 """HTTP to a node's admin port: one session, JSON there and back, server-sent events, each failure a `SidecarError`.
 
 `code` is the HTTP status where a node answered, and Kafka's code where none did (13: not reached, 7: not in time). No
-redirect is followed: the token is for this address. aiohttp is imported with the first session: who only writes or
-leads need not wait for that.
+redirect is followed: the token is for this address. aiohttp is imported with the first session: a program that only
+writes or leads need not wait for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 _SILENT_S: Final = 30.0
-"""A stream says something every few seconds, be it that there is nothing to tell."""
+"""A stream says something every few seconds, if only that there are no events."""
 _LONGEST: Final = 64 * 1024 * 1024
 
 
@@ -80,7 +80,7 @@ class Rest:
         return _decoded(text, f"{method} {path}") if text else None
 
     async def stream(self, path: str, query: Mapping[str, str], last_id: str | None) -> AsyncGenerator[Sent | None]:
-        """Server-sent events from behind `last_id` on as they come; None for a sign of life. Ends with the connection.
+        """Server-sent events from after `last_id` on as they come; None for a sign of life. Ends with the connection.
 
         Raises `SidecarError`; an answer that breaks off is a `SidecarUnavailableError`.
         """

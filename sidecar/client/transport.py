@@ -1,7 +1,7 @@
 """Batches of one session on their way to the nodes that lead its partitions.
 
-What waits for a node leaves in one request once the request before has its answer. Nothing is sent twice here: whoever
-sends a batch again does so under the sequence that it had.
+What waits for a node leaves in one request once the request before has its answer. Nothing is sent twice here: the
+caller sends a batch again does so under the sequence that it had.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Transport:
 
     async def send(self, partition: int, records: Sequence[Pending]) -> int:
         """Send a batch under the session's next sequence and wait for its outcome; its base offset, -1 where that is
-        not told. Raises `BatchError`.
+        not known. Raises `BatchError`.
         """
         claim = self._claim
         made = [NewRecord(each.key, each.value, each.headers, each.timestamp_ms) for each in records]
@@ -112,7 +112,7 @@ class Transport:
         raise BatchError(found.error, message)
 
     async def _limit(self) -> str | None:
-        """How long a batch of the topic may be, in bytes; None where nobody tells, or not this client."""
+        """How long a batch of the topic may be, in bytes; None where no node answers, or not for this client."""
         topic = Resource(ConfigResource.TOPIC, self._claim.topic)
         try:
             described = await self._ask(self._claim.addresses[0], DescribeConfigs((topic,), (_LIMIT_NAME,)))
@@ -156,7 +156,7 @@ class Transport:
 
 
 class _Node:
-    """What goes to one node, on a connection of its own."""
+    """What goes to one node, on its own connection."""
 
     def __init__(self, address: Address, claim: Claim) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""The node's own connections to brokers, one per broker and lane, opened when first needed; whom to ask; and the
+"""The node's own connections to brokers, one per broker and channel, opened when first needed; whom to ask; and the
 addresses and reconnect backoff that clients' connections share. Nothing is retried but `ask_any`'s questions.
 """
 
@@ -17,12 +17,12 @@ from sidecar.network.slices import in_slices
 from sidecar.network.upstream import Owner, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
-    SHARED_LANE,
+    SHARED_CHANNEL,
     AnswerT,
     BadAnswerError,
     CallTimeoutError,
+    Channel,
     DisconnectedError,
-    Lane,
     Request,
     SecondT,
     encode_frame,
@@ -77,7 +77,7 @@ class Brokers:
         self._seeds = [_BOOTSTRAP - index for index in range(len(bootstrap))]
         self._hedged = Hedged()
         self._random = rng or random.Random()
-        self._connections: dict[tuple[int, Lane], UpstreamConnection] = {}
+        self._connections: dict[tuple[int, Channel], UpstreamConnection] = {}
         self._backoff: dict[int, ReconnectBackoff] = {}
         self._silent: dict[int, float] = {}
         self._correlation = 0
@@ -120,7 +120,7 @@ class Brokers:
         backoff.reason = reason
         self.on_connection_error(broker_id, reason)
 
-    def forget_connection(self, key: tuple[int, Lane], connection: UpstreamConnection) -> None:
+    def forget_connection(self, key: tuple[int, Channel], connection: UpstreamConnection) -> None:
         """One of the node's own connections has ended."""
         if self._connections.get(key) is connection:
             del self._connections[key]
@@ -147,14 +147,14 @@ class Brokers:
         return next(broker for choice in choices for broker in choice)
 
     def _is_connected(self, broker_id: int) -> bool:
-        found = self._connections.get((broker_id, SHARED_LANE))
+        found = self._connections.get((broker_id, SHARED_CHANNEL))
         return found is not None and found.connected
 
     def _is_overdue(self, broker_id: int) -> bool:
-        """Whether an answer has been missing for so long that others should be asked instead."""
+        """Whether an answer is so late that other brokers should be asked instead."""
         if self._silent.get(broker_id, 0.0) > asyncio.get_running_loop().time():
             return True
-        found = self._connections.get((broker_id, SHARED_LANE))
+        found = self._connections.get((broker_id, SHARED_CHANNEL))
         reply = found.oldest_unanswered if found is not None else None
         return isinstance(reply, _Waiter) and asyncio.get_running_loop().time() - reply.asked_at > PATIENCE_S
 
@@ -179,8 +179,8 @@ class Brokers:
 
     # Calls --------------------------------------------------------------------------------------------------------
 
-    def _connection(self, broker_id: int, lane: Lane) -> UpstreamConnection:
-        key = broker_id, lane
+    def _connection(self, broker_id: int, channel: Channel) -> UpstreamConnection:
+        key = broker_id, channel
         found = self._connections.get(key)
         address = self.address(broker_id)
         if found is not None and not found.closed and found.address == address:
@@ -230,10 +230,10 @@ class Brokers:
         request: Request[AnswerT],
         *,
         timeout: float | None = None,
-        lane: Lane = SHARED_LANE,
+        channel: Channel = SHARED_CHANNEL,
     ) -> AnswerT:
         """See `Upstream.call`."""
-        connection = self._connection(self.live_broker() if broker_id is None else broker_id, lane)
+        connection = self._connection(self.live_broker() if broker_id is None else broker_id, channel)
         correlation, future = self._send(connection, request)
         return await self._answer(connection, request, correlation, future, timeout)
 
@@ -244,10 +244,10 @@ class Brokers:
         second: Request[SecondT],
         *,
         timeout: float | None = None,
-        lane: Lane = SHARED_LANE,
+        channel: Channel = SHARED_CHANNEL,
     ) -> tuple[AnswerT, SecondT]:
         """See `Upstream.call_pair`: both leave in one write, as an outbox is flushed once per loop turn."""
-        connection = self._connection(broker_id, lane)
+        connection = self._connection(broker_id, channel)
         sent_first = self._send(connection, first)
         sent_second = self._send(connection, second)
         try:
@@ -266,11 +266,11 @@ class Brokers:
 
 
 class _LaneOwner:
-    """Tells the upstream about one of its own connections."""
+    """Reports one of the upstream's own connections to it."""
 
     __slots__ = ("_brokers", "_key")
 
-    def __init__(self, brokers: Brokers, key: tuple[int, Lane]) -> None:
+    def __init__(self, brokers: Brokers, key: tuple[int, Channel]) -> None:
         self._brokers = brokers
         self._key = key
 

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.caller import SHARED_LANE
+from sidecar.protocol.caller import SHARED_CHANNEL
 from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from uuid import UUID
 
-    from sidecar.protocol.caller import Lane, Upstream
+    from sidecar.protocol.caller import Channel, Upstream
     from sidecar.protocol.calls import Fetched, ListedOffset
 
 FETCH_BYTES: Final = 1024 * 1024
@@ -31,7 +31,7 @@ _LONGEST_PAUSE_S: Final = 0.5
 
 
 class LogMovedError(KafkaError):
-    """The log begins behind the next offset to be read: retention, or DeleteRecords, took what was there. `start` is
+    """The log begins after the next offset to be read: retention, or DeleteRecords, took what was there. `start` is
     where it begins now.
     """
 
@@ -41,11 +41,11 @@ class LogMovedError(KafkaError):
 
 
 class LogReader:
-    """Reads the partitions of topics; `lane` is the connection for reading records."""
+    """Reads the partitions of topics; `channel` is the connection for reading records."""
 
-    def __init__(self, upstream: Upstream, lane: Lane = SHARED_LANE) -> None:
+    def __init__(self, upstream: Upstream, channel: Channel = SHARED_CHANNEL) -> None:
         self._upstream = upstream
-        self._lane = lane
+        self._channel = channel
 
     async def topic_id(self, topic: str) -> UUID:
         """Which topic has this name. Raises as `ends`."""
@@ -96,7 +96,7 @@ class LogReader:
         self, partition: TopicPartition, start: int, end: int, max_bytes: int = FETCH_BYTES
     ) -> AsyncGenerator[bytes, None]:
         """The batches of a log from offset `start` to `end`, in order, as sets of at least one whole batch. The first
-        one may begin in front of `start`, the last one end behind `end`; the last batch of a set may be cut off.
+        one may begin in front of `start`, the last one end after `end`; the last batch of a set may be cut off.
 
         Ends where `end` is reached, and nowhere else. An empty answer says nothing: a new leader's high watermark may
         lag, a read of a tiered log may not be done in time. Compaction cannot have taken the last batch in front of an
@@ -123,7 +123,7 @@ class LogReader:
 
     async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         """The leader's answer to one Fetch: batches from the one with `offset` on, the last one possibly cut off. An
-        empty one says nothing about the log; `read` is for who wants to know what is in it. Raises as `read`.
+        empty one says nothing about the log; `read` returns what is in it. Raises as `read`.
         """
         leader = (await self._upstream.layout(partition.topic)).leaders.get(partition.partition, -1)
         if leader < 0:
@@ -142,7 +142,7 @@ class LogReader:
 
     async def _ask(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> Fetched:
         request = FetchPartition(partition, Offset(offset), max_wait_ms=_MAX_WAIT_MS, max_bytes=max_bytes)
-        return await self._upstream.call(leader, request, lane=self._lane)
+        return await self._upstream.call(leader, request, channel=self._channel)
 
 
 def _of_a_leader(error: int) -> int:
@@ -154,7 +154,7 @@ def _of_a_leader(error: int) -> int:
 
 
 def _behind(records: bytes, offset: int) -> int:
-    """The offset behind the last whole batch of a record set; `offset`, where it was asked for, without one."""
+    """The offset after the last whole batch of a record set; `offset`, where it was asked for, without one."""
     sizes = batch_sizes(records, 0, len(records))
     if not sizes:
         return offset

@@ -30,7 +30,7 @@ _READ_S: Final = 10.0
 
 
 class Asserted(Protocol):
-    """What a heartbeat says of governed topics, and who hears its answer."""
+    """What a heartbeat says of governed topics, and the listener for its answer."""
 
     def served_topics(self) -> Collection[str]: ...
     def owned(self) -> Collection[Ownership]: ...
@@ -151,7 +151,7 @@ class Membership:
         self.problem = str(error)
 
     async def _beat(self) -> None:
-        async with self._beating:  # an answer never stands behind a later one's
+        async with self._beating:  # an answer never stands after a later one's
             await self._beat_once()
 
     async def _beat_once(self) -> None:

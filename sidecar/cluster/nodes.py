@@ -92,7 +92,8 @@ class Placement:
         return self._choose(crc32(b"coordinator:" + key))
 
     def brokers_of(self, node_id: int, brokers: Iterable[int]) -> list[int]:
-        """The brokers upstream for which a node answers where each tells of itself (lists, directories, configuration).
+        """The brokers upstream for which a node answers where each answers for itself (lists, directories,
+        configuration).
 
         Dealt out evenly, so that as many nodes as brokers show one each; with more nodes than brokers some have none.
         """

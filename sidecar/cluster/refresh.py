@@ -22,7 +22,7 @@ class Refresh:
         self._last = -1e9
 
     def soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics' leaders again, whoever else asks."""
+        """Ask for these topics' leaders again, even if others ask too."""
         self._topics.update(topic for topic in topics if is_legal(topic))
         if self._topics and self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
@@ -58,7 +58,7 @@ class Refresh:
             self._next_round = None
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """Ask no more; who waits for an answer gets False. Returns what has yet to end."""
+        """Ask no more; waiting callers get False. Returns what has yet to end."""
         if self._running is None:
             return []
         self._running.cancel()

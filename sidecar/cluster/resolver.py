@@ -56,7 +56,7 @@ _READ_ONLY: Final = {
 
 ANYBODY: Final = "User:*"
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of a client that has not said who it is, as Kafka calls it (KafkaPrincipal.ANONYMOUS)."""
+"""The principal of a client that did not authenticate, as Kafka calls it (KafkaPrincipal.ANONYMOUS)."""
 
 
 class Source(NamedTuple):
@@ -84,7 +84,7 @@ class NameResolver:
         self.has_guards = False
         """Whether there is a shadow that not everybody may read."""
         self.rerouted: Callable[[Mapping[bytes, Source | None]], None] = lambda before: None
-        """Told of names that mean something else from now on: each with what it was, None for no shadow."""
+        """Called with names that mean something else from now on: each with what it was, None for no shadow."""
         self._exact: frozenset[bytes] = frozenset()
         self._prefixes: tuple[bytes, ...] = ()
         self._kinds: dict[bytes, TopicKind] = {}

@@ -1,5 +1,5 @@
 """What the node asks of Kafka itself. Implements `sidecar.protocol.caller.Upstream`: the calls of `Brokers`, and
-questions about the cluster, which those who ask at the same time share.
+questions about the cluster, which concurrent callers share.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class KafkaUpstream(Brokers):
     def _asked(self, request: MetadataRequest, task: asyncio.Task[ClusterState]) -> None:
         self._asking.pop(request, None)
         if not task.cancelled():
-            task.exception()  # everybody who asked may have gone meanwhile
+            task.exception()  # all callers may have gone meanwhile
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
         state = await self.ask_any(MetadataCall(request))
@@ -115,7 +115,7 @@ class KafkaUpstream(Brokers):
         return TopicLayout(route.topic_id, route.leaders)
 
     async def whole_layout(self, topic: str) -> TopicLayout:
-        """See `Upstream.whole_layout`. Who asks for the same topic meanwhile gets the same answer."""
+        """See `Upstream.whole_layout`. A caller that asks for the same topic meanwhile gets the same answer."""
         task = self._describing.get(topic)
         if task is None:
             task = self._describing[topic] = asyncio.get_running_loop().create_task(self._ask_all(topic))
@@ -125,7 +125,7 @@ class KafkaUpstream(Brokers):
     def _described(self, topic: str, task: asyncio.Task[TopicLayout]) -> None:
         self._describing.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # everybody who asked may have gone meanwhile
+            task.exception()  # all callers may have gone meanwhile
 
     async def _ask_all(self, topic: str) -> TopicLayout:
         request = MetadataCall(MetadataRequest((topic,), allow_auto_topic_creation=False))
@@ -184,7 +184,7 @@ class KafkaUpstream(Brokers):
         return served
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics' leaders again, at most about ten times a second whoever asks."""
+        """Ask for these topics' leaders again, at most about ten times a second for all callers together."""
         self._refresh.soon(topics)
 
     async def learn(self, topic: bytes) -> bool:

@@ -33,7 +33,7 @@ class ClusterView:
 
     def __init__(self) -> None:
         self.version = 0
-        """Rises with everything this view is told: what was derived from it holds as long as it stands still."""
+        """Rises with every change of this view: values derived from it hold while it is the same."""
         self.brokers: dict[int, Broker] = {}
         self.controller = -1
         self.cluster_id: str | None = None

@@ -26,7 +26,7 @@ _BYTES_AN_ELEMENT: Final = 8 * 1024
 
 
 class Session(NamedTuple):
-    """Who writes: its session id, its producer name (None where it has none that tells it apart), and the producer id
+    """The writer: its session id, its producer name (None where no name identifies it), and the producer id
     of its slot.
     """
 
@@ -62,7 +62,7 @@ class Arrival:
 
 
 class Contents:
-    """Looks into the batches of one session. What is wrong with one is told when it has its turn (`Arrival.fault`)."""
+    """Looks into the batches of one session. Faults of one are reported when it has its turn (`Arrival.fault`)."""
 
     __slots__ = ("_headers", "_name", "_names_limit", "_read")
 

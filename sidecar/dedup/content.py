@@ -95,7 +95,7 @@ class Content:
                 self.lowest[each.name] = min(each.sequence_id, self.lowest.get(each.name, each.sequence_id))
 
     def slim(self) -> None:
-        """Hold nothing but what was told: the records are opened again when they are asked for."""
+        """Hold only the summary: the records are opened again when they are asked for."""
         self._payload = self._records = None
 
     @property

@@ -23,7 +23,7 @@ class Next(Enum):
     WAIT = auto()
     """Until another outcome is known."""
     FENCE = auto()
-    """To wait, and that the topic is taken over anew: nothing else tells what is in doubt."""
+    """To wait, and that the topic is taken over anew: nothing else settles what is in doubt."""
     TAKE_APART = auto()
     """To be looked at record by record, by a thread."""
 
@@ -50,7 +50,7 @@ def decide(content: Content, marks: Marks, first: int, own: int) -> Next | list[
         return Next.FENCE
     doubts = marks.doubts_of(own) if marks.has_doubts else ()
     if any((doubt.sequence, doubt.marks) == (first, content.marks) for doubt in doubts):
-        return Next.SEND  # under the same sequence: Kafka tells whether it was there
+        return Next.SEND  # under the same sequence: Kafka answers whether it was there
     if content.first >= 0 and content.first > marks.pushed(content.marks[0].name):
         return Next.SEND
     if content.last >= 0 and content.last <= marks.persisted(content.marks[0].name):

@@ -1,8 +1,8 @@
 """The batches of one session in one partition of a topic with sequence ids, on their way to its lane.
 
 Most batches go on at once: the client's next in order, with ids above everything that was sent. A batch that cannot be
-decided yet waits here, and all later ones behind it: ids that are in flight, a partition whose marks are being read, a
-duplicate behind batches in flight. After two seconds all of them are answered 5 LEADER_NOT_AVAILABLE and the client
+decided yet waits here, and all later ones after it: ids that are in flight, a partition whose marks are being read, a
+duplicate after batches in flight. After two seconds all of them are answered 5 LEADER_NOT_AVAILABLE and the client
 retries: a held answer blocks everything else that the client sends.
 
 A dropped record shifts the session's base: stamped sequence = client sequence - base. The shift is in the changelog
@@ -99,7 +99,7 @@ class Gate:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Arrival] = deque()
         self._shifting = False
-        """The session's base is about to move: what comes behind is stamped by the new one."""
+        """The session's base is about to move: what comes after is stamped by the new one."""
         self._looking = False
         """A thread looks into the batch in front."""
         self._timer: asyncio.TimerHandle | None = None
@@ -130,7 +130,7 @@ class Gate:
         return self._order is None or first == self._order.expected
 
     def begin(self, content: Content, append: Append, first: int) -> None:
-        """A batch that `admits`, or a decision, lets go out: whoever calls this hands it to the lane."""
+        """A batch that `admits`, or a decision, lets go out: the caller hands it to the lane."""
         self._out.watch(append, content.marks, first)
 
     # Everything else ------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Gate:
         self._keeper.start(self._shift(run, content, kept))
 
     def _duplicates_behind(self, arrival: Arrival) -> list[Arrival]:
-        """The batches that wait behind a duplicate and are duplicates too: one shift does for all."""
+        """The batches that wait after a duplicate and are duplicates too: one shift does for all."""
         assert self._order is not None
         found: list[Arrival] = []
         expected = (arrival.first + arrival.records) % MODULUS
@@ -325,7 +325,7 @@ class Gate:
             return
         self._shifting = False
         if self._closed is not None:
-            return  # answered already; whoever goes on reads what was written down
+            return  # answered already; the successor reads what was written down
         dropped, head = total - len(kept), run[0]
         if kept:
             # Meanwhile its answer may have become due, and another session of its names may have written.

@@ -6,7 +6,7 @@ appends have an outcome: a guess either way loses a record or doubles it. Above 
 `pushed` follows from the appends in flight, so it falls by itself when an append fails: where it did not, Pulsar took
 the retry of a failed append for a duplicate (apache/pulsar#5218).
 
-`covered` is the offset before which these marks include every record: an append in flight can only land behind
+`covered` is the offset before which these marks include every record: an append in flight can only land after
 everything that had landed when it was sent.
 
 Compact: 10,000 names cost some 90 bytes each (docs/performance.md), the names themselves being shared by partitions.
@@ -76,7 +76,7 @@ class UnderWay:
         self.is_over = False
 
     def follows(self, other: UnderWay) -> bool:
-        """Whether it can be in the log only behind all of another batch, which has to be there then."""
+        """Whether it can be in the log only after all of another batch, which has to be there then."""
         return (
             self.producer_id == other.producer_id
             and min(self.sequence, other.sequence) >= 0
@@ -183,8 +183,8 @@ class Marks:
         return known, known if sent is None else max(known, *sent.values())
 
     def doubtful(self, name: bytes, producer_id: int) -> bool:
-        """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence tells.
-        One's own goes out again under the same sequence, so Kafka does.
+        """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence
+        settles that. One's own goes out again under the same sequence, so Kafka does.
         """
         return self._doubted.has_others(name, producer_id)
 
@@ -270,7 +270,7 @@ class Marks:
         self._seen[row] = max(self._seen[row], mark.seen)
 
     def read_up_to(self, offset: int, fenced: Callable[[int], bool]) -> None:
-        """The log was read up to `offset`, behind a fence of the producer ids that `fenced` tells: what they had under
+        """The log was read up to `offset`, after a fence of the producer ids in `fenced`: what they had under
         way is decided by that.
         """
         for batch in [found for found in self._under_way if fenced(found.producer_id)]:

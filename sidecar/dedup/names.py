@@ -67,7 +67,7 @@ class NameHolders:
 
 
 class WriterNames:
-    """The name under which an epoch of a slot wrote, as far as the changelog tells: for records without one of their
+    """The name under which an epoch of a slot wrote, as far as the changelog shows: for records without one of their
     own.
 
     A slot's record says who has its newest epoch, and who had it up to which epoch before. A session whose client
@@ -86,7 +86,7 @@ class WriterNames:
         found.sort(key=lambda entry: entry[0])
 
     def of(self, producer_id: int, epoch: int) -> bytes | None:
-        """Who wrote a batch with this stamp; None where that is nobody's name, `FORGOTTEN` where it may be
+        """Who wrote a batch with this stamp; None where the writer has no name, `FORGOTTEN` where it may be
         somebody's.
         """
         found = self._until.get(producer_id)
@@ -96,7 +96,7 @@ class WriterNames:
         return found[index][1] if index < len(found) else None
 
     def spans(self) -> Iterator[tuple[int, int, int, bytes | None]]:
-        """All of it: producer id, first and last epoch, and the name that `of` tells of each epoch between them."""
+        """All of it: producer id, first and last epoch, and the name that `of` returns for each epoch between them."""
         for producer_id, found in self._until.items():
             first = 0
             for last, name in found:

@@ -89,7 +89,8 @@ class ClientOrder:
 
     def failed(self, batch: Passed) -> bool:
         """It was given up: its client sends it again, and what is behind it cannot get into the log before. False where
-        something behind it is there already: then so is this one, and its client is told so when it comes again.
+        something after it is there already: then so is this one, and its client gets that answer when it sends it
+        again.
         """
         if batch in self._passed:
             self._passed.remove(batch)

@@ -71,7 +71,7 @@ class Outgoing:
         self.under_way = 0
 
     def watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
-        """A batch with these marks goes out: whoever calls this hands it to the lane. `shift`: see `Flight`."""
+        """A batch with these marks goes out: the caller hands it to the lane. `shift`: see `Flight`."""
         records = append.client_records
         under_way = self._state.marks.push(marks, self._producer_id, first, records)
         passed = self._order.take(first, records) if self._order is not None else None
@@ -119,7 +119,7 @@ class Outgoing:
         if flight.passed is not None:
             assert self._order is not None
             is_there = not self._order.failed(flight.passed) and in_doubt
-        if is_there:  # the lane gives up when all is back: what was sent behind it may have landed
+        if is_there:  # the lane gives up when all is back: what was sent after it may have landed
             self._state.landed(flight.under_way, -1, flight.records)
         else:
             self._state.failed(flight.under_way, in_doubt=in_doubt)

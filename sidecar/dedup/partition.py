@@ -62,7 +62,7 @@ class PartitionIds:
         """This node has read it since it serves the topic."""
         self.problem: Outcome | None = None
         self.turn = -1
-        """The last turn of the topic in which it was read behind a fence of everything."""
+        """The last turn of the topic in which it was read after a fence of everything."""
         self.batches = 0
         """That landed since the last snapshot."""
         self.saved_up_to = -1
@@ -77,7 +77,7 @@ class PartitionIds:
         self.inherited = 0
         """Where the log ended when this node took the topic over."""
         self.ends: dict[int, int] = {}
-        """Behind the last batch of each producer id that the newest snapshot does not cover."""
+        """After the last batch of each producer id that the newest snapshot does not cover."""
         self.fenced: set[int] = set()
         """Producer ids of slots that were fenced: what they had under way is being read."""
         self._waiting: set[Pumped] = set()
@@ -123,11 +123,11 @@ class PartitionIds:
         self._topic.around.hooks.duplicates_dropped(self._topic.topic, records)
 
     def undecided(self) -> None:
-        """A batch was told to come again."""
+        """A batch was refused for a retry."""
         self._topic.around.hooks.ids_unknown(self._topic.topic)
 
     def want_fence(self) -> None:
-        """Only a fence can tell what became of a batch of a session that is gone."""
+        """Only a fence can settle what became of a batch of a session that is gone."""
         self._topic.fence_wanted()
 
     def wake(self) -> None:

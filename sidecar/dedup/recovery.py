@@ -54,7 +54,7 @@ class Extent:
 
     @property
     def from_scratch(self) -> int | None:
-        """Where to read from without anything known; None where retention took what would have told."""
+        """Where to read from without anything known; None where retention removed that information."""
         return self.start if self.start <= self.ids_from else None
 
 
@@ -89,8 +89,8 @@ class Reading:
 
 
 class Told(NamedTuple):
-    """What batches tell: the offset behind them (-1: none), how many records, and the highest id of each name with its
-    offset.
+    """A summary of batches: the offset after them (-1: none), how many records, and the highest id of each name with
+    its offset.
     """
 
     behind: int
@@ -99,9 +99,9 @@ class Told(NamedTuple):
 
 
 def ids_in(data: Octets, reading: Reading) -> Told:
-    """What the batches of a fetched record set tell. It takes as long as they are large, and touches nothing else.
+    """The summary of a fetched record set. It takes as long as they are large, and touches nothing else.
 
-    Batches without ids, markers, and ids that no node would have let in tell nothing: malformed ones, and those of
+    Batches without ids, markers, and ids that no node would have let in add nothing: malformed ones, and those of
     transactions, which may have been aborted and are older than the policy. Raises `IdsLostError` for an id whose
     writer is forgotten.
     """

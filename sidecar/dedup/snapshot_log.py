@@ -79,7 +79,7 @@ class SnapshotLog:
             if kept is not None:
                 found[index], positions[index] = kept
             await asyncio.sleep(0)  # each may have ten thousand names
-        # Redis may have been set back: whatever came behind its copies is read.
+        # Redis may have been set back: whatever came after its copies is read.
         collector = await self._scan(min(positions.values()) + 1 if len(positions) == len(extents) else 0)
         numbers: dict[int, int] = {}
         for index, extent in extents.items():

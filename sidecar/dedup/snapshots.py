@@ -4,7 +4,7 @@ In chunks below 900 KB, because a broker accepts 1 MB by default (message.max.by
 their own, so that one is always complete: compaction keeps the newest record of each key, and a node may die between
 two chunks.
 
-`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under a copy of its own,
+`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under its own copy,
 so that its chunks and another writer's never share a key. A node's snapshot that it had not read is preferred (`best`),
 so names that an operator made a node forget stay forgotten.
 """
@@ -42,7 +42,7 @@ class Saved(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two the higher one tells more."""
+        """Of two the higher one is newer."""
         return self.covered, self.number
 
 
@@ -195,7 +195,7 @@ class Collector:
         return max(found, default=0)
 
     def outdone(self, partition: int, by: Found) -> list[RawRecord]:
-        """What takes the chunks of rebuilt snapshots away that tell less than a whole rebuilt one. Of two that tell the
+        """Tombstones for the chunks of rebuilt snapshots that hold less than a whole rebuilt one. Of two that hold the
         same the lower copy does, so that two writers never take each other's.
         """
         order = (*by.saved.order, by.copy)

@@ -50,7 +50,7 @@ class Progress(NamedTuple):
 
 class TopicIds:
     """All partitions of a topic. `is_live`: whether a session has a connection; `fence_wanted` makes the topic be
-    fenced as a whole. `by_partition`: partitions have owners of their own, so names are held by partition too.
+    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class TopicIds:
         except IdsLostError as error:
             self._lose(turn, state, error)
             return
-        if saved is not None and not saved.rebuilt:  # of that this node writes a snapshot of its own soon
+        if saved is not None and not saved.rebuilt:  # of that this node writes its own snapshot soon
             state.saved_up_to = max(state.saved_up_to, saved.covered)
         self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
         reading = Reading(self._writers, self.around.headers, extent.ids_from)
@@ -365,7 +365,7 @@ class TopicIds:
         message = f"the snapshot of {self.topic}-{state.partition} cannot be written now; try again"
         deadline = time.monotonic() + _FORGET_S
         while (mark := state.marks.mark(name)) is not None and state.marks.covered <= mark.offset:
-            if time.monotonic() > deadline:  # read again from there, the log would tell of the name
+            if time.monotonic() > deadline:  # read again from there, the log would show the name
                 raise TimeoutError(message)
             await asyncio.sleep(_POLL_S)
         if not await self._snapshots.write(state, without=frozenset((name,))):

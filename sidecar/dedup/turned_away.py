@@ -108,7 +108,7 @@ class TurnedAway:
         self._seen = 0.0
         self._kept: dict[bytes, Kept] = {}
         self.is_lost = False
-        """Whether something was told to come again whose ids are not known."""
+        """Whether a batch with unknown ids was refused for a retry."""
 
     def __bool__(self) -> bool:
         return bool(self._lowest or self._late or self._kept or self.is_lost)
@@ -116,8 +116,8 @@ class TurnedAway:
     def keep(self, batch: memoryview, kept: Kept, room: Room) -> None:
         """A batch was not let in.
 
-        One that comes again and again is kept once: who may not write strikes back for hours. Those refused for good
-        make room for one that will come again, as that may be lost without this.
+        One that comes again and again is kept once: a client that may not write may retry for hours. Those refused for
+        good make room for one that will come again, as that may be lost without this.
         """
         same = bytearray(batch)
         same[:_SAME_FROM] = bytes(_SAME_FROM)
@@ -165,7 +165,7 @@ class TurnedAway:
                 self.refuse(content)
 
     def add(self, content: Ids, now: float) -> None:
-        """A batch of a plain client was told to come again."""
+        """A batch of a plain client was refused for a retry."""
         for name, lowest in content.lowest.items():
             known = self._lowest.setdefault(name, [])
             if not known or lowest <= known[0]:

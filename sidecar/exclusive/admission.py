@@ -52,8 +52,8 @@ class ExistingPartitions:
     """
 
     def __init__(self, upstream: Upstream, tasks: Tasks, missing: Callable[[bytes], None]) -> None:
-        """`missing` is told of a topic that Kafka does not know. `waiting`: batches by their topic, in order; nothing
-        goes to such a topic past them, though its partitions may be known again by another question.
+        """`missing` is called with a topic that Kafka does not know. `waiting`: batches by their topic, in order;
+        nothing goes to such a topic past them, though its partitions may be known again by another question.
         """
         self._upstream = upstream
         self._tasks = tasks

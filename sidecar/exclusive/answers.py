@@ -36,7 +36,7 @@ NO_REDIS: Final = "Redis does not answer: the topic cannot change its owner now;
 
 
 class QueueFoundError(Exception):
-    """Others waited for the topic at the node that served it before: who comes now is judged anew."""
+    """Others waited for the topic at the node that served it before: a newcomer is judged anew."""
 
 
 FAILURES: Final = (
@@ -54,7 +54,7 @@ FAILURES: Final = (
 
 
 def failure_of(error: Exception) -> Outcome:
-    """What batches are told that waited for an operation that failed; raises again what none may fail with."""
+    """The outcome of batches that waited for an operation that failed; raises again what none may fail with."""
     if not isinstance(error, FAILURES):
         raise error
     if isinstance(error, MetadataUnavailable):

@@ -29,7 +29,7 @@ CLAIM_LEASE_MS: Final = 10_000
 
 
 class HeldError(KafkaError):
-    """Somebody else owns the topic, as Redis or the changelog knows better than this node did. `owner` says who."""
+    """Another session, `owner`, owns the topic: Redis or the changelog knew it before this node did."""
 
     def __init__(self, owner: Ownership | None) -> None:
         super().__init__(ErrorCode.POLICY_VIOLATION, "held")
@@ -67,7 +67,7 @@ class Arbitration:
             return None, 0
         # Generations of a topic never fall, also where it was deleted and created again.
         latest = around.changelog.view.ownership(scope.topic, scope.slot)
-        if wanted.is_for_nobody:  # nobody's claim: the right to serve is enough
+        if wanted.is_for_nobody:  # a claim without an owner: the right to serve is enough
             return None, latest.value.generation if latest is not None else 0
         known, floor = None, generation_floor(around.changelog.view, scope)
         if latest is not None:
@@ -98,7 +98,7 @@ class Arbitration:
             answer = await self._ask(request)
         except MetadataUnavailable:
             if keeps and ownership is not None and opened is not None and opened.value.node == around.node_id:
-                return None, ownership.value.generation  # who served last goes on without Redis
+                return None, ownership.value.generation  # the node that served last goes on without Redis
             raise
         if answer.status is ClaimStatus.GRANTED and answer.generation is not None:
             return token, answer.generation
@@ -120,7 +120,7 @@ class Arbitration:
         return await self._around.store.claim(request)
 
     async def publish(self, taken: TakenSlot, token: bytes | None) -> None:
-        """Tell the outcome, and end the claim."""
+        """Report the outcome, and end the claim."""
         # Model: Publish.
         value = taken.ownership
         record = Ownership(
@@ -135,7 +135,7 @@ class Arbitration:
             producer_id=taken.stamp.producer_id,
             producer_epoch=taken.stamp.epoch,
         )
-        with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives tells Redis
+        with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives updates Redis
             await self._around.store.publish(record, token)
 
     async def abandon(self, token: bytes | None) -> None:

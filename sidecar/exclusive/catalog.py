@@ -33,8 +33,8 @@ _APPLIED_S: Final = 10.0
 """How long a node that lives may take to apply a policy, where two leases are shorter."""
 _STAMP_S: Final = 10.0
 _FINISH_S: Final = 60.0
-"""Behind it whoever decided on a policy has given up writing it down: Kafka's setting takes him `_STAMP_S` at most, the
-record 30 seconds.
+"""After it the node that decided on a policy has given up writing it down: Kafka's setting takes it `_STAMP_S` at
+most, the record 30 seconds.
 """
 
 
@@ -196,7 +196,7 @@ class PolicyCatalog:
         elif now - since > _FINISH_S and self.book.exact(name) is None:
             wanted = replace(PolicyFields.of_body(policy.body), log_append_time=None)  # a setting of Kafka that is not
             await self._write_down(name, wanted, await self._decide(name, wanted, ANY))
-            self._missing.pop(name, None)  # another one who asked may have been faster
+            self._missing.pop(name, None)  # another caller may have been faster
 
     async def delete(self, name: str, generations: Generations = None) -> bool:
         """Take a policy away; whether there was one. Raises as `set`."""
@@ -208,7 +208,7 @@ class PolicyCatalog:
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
-        """The condition as Redis decides on it, in one step with the change: a claim comes before it or behind."""
+        """The condition as Redis decides on it, in one step with the change: a claim comes before it or after."""
         if generations is None:
             return ANY
         changelog, wanted = self._around.changelog, generations.wanted
@@ -221,7 +221,7 @@ class PolicyCatalog:
         return Under(wanted, generation_of(changelog.view, scope), tuple(sorted(resources)))
 
     async def refill(self) -> None:
-        """Tell an emptied Redis."""
+        """Refill an emptied Redis."""
         with suppress(MetadataUnavailable):  # the next beat that arrives tries again
             await self._around.store.refill_policies(self._known())
 
@@ -237,7 +237,7 @@ class PolicyCatalog:
         self.reread_settings()
 
     async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
-        """Have every node follow a change, and tell of it; None: the policy is gone."""
+        """Have every node follow a change, and report it; None: the policy is gone."""
         changelog = self._around.changelog
         at_ms = changelog.clock.now_ms()
         record = Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms))

@@ -39,7 +39,7 @@ GHOST_LIMIT_S: Final = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who Produces. `mode` and `generation` are what its client.id asks, None where it asks for none."""
+    """The client that Produces. `mode` and `generation` are what its client.id asks, None where it asks for none."""
 
     session: Session
     name: str
@@ -169,7 +169,7 @@ def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
 
 
 def _beside(situation: Situation, claimant: Claimant) -> Verdict:
-    """A session that would share: those who wait for the topic alone come before new ones."""
+    """A session that would share: sessions that wait for the topic alone come before new ones."""
     if claimant.session in situation.shared or not situation.waiting:
         return Verdict(Step.SHARE)
     message = held_message(None, situation.generation, situation.waiting)

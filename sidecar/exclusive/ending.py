@@ -28,7 +28,7 @@ _SEEN_S: Final = 5.0
 
 
 class Ending:
-    """The end of an ownership, of a topic or of a partition with an owner of its own."""
+    """The end of an ownership, of a topic or of a partition with its own owner."""
 
     def __init__(self, topic: TopicParts, takeovers: TopicTakeovers) -> None:
         self._topic = topic

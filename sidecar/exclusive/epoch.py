@@ -43,7 +43,7 @@ _POLL_S: Final = 0.002
 
 
 class Writer(Owner, Protocol):
-    """Who writes under a slot epoch."""
+    """The session that writes under a slot epoch."""
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
         """Sequences of the session got a final error: its client counts them as used."""
@@ -78,7 +78,7 @@ class SlotEpoch:
             plain = None if self._idempotent else PlainSequences()
             self._lanes[index] = forwarder.lane(self._name, index, taken.stamp, plain, owner, taken.topic_id)
             position = taken.bases[index]
-            # A base behind 0 tells of earlier batches; a partition that was never written takes any client epoch.
+            # A base above 0 shows earlier batches; a partition that was never written takes any client epoch.
             base = position.sequence % MODULUS
             self._spaces[index] = SequenceSpace(
                 position.client_epoch,
@@ -183,7 +183,7 @@ class SlotEpoch:
         return all(space.certain for space in self._spaces.values())
 
     def stands_at(self) -> dict[int, Position]:
-        """The client's next sequence on each partition, as far as answers tell."""
+        """The client's next sequence on each partition, as far as answers show."""
         return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
 
     def memory(self) -> Memory:
@@ -237,7 +237,7 @@ class SlotEpoch:
 
     async def _next(self, around: Surroundings, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
         """`raised` are bases that are not where the session stands; `ends` are offsets in front of the new epoch, so
-        that a takeover right behind it does not look for its batches in all that came before.
+        that a takeover right after it does not look for its batches in all that came before.
         """
         bases, begins = {**self.stands_at(), **raised}, {**self.taken.begins, **ends}
         refused = {index: found for index, found in self.taken.refused.items() if index not in raised}

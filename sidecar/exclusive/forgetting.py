@@ -84,7 +84,7 @@ class Left(NamedTuple):
 
 
 def is_ripe(view: View, topic: str, now_ms: int) -> bool:
-    """Whether there is anything to forget of a topic, and nobody who lost it has to be remembered any more."""
+    """Whether there is anything to forget of a topic, and no deposed session has to be remembered any more."""
     entries = _forgettable(view, topic)
     if all(entry.key.kind is Kind.OWNERSHIP for entry in entries):
         return False
@@ -164,7 +164,7 @@ class Forgetting:
             try:
                 if await self._forget(name, snapshots[name]):
                     forgotten.append(name)
-            except _FAILURES as error:  # it comes again, behind the others
+            except _FAILURES as error:  # it comes again, after the others
                 self._room.hooks.operation_failed(name, error)
         return forgotten
 

@@ -28,7 +28,7 @@ from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
 from sidecar.exclusive.serving import ServingRights
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class GovernedTopics:
         self.reconnect_grace = reconnect_grace
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
-        logs = LogReader(around.upstream, Lane("sequence-ids"))
+        logs = LogReader(around.upstream, Channel("sequence-ids"))
         self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
         self.events = OwnershipEvents(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         default = PolicyFields(deduplication=True) if deduplication else None
@@ -101,7 +101,7 @@ class GovernedTopics:
         self.forgetting = Forgetting(around, logs, self)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
-        """Told of a topic, and the partition where that has an owner of its own, whose owner may be another one."""
+        """Called with a topic whose owner may have changed, and with the partition where that has its own owner."""
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
         """Go on with other settings."""
@@ -211,7 +211,7 @@ class GovernedTopics:
         return self._by_name.get(topic)
 
     def known_topics(self) -> list[str]:
-        """Every governed topic that has a policy of its own, had an owner and is not gone, or has a producer on this
+        """Every governed topic that has its own policy, had an owner and is not gone, or has a producer on this
         node.
         """
         view = self.changelog.view
@@ -351,7 +351,9 @@ class GovernedTopics:
         return [record for topic in self._topics.values() if topic.serving for record in topic.as_owned()]
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
-        """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
+        """A heartbeat's answer: live nodes and the topics that they serve; `lost` are topics that another live node
+        serves.
+        """
         self.catalog.heard(live)
         self._rights.heard(live.serving)
         for topic in self._topics.values():
@@ -369,7 +371,7 @@ class GovernedTopics:
                 self.tasks.start(topic.hand_back())
 
     async def refill(self) -> None:
-        """Tell an emptied Redis the policies."""
+        """Write the policies to an emptied Redis."""
         await self.catalog.refill()
 
     async def drain(self) -> None:

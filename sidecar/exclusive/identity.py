@@ -33,7 +33,7 @@ class ClientIdentity:
 
     @property
     def asks(self) -> bool:
-        """Whether the client wants a topic in a way of its own: then the topic is governed, if it was not."""
+        """Whether the client wants a topic in its own way: then the topic is governed, if it was not."""
         return self.mode is not None or self.generation is not None
 
     @property
@@ -48,7 +48,7 @@ class ClientIdentity:
 
 
 def producer_name(name: str) -> bytes | None:
-    """The name of a client as a producer name for sequence ids; None where it tells no two clients apart, or is longer
+    """The name of a client as a producer name for sequence ids; None where two clients may share it, or is longer
     than 255 bytes.
     """
     found = name.encode()
@@ -58,7 +58,7 @@ def producer_name(name: str) -> bytes | None:
 
 
 def shown_name(name: str) -> str:
-    """A name as it is remembered and shown: one that is too long is cut, and told by its last character."""
+    """A name as it is remembered and shown: one that is too long is cut, and its last character shows that."""
     return name if len(name.encode()) <= NAME_LIMIT else name[: NAME_LIMIT // 4] + _CUT
 
 

@@ -82,7 +82,7 @@ class Hooks(IdsHooks, Protocol):
 
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...
     def fenced(self, topic: str, reason: str) -> None:
-        """A batch was refused: `deposed`, `not_owner`, `waiting` (told to come again) or `redis_down`."""
+        """A batch was refused: `deposed`, `not_owner`, `waiting` (refused for a retry) or `redis_down`."""
         ...
 
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None: ...
@@ -119,7 +119,7 @@ class Moving(Served, Protocol):
 
     @property
     def may_move(self) -> bool:
-        """Whether that ends nobody's session."""
+        """Whether that ends no session."""
         ...
 
     async def hand_back(self) -> None:
@@ -153,7 +153,7 @@ class Waiting(Protocol):
 
 
 class Owning(Served, Protocol):
-    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
+    """A topic, or a partition with its own owner, as events, metrics and Redis show it."""
 
     scope: SlotScope
 

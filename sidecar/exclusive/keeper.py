@@ -19,7 +19,7 @@ from sidecar.fencing import (
     read_broker_keep_alive,
     read_keep_alives,
 )
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerId, TopicPartition
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 _READ_S: Final = 60.0
-_LOOK_LANE: Final = Lane("remembered-times")
+_LOOK_CHANNEL: Final = Channel("remembered-times")
 _LONGEST_TICK_S: Final = 1.0
 _SHORTEST_TICK_S: Final = 0.05
 _AT_ONCE: Final = 16
@@ -66,11 +66,11 @@ class Keeper:
         failed: Callable[[str, BaseException], None],
         writers: Callable[[str], Collection[ProducerId]],
     ) -> None:
-        """`gone` is told, whenever settings were read, which of the topics Kafka has not known for a while. `writers`:
-        the producer ids of a topic's slots.
+        """`gone` is called, whenever settings were read, with those topics that Kafka has not known for a while.
+        `writers`: the producer ids of a topic's slots.
         """
         self._writers = writers
-        self._witness = Witness(upstream, _LOOK_LANE, _READ_S)
+        self._witness = Witness(upstream, _LOOK_CHANNEL, _READ_S)
         self._looked_at = -math.inf
         self._looking = False
         self._upstream = upstream

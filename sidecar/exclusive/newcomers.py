@@ -33,8 +33,8 @@ class RefusedLedger:
     """How much the topics of a node remember of refused sequences, and of whom it goes first where that is too much: of
     the sessions without a connection, then of the one that was refused longest ago.
 
-    A session whose refused sequences were forgotten is told 45 where its client goes on behind them: it is never a
-    repeat, and nothing of it is appended in a wrong place.
+    A session whose refused sequences were forgotten is refused with 45 where its client goes on after them: it is
+    never a repeat, and nothing of it is appended in a wrong place.
     """
 
     def __init__(self, most: int = _REFUSED_KEPT, gone: int = _REFUSED_KEPT_GONE) -> None:
@@ -188,7 +188,7 @@ class Newcomers:
         return self._order
 
     def queue(self, now: float) -> tuple[str, ...]:
-        """The sessions that wait, in order; whoever has not tried for a while is gone."""
+        """The sessions that wait, in order; a session that has not tried for a while is gone."""
         if self._order and now - self._pruned > _PRUNE_S:
             self._pruned = now
             self._leave([session for session, (_, _, until) in self._waiting.items() if now > until])

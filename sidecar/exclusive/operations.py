@@ -34,7 +34,7 @@ BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is chan
 class Offer:
     """A batch that wants in, or a claim by request (`NO_BATCH`, no bytes): judged alike, written or only granted.
 
-    `alive` tells whether its client is still connected; `done` is called once.
+    `alive` returns whether its client is still connected; `done` is called once.
     """
 
     claimant: Claimant
@@ -94,7 +94,7 @@ class Operations:
         offer.done(outcome)
 
     def begin(self, work: Callable[[], Coroutine[None, None, None]], cause: Offer | None = None) -> asyncio.Task[None]:
-        """Start an operation; the batch that caused it is judged again behind it, before all others."""
+        """Start an operation; the batch that caused it is judged again after it, before all others."""
         assert not self.busy
         if cause is not None:
             self._held.appendleft(cause)

@@ -91,7 +91,7 @@ class TopicOwner:
         self.step(Found(None if entry is None else self._named(entry)))
 
     def _named(self, entry: Entry[state.Ownership]) -> Awaited | None:
-        """The owner that a record names, who may come back."""
+        """The owner that a record names, which may come back."""
         value = entry.value
         self.note(value, entry.offset)
         if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self._scope, entry):

@@ -1,4 +1,4 @@
-"""Who owns a topic, or a partition with an owner of its own, as one node knows it. Pure; the theory first.
+"""Who owns a topic, or a partition with its own owner, as one node knows it. Pure; the theory first.
 
 A topic is in one of four states; only `step` changes the state:
 
@@ -104,7 +104,7 @@ class MovedAway:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A connection speaks for the owner. `writes`: a batch of its own was admitted."""
+    """A connection speaks for the owner. `writes`: its own batch was admitted."""
 
     connection: int
     writes: bool = False
@@ -137,7 +137,7 @@ Event: TypeAlias = Found | MovedAway | Connected | Disconnected | TakenOver | Fr
 
 
 def step(state: State, event: Event) -> State:
-    """The state behind an event, as the table says."""
+    """The state after an event, as the table says."""
     match event:
         case Found(owner):
             return owner or FREE

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class OwnershipEvents:
-    """Tells of changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
+    """Publishes changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class OwnershipEvents:
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
-        """A topic's generation is the highest of its partitions' where those have owners of their own."""
+        """A topic's generation is the highest of its partitions' where those have their own owners."""
         if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
@@ -129,7 +129,7 @@ class OwnershipEvents:
     def policy_changed(self, name: str, body: str, at_ms: int) -> None:
         """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone.
 
-        `at_ms` is no later than what nodes do because of it: an audit tells by it which epochs came before.
+        `at_ms` is no later than what nodes do because of it: an audit uses it to see which epochs came before.
         """
         event = state.Event(
             id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=at_ms, topic=name,

@@ -42,8 +42,8 @@ _UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, Retry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicClaim:
-    """One claim to write. `partition` is given where the topic's partitions have owners of their own. `client` is for
-    people, `alive` tells whether the claimant's connection still stands.
+    """One claim to write. `partition` is given where the topic's partitions have their own owners. `client` is for
+    people, `alive` returns whether the claimant's connection still stands.
     """
 
     topic: str
@@ -70,7 +70,7 @@ _ERRORS: Final[Mapping[int, control.Error]] = {
 
 
 def refused(claimant: Claimant, code: int, message: str | None) -> Look:
-    """What a claimant is told by an error code of Kafka's, as a batch of its would be answered."""
+    """The error for a claimant by Kafka's error code, as a batch of its would be answered."""
     error = _ERRORS.get(code, control.UNAVAILABLE)
     if code == ErrorCode.POLICY_VIOLATION:
         error = control.HELD
@@ -116,7 +116,7 @@ class TopicOwners:
         return ""
 
     def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
-        """The mode of a claim that asks for none: the policy's; who asks to own a shared topic wants it alone."""
+        """The mode of a claim that asks for none: the policy's; a claim to a shared topic is exclusive."""
         found = MODES.get(asked) or self._governor.mode_of(topic)
         return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
 
@@ -152,7 +152,7 @@ class TopicOwners:
 
     def keep_place(self, claim: TopicClaim, came: float) -> None:
         """Wait in the topic's queue until `leave`, by when the request came (monotonic seconds): so that two that wait
-        for the same topics stand in the same order everywhere. Not where nobody would tell of the connection's end.
+        for the same topics stand in the same order everywhere. Not where the connection's end would not be reported.
         """
         if not claim.alive():
             return
@@ -202,7 +202,7 @@ class TopicOwners:
         id on the connection that owns, counts as itself.
         """
         if self._governor.catalog.book.effective(claim.topic) is None:
-            return None  # no policy any more: whoever likes may write
+            return None  # no policy any more: any client may write
         holder = self._holding(claim)
         return None if holder is None else holder.generation
 

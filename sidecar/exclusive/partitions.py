@@ -1,4 +1,4 @@
-"""A topic whose partitions have owners of their own (scope partition): every rule of owning holds for each of them.
+"""A topic whose partitions have their own owners (scope partition): every rule of owning holds for each of them.
 
 The node that serves the topic holds its master slot without a session. This shuts out every session that wrote to the
 whole topic, and every slot that another node opened. Under it each partition is a `GovernedTopic` with a slot of its
@@ -63,7 +63,7 @@ class PartitionedTopic:
                 self.of(index)
 
     def of(self, partition: int) -> GovernedTopic:
-        """The owner of one partition, and everybody who would be."""
+        """The owner of one partition, and all that wait for it."""
         found = self.partitions.get(partition)
         if found is None:
             scope = SlotScope.of_partition(self.name, partition)
@@ -193,7 +193,7 @@ class PartitionedTopic:
         return self._env.changelog.view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
     async def _adopt(self) -> TakenSlot:
-        """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
+        """Take the master slot without an owner; holders of the topic's other slots are shut out."""
         began = self.upkeep.now()
         ids = self.ids
         takeover = Takeover(self._env.around, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)

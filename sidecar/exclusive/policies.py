@@ -103,7 +103,7 @@ class PolicyBook:
 
     @property
     def topics(self) -> list[str]:
-        """Names with a policy of their own."""
+        """Names with their own policy."""
         return [name for name in self._by_name if not name.endswith("*")]
 
     @property

@@ -48,7 +48,7 @@ class PolicyIds:
 
     def follow_policy(self) -> bool:
         """Begin or end them where the policy says so now. True where that changed: what was forwarded without a look at
-        ids is in the log behind the next fence, and so is all that was with, so the topic has to be fenced.
+        ids is in the log after the next fence, and so is all that was with, so the topic has to be fenced.
         """
         if (self.now is not None) is self._env.deduplicates(self._topic):
             return False

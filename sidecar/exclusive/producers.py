@@ -175,7 +175,7 @@ class Producers:
         """Answer a refusal: at once, or later and later where a client does nothing but strike back.
 
         Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
-        comes behind the answer must not wait for it.
+        comes after the answer must not wait for it.
         """
         now = self._topics.now()
         if now != client.governed.refused_at:  # the clock stands still while one request is taken up
@@ -204,7 +204,7 @@ class Producers:
         ):
             return False
         if produce.bare_bytes(asker.version, name, [part.end - part.start for part in parts]) != frame.end - body:
-            return False  # a broker might not understand the rest, and hang up on all who share its connection
+            return False  # a broker might not understand the rest, and close a connection that others share
         batches: list[tuple[ProducePart, memoryview, Numbers]] = []
         claimant: Claimant | None = None
         for part in parts:

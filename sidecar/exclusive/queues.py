@@ -25,7 +25,7 @@ class Queues:
         self._changed: set[Owning] = set()
 
     def changed(self, topic: Owning) -> None:
-        """Others wait for a topic than before, or Redis may have lost who does."""
+        """Others wait for a topic than before, or Redis may have lost the queue."""
         if not self._changed:
             self._tasks.start(self._keep())
         self._changed.add(topic)
@@ -42,7 +42,7 @@ class Queues:
                     )
 
     async def of(self, topic: Owning) -> list[Session]:
-        """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
+        """Who waited at the node that served a topic before, in order; empty where Redis is away."""
         with suppress(MetadataUnavailable):
             return list(map(Session, await self._around.store.queue(topic.scope.resource)))
         return []

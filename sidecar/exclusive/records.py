@@ -39,7 +39,7 @@ _FORMER_KEPT_WITHOUT_IDS: Final = 20
 
 def was_deposed(value: state.Ownership, session: Session) -> bool:
     """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
-    before its connection closes, so another owner behind it deposed it.
+    before its connection closes, so another owner after it deposed it.
     """
     return session.is_plain or any(deposed.session == session for deposed in value.deposed)
 
@@ -171,7 +171,7 @@ def opening(
 def former_writers(
     opened: Opened | None, stamp: Stamp, name: str, is_covered: Callable[[int, int], bool], most: int
 ) -> list[state.FormerWriter]:
-    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` tells of a
+    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` returns, of a
     producer id and epoch whether snapshots have all of it; of those, and of more than `most`, only the last is kept,
     without its name, so that nothing of theirs is ever taken for another's.
 
@@ -218,7 +218,7 @@ def callers(opened: Opened) -> dict[str, Caller]:
 
 
 class Covered(Protocol):
-    """What snapshots have of a topic's sequence ids. `since`: behind this offset of the ownership topic it has them; -1
+    """What snapshots have of a topic's sequence ids. `since`: after this offset of the ownership topic it has them; -1
     where that was never seen to begin.
     """
 

@@ -5,7 +5,7 @@
 | `Claim` | a session that owns the topic from now on | is gone |
 | `Depose` | the same | loses the topic for ever |
 | `Resume` | the owner, under the next epoch | goes on, with its generation |
-| `WriteBeside` | a session among others, through a slot of its own | there is none |
+| `WriteBeside` | a session among others, through its own slot | there is none |
 | `Fence` | nobody: an administrator fenced the owner | loses the topic for ever |
 | `Adopt` | nobody yet: a fence needs a node that renews it | may come back |
 | `Share` | sessions beside each other | is deposed, as others write from now on |
@@ -75,7 +75,7 @@ class Resume(Request):
 
 @dataclass(frozen=True, slots=True)
 class WriteBeside(Request):
-    """A session writes beside others, through a slot of its own."""
+    """A session writes beside others, through its own slot."""
 
     mode: AccessMode = AccessMode.SHARED
 
@@ -130,7 +130,7 @@ class Share(Adopt):
 
 @dataclass(frozen=True, slots=True)
 class Split(Adopt):
-    """Partitions may have owners of their own from now on, or the topic has no policy any more: the last owner of the
+    """Partitions may have their own owners from now on, or the topic has no policy any more: the last owner of the
     whole owns it no longer.
     """
 

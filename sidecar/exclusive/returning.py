@@ -125,7 +125,7 @@ class Answering:
         batch: memoryview,
         answered: Callable[[Outcome], None],
     ) -> None:
-        """`answered` tells the client."""
+        """`answered` answers the client."""
         self._header = header
         self._door = door
         self._client = client

@@ -75,7 +75,7 @@ class ServingRights:
         self._nodes.serving.pop(topic.encode(), None)
 
     def heard(self, serving: Mapping[str, Holder]) -> None:
-        """Who serves what, by a heartbeat's answer."""
+        """Which node serves which topic, by a heartbeat's answer."""
         self._nodes.serve({name.encode(): holder.node_id for name, holder in serving.items()})
 
     def is_anothers(self, holder: Holder | None) -> bool:

@@ -1,4 +1,4 @@
-"""Sessions that write to a topic beside each other, each through a slot of its own (mode shared).
+"""Sessions that write to a topic beside each other, each through its own slot (mode shared).
 
 A slot per session, because the broker checks sequences per producer id (KIP-98), and because an exclusive owner has to
 shut out each of them. Slots are a pool: a session that went away keeps its own, and goes on
@@ -78,7 +78,7 @@ class SharedSession:
         self.scope = SlotScope(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
-        """Who had the slot; its place is written down with this one's first takeover."""
+        """The session that had the slot before; its position is written down with this one's first takeover."""
         self.is_leaving = False
         """Another session is about to get the slot."""
         self._claimant = claimant
@@ -97,7 +97,7 @@ class SharedSession:
     def failed(self, error: Exception) -> Outcome | None:
         self._env.hooks.operation_failed(self.name, error)
         if self.replaces is not None:
-            self._sessions.forget(self)  # who had the slot shall not wait for it
+            self._sessions.forget(self)  # the former holder shall not wait for it
         return failure_of(error)
 
     async def _open(self, offer: Offer) -> None:
@@ -157,7 +157,7 @@ class SharedSession:
         sessions.opened(self, taken)
         if ids is not None:
             if grown := set(taken.partitions).difference(master.partitions):
-                # Whoever has the master slot reads the ids of all partitions.
+                # The holder of the master slot reads the ids of all partitions.
                 await sessions.share_anew(lambda its: not grown.issubset(its.partitions))
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             names = writer_names(self._env.changelog.view, self.name)
@@ -309,7 +309,7 @@ class SharedSessions:
         return found
 
     def opened(self, session: SharedSession, taken: TakenSlot) -> None:
-        """A session has its slot: whoever had it before is written down with it."""
+        """A session has its slot: its former holder is written down with it."""
         self._slots[session.scope.slot] = taken.slot
         replaced, session.replaces = session.replaces, None
         if replaced is not None and self._sessions.get(replaced.session) is replaced:
@@ -385,6 +385,6 @@ class SharedSessions:
                     scope = SlotScope(self.topic, name)
                     await keep_slot_alive(self.env.around, scope, slot, scope.of(taken.partitions))
             except FencedError:
-                continue  # opened anew meanwhile, here or by whoever takes the topic
+                continue  # opened anew meanwhile, here or by a node that takes the topic over
             except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
                 self.env.hooks.operation_failed(self.topic, error)

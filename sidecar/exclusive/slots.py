@@ -42,7 +42,7 @@ class SlotScope:
 
     @classmethod
     def of_partition(cls, topic: str, partition: int) -> SlotScope:
-        """One partition of a topic whose partitions have owners of their own."""
+        """One partition of a topic whose partitions have their own owners."""
         return cls(topic, partition_slot(partition))
 
     @property
@@ -52,7 +52,7 @@ class SlotScope:
 
     @property
     def is_master(self) -> bool:
-        """It is the whole topic: whoever takes it shuts out every other slot."""
+        """It is the whole topic: its holder shuts out every other slot."""
         return self.slot == MASTER_SLOT
 
     @property
@@ -173,7 +173,7 @@ def check_generation(view: View, scope: SlotScope, generations: frozenset[int] |
 
 
 def writer_names(view: View, topic: str) -> WriterNames:
-    """Whose the batches of a topic's slots are, as far as the changelog tells."""
+    """Whose the batches of a topic's slots are, as far as the changelog shows."""
     found = WriterNames()
     for entry in view.opened(topic).values():
         value = entry.value
@@ -327,7 +327,7 @@ class SlotRecords:
         return [said for said in found if said is not None]
 
     def shifts(self, name: SlotName, entry: Entry[Opened] | None) -> dict[int, state.SequenceBase]:
-        """Where the bases of a slot's session moved within its newest epoch: behind the fence nothing is added."""
+        """Where the bases of a slot's session moved within its newest epoch: after the fence nothing is added."""
         writer = stamp_of(entry)
         found = {key.partition: shift for key, shift in self._view.shifts(self._topic, name)}
         return {

@@ -74,7 +74,7 @@ class Sequences(NamedTuple):
 
 
 def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:
-    """A session's next sequence per partition: its base where nothing was stamped, else behind the last one; the base
+    """A session's next sequence per partition: its base where nothing was stamped, else after the last one; the base
     being another one where duplicates were dropped. Where it is unknown Kafka shall refuse everything (45) until the
     client raises its epoch: a place is never guessed.
     """
@@ -100,7 +100,7 @@ def _further(slots: Position, own: Position) -> Position:
 
 
 def begin_at(known: Position | None, refused: RefusedSequences | None, client_epoch: int) -> Position:
-    """Where a session goes on in a partition, behind what was refused to it."""
+    """Where a session goes on in a partition, after what was refused to it."""
     if known is None:
         known = Position(client_epoch if refused is None else refused.client_epoch, 0)
     if refused is None or refused.client_epoch != known.client_epoch:
@@ -111,7 +111,7 @@ def begin_at(known: Position | None, refused: RefusedSequences | None, client_ep
 def mention(
     session: Session, opened: Opened, at: int, last: Mapping[int, int], now_ms: int, shifts: Shifts = _UNSHIFTED
 ) -> Mention | None:
-    """What the record at offset `at`, behind whose epoch `last` are the last stamped sequences, says of a session."""
+    """What the record at offset `at`, after whose epoch `last` are the last stamped sequences, says of a session."""
     if opened.session == session:
         next_ = next_positions(opened.base, last, shifts)
         return Mention((opened.under or at, at), next_, unpack_refused(opened.refused), unpack_positions(opened.own))

@@ -32,7 +32,7 @@ from sidecar.exclusive.succession import NOTHING, UNKNOWN
 from sidecar.fencing import Witness
 from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import batch_sizes, leader_epoch, read_header
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 
 _READERS: Final = 16
-_WITNESS_LANE: Final = Lane("takeover")
+_WITNESS_CHANNEL: Final = Channel("takeover")
 _WITNESS_TIMEOUT: Final = 10.0
 
 
@@ -202,17 +202,17 @@ class TailReader:
             fresh.append(Record(tail_key(self._topic, slot, index), value))
         return fresh
 
-    # Behind the fence -----------------------------------------------------------------------------------------------
+    # After the fence -----------------------------------------------------------------------------------------------
 
     async def behind(
         self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
     ) -> dict[int, int]:
         """The last stamped sequence of `writer` per partition, up to the marker that fences it: the one at `fence`, or
-        an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention took what would tell.
+        an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention removed that information.
 
         `ends` are the ends of the partitions seen after the fence: the marker is in front of them. A log that ends in
         front of what was written down of it lost that (an unclean election, a disk that was restored): a claim counts
-        for nothing then, and behind a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
+        for nothing then, and after a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
         """
         # Model: ReadTails.
         gate = asyncio.Semaphore(_READERS)
@@ -363,7 +363,7 @@ def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -
 def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
     """Where the writer of an epoch stood at a look that was taken before: of what the leaders remembered that alone
     which they have acknowledged since, as only that is committed. The session may write under the next epoch by the
-    time of the look: then the end is not in front of that one's batches, and tells nothing of a partition that this
+    time of the look: then the end is not in front of that one's batches, and shows nothing of a partition that this
     one never touched.
     """
     # Model: KeepTail.
@@ -381,7 +381,7 @@ def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
 
 def tail_reader(upstream: Upstream, topic: str) -> TailReader:
     """For the slots of a topic."""
-    return TailReader(upstream, Witness(upstream, _WITNESS_LANE, _WITNESS_TIMEOUT), topic)
+    return TailReader(upstream, Witness(upstream, _WITNESS_CHANNEL, _WITNESS_TIMEOUT), topic)
 
 
 def _stamp_of(header: BatchHeader) -> Stamp:

@@ -7,23 +7,23 @@ each step that was left out or moved:
 0. Look at the ownership topic without fencing: a deposed session ends here.
 1. Claim in Redis: arbitration and the generation.
 2. Note where the previous epoch stopped (`tails`), then InitProducerId: the next epoch E.
-3. Fence every partition and the ownership partition at E; who takes a whole topic fences all its slots. The partitions
-   are the ones that step 2 looked at, and no fewer than any epoch wrote to: else all begins anew.
+3. Fence every partition and the ownership partition at E; a takeover of a whole topic fences all its slots. The
+   partitions are the ones that step 2 looked at, and no fewer than any epoch wrote to: else all begins anew.
 4. Read the ownership topic up to that marker: what step 0 saw must still hold.
 5. Read the logs on from the tails, each slot's up to that slot's own marker: what its previous epoch got in meanwhile.
-   Slots are fenced one after another, so one may write behind the marker of another.
+   Slots are fenced one after another, so one may write after the marker of another.
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
 7. Publish to Redis, append an event, serve.
 
 Nothing of an older epoch is behind the fence. Slots beside the master slot are opened by the node that has that one: it
-looks, behind its own record, whether it still has. Another node that takes the topic reads the ownership topic behind
+looks, after its own record, whether it still has. Another node that takes the topic reads the ownership topic after
 its fence: either it finds that record, and fences the slot, or its fence is found.
 
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
 
-This module performs the steps, one method each, in the order of `Takeover._attempt`. `claims` decides who may ask for
-them, `requests` say for what. `slots` reads the ownership topic; `succession` and `records` make what step 6
-writes.
+This module performs the steps, one method each, in the order of `Takeover._attempt`. `claims` decides which sessions
+may ask for them, `requests` say for what. `slots` reads the ownership topic; `succession` and `records` make what
+step 6 writes.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Takeover:
         news: list[Record] = []
         for name, entry in formers.items():
             if not Session(entry.value.session).is_idempotent:
-                continue  # nobody's, or of somebody who never comes back
+                continue  # without a session, or of one that never comes back
             former, writer = SlotScope(self._topic, name), stamp_of(entry)
             since = self._begins(former, entry, start) | trusted_ends(
                 self._around.changelog.view, self._around.changelog.clock, former, entry, look, self._trusted_ms
@@ -232,7 +232,7 @@ class Takeover:
     # 4. Read the ownership topic up to the marker -------------------------------------------------------------------
 
     async def _still_holds(self, start: _Start, fenced: _Fenced) -> bool:
-        """Whether what step 0 saw holds behind the fence, and the partitions that were looked at were fenced."""
+        """Whether what step 0 saw holds after the fence, and the partitions that were looked at were fenced."""
         await self._around.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
         known = self._records.known(fenced.topic.topic_id)
         return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions
@@ -242,7 +242,7 @@ class Takeover:
     async def _read_logs(
         self, start: _Start, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
     ) -> Sequences | None:
-        """Where everybody's sequences stand; None where that cannot be told by this look."""
+        """Where all sequences stand; None where this look cannot show it."""
         last = await self._last(noted, fenced, ends)
         memory = self._records.memory(fenced.topic.topic_id, start.known.opened)
         own: Mapping[int, Position] | None = {}
@@ -299,7 +299,7 @@ class Takeover:
     async def _commit(
         self, start: _Start, fenced: _Fenced, sequences: Sequences, ends: Mapping[int, int], generation: int
     ) -> TakenSlot:
-        """The commit point: who writes from now on, and where everybody's sequences stand."""
+        """The commit point: the writer from now on, and where all sequences stand."""
         # Model: ReadAndCommit.
         scope, request, ownership = self._scope, self._request, start.known.ownership
         slot, topic_id = fenced.slots[scope.slot], fenced.topic.topic_id

@@ -1,4 +1,4 @@
-"""One governed topic, or one partition with an owner of its own: its parts, and the way of a batch through them.
+"""One governed topic, or one partition with its own owner: its parts, and the way of a batch through them.
 
 A topic has an owner (`owner`), a writer for it (`writer`), sessions that do not own it (`newcomers`), and slots for
 shared sessions (`shared`). It is ready, or busy with one operation (`operations`): a takeover (`topic_takeovers`) or
@@ -62,7 +62,7 @@ class GovernedTopic:
         scope: SlotScope | None = None,
         whole: WholeTopic | None = None,
     ) -> None:
-        """`whole` is the topic that a partition with an owner of its own belongs to: its slot is `scope`'s."""
+        """`whole` is the topic that a partition with its own owner belongs to: its slot is `scope`'s."""
         clock = environment.changelog.clock
         self.name = name
         self.environment = self._env = environment
@@ -303,7 +303,7 @@ class GovernedTopic:
         """See `Writing`."""
 
     def stop_writing(self) -> None:
-        """Nobody writes under the epochs there are; whoever goes on does so under the next ones."""
+        """Nobody writes under the present epochs any more; writers go on under the next ones."""
         self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 

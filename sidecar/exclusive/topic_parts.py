@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WholeTopic(Protocol):
-    """The topic that a partition with an owner of its own belongs to."""
+    """The topic that a partition with its own owner belongs to."""
 
     upkeep: Upkeep
 
@@ -46,7 +46,7 @@ class WholeTopic(Protocol):
 
 
 class TopicParts(Owning, Protocol):
-    """What a topic, or a partition with an owner of its own, is made of; `topic` puts them together."""
+    """What a topic, or a partition with its own owner, is made of; `topic` puts them together."""
 
     environment: Environment
     whole: WholeTopic | None

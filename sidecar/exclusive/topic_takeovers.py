@@ -1,4 +1,4 @@
-"""Takes over one topic, or a partition with an owner of its own, on this node: for a claimant, for its present owner,
+"""Takes over one topic, or a partition with its own owner, on this node: for a claimant, for its present owner,
 for shared sessions, or for no session.
 
 Each of these is one operation (`operations`). `takeover` performs the steps and returns what was taken. This module
@@ -332,12 +332,12 @@ class TopicTakeovers:
         self._env.owner_may_have_changed(self._topic)
 
     def reopen(self) -> None:
-        """Whoever writes goes on under the next epoch; its place is known from this one."""
+        """The writer goes on under the next epoch; its position is known from this one."""
         self._lost = self._topic.writer.epoch or self._lost
         self._topic.stop_writing()
 
     def lose_epoch(self) -> None:
-        """Kafka refuses the epoch, or has forgotten it: see who has the topic, and go on if nobody took it."""
+        """Kafka refuses the epoch, or has forgotten it: look up the owner, and go on if it is the same."""
         topic = self._topic
         self.taken, self._lost = None, topic.writer.epoch
         topic.stop_writing()

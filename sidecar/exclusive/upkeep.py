@@ -76,7 +76,7 @@ class Upkeep:
         self.not_before = -math.inf
         self._is_unseen = False
         self.distrusts = False
-        """A header was found to have told of other times than the leader found in its records."""
+        """A batch header had other times than the leader found in the records."""
         self._share = 1.0
         self._limit_ms = self._examined_ms = _UNKNOWN_MS
         if assumed is not None:
@@ -172,7 +172,7 @@ class Upkeep:
 
     @property
     def wants_look(self) -> bool:
-        """Whether a leader may remember another time of the topic's writers than their headers told."""
+        """Whether a leader may remember another time of the topic's writers than their headers had."""
         return self._is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
 
     def remembered(self, timestamp_ms: int) -> bool:
@@ -204,7 +204,7 @@ class Upkeep:
         return Outcome(ErrorCode.INVALID_TIMESTAMP, message=message)
 
     def watching(self, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
-        """An old batch goes out because brokers stamp records: its answer tells whether they still do."""
+        """An old batch goes out because brokers stamp records: its answer shows whether they still do."""
         return _Watching(self, done)
 
 
@@ -252,7 +252,7 @@ async def renew_fence(around: Surroundings, taken: TakenSlot, epoch: AtWork | No
     except FencedError:
         return Renewal.LOST
     if epoch is None or epoch.taken.session.producer_id is None:
-        return Renewal.KEPT  # who never comes back needs no place
+        return Renewal.KEPT  # a session that never comes back needs no record
     tails = acknowledged_tails(look, epoch)
     stamp, now_ms = epoch.taken.stamp, changelog.clock.now_ms()
     records = reader.records(changelog.view, scope.slot, taken.topic_id, stamp, tails, now_ms)

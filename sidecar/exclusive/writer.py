@@ -39,7 +39,7 @@ _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 
 
 class Writing(Protocol):
-    """Who has a writer: the owner of a topic or partition (`topic`), or a session beside others (`shared`)."""
+    """The holder of a writer: the owner of a topic or partition (`topic`), or a session beside others (`shared`)."""
 
     @abstractmethod
     def judge(self, offer: Offer) -> None:
@@ -132,7 +132,7 @@ class SlotWriter:
         return self.epoch is not None and lane.stamp == self.epoch.taken.stamp
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
-        """Its client counts these sequences as used: the next epoch begins behind them."""
+        """Its client counts these sequences as used: the next epoch begins after them."""
         if self.epoch is not None:
             self.refusals.note(self.epoch.taken.session, partition, client_epoch, first, records)
 
@@ -196,7 +196,7 @@ class SlotWriter:
     async def _raise(self, epoch: SlotEpoch, following: Callable[[], Awaitable[SlotEpoch]]) -> None:
         """Replace the slot epoch: the session's client raised its own, or a partition has had enough records.
 
-        From memory only where memory is certain; else the log has to be read behind a fence, which also keeps out what
+        From memory only where memory is certain; else the log has to be read after a fence, which also keeps out what
         is still on its way somewhere, and the batch comes here again. So it has where the epoch was dropped meanwhile:
         what it was for may have changed.
         """
@@ -223,7 +223,7 @@ class SlotWriter:
             epoch.close(outcome)
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A batch was given up in doubt: only a new epoch can count on, or tell."""
+        """A batch was given up in doubt: only a new epoch can go on, or settle it."""
         if not self.writes_under(lane):
             return
         self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))

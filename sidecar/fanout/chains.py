@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from sidecar.fanout.recent import Recent
 
 _MOST_BYTES: Final = 256 * 1024
-"""Of records that are put together; who is farther behind than that takes several answers."""
+"""Of records that are put together; a reader farther behind than that takes several answers."""
 _MOST_PARTS: Final = 256
 _REMEMBERED: Final = 32
 
 
 class Chains:
-    """Answers out of what is kept. What was put together serves all who ask the same, until `changed`."""
+    """Answers out of what is kept. What was put together serves all that ask the same, until `changed`."""
 
     __slots__ = ("_joined", "_recent")
 

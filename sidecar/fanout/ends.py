@@ -1,7 +1,7 @@
 """Where logs end, as far as the node has heard: readers that stand there wait together. The end is the high watermark,
 or the last stable offset for readers of committed transactions (KIP-98).
 
-Where nobody has heard yet, the first who wants to wait asks, and all who come meanwhile wait for the same answer: each
+Where no end is known yet, the first reader that waits asks, and all that come meanwhile wait for the same answer: each
 would keep a connection to the broker for itself else.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.poll import Limits, poll
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.calls.tails import VERSION
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from sidecar.fanout.question import Question
     from sidecar.network.tasks import Tasks
 
-_LANE: Final = Lane("ends")
+_CHANNEL: Final = Channel("ends")
 NEAR_S: Final = 5.0
-"""Who is behind by no more than what came meanwhile is near the end."""
+"""A reader that is behind by no more than what came meanwhile is near the end."""
 _LITTLE: Final = 1
 """Bytes that are asked for: what the log holds is not looked at."""
 
@@ -86,7 +86,7 @@ class Ends:
         return end is not None and question.position.offset >= end.before
 
     def empty(self, question: Question) -> bytes | None:
-        """An element of v11 that has no records, and tells what was last heard of the log; None where nothing was."""
+        """An element of v11 that has no records, with what was last heard of the log; None where nothing was."""
         end = self._ends.get(_log(question))
         return None if end is None else end.empty
 
@@ -96,7 +96,7 @@ class Ends:
             self._ends.pop((log, partition, isolation), None)
 
     async def learn(self, questions: Iterable[Question]) -> None:
-        """Ask where the logs end of which nothing was heard. What a broker does not tell stays unknown."""
+        """Ask where the logs end of which nothing was heard. What a broker does not answer stays unknown."""
         logs = {_log(question): question for question in questions if not self.is_known(question)}
         by_leader: dict[tuple[int, int], list[Question]] = {}
         for log, question in logs.items():
@@ -112,7 +112,7 @@ class Ends:
 
     async def _ask(self, leader: int, questions: list[Question]) -> None:
         try:
-            answer = await poll(self._upstream, leader, _LANE, questions, Limits(0, _LITTLE, _LITTLE))
+            answer = await poll(self._upstream, leader, _CHANNEL, questions, Limits(0, _LITTLE, _LITTLE))
         finally:
             for question in questions:
                 self._asking.pop(_log(question), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls.tails import FetchTails
 from sidecar.protocol.errors import KafkaError
 
@@ -30,13 +30,13 @@ class Limits(NamedTuple):
 
 
 async def poll(
-    upstream: Upstream, leader: int, lane: Lane, questions: Sequence[Question], limits: Limits
+    upstream: Upstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
 ) -> dict[tuple[bytes, int], Fetched]:
     """What a leader answers to questions of one isolation level, each about another partition; nothing where no answer
     comes.
     """
     positions = [question.position for question in questions]
     try:
-        return await upstream.call(leader, FetchTails(positions, questions[0].isolation, *limits), lane=lane)
+        return await upstream.call(leader, FetchTails(positions, questions[0].isolation, *limits), channel=channel)
     except (UpstreamError, KafkaError):
         return {}

@@ -1,6 +1,6 @@
 """The shared polls: questions that wait are bundled by leader and isolation level, and each bundle is one long poll.
 
-A question that comes while polls stand is asked at once, on a connection of its own, as a broker answers those of one
+A question that comes while polls stand is asked at once, on its own connection, as a broker answers those of one
 connection in turn. Polls end after half a second at the latest; what they carried then goes on in few bundles.
 """
 
@@ -18,7 +18,7 @@ from sidecar.fanout.poll import Limits, poll
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.calls.tails import VERSION, Fetched, error_of
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 WAIT_MS: Final = 500
-"""How long a poll is parked. What a reader is told of the log's end is no older than this."""
+"""How long a poll is parked. A reader's answer about the log's end is no older than this."""
 _GATHER_S: Final = 0.005
 """How long questions that had no answer wait for others to go on with."""
 UNWATCHED_S: Final = 0.05
@@ -39,16 +39,16 @@ _MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
 _MOST_QUESTIONS: Final = 8
-"""Of one partition: each takes a poll of its own."""
+"""Of one partition: each takes its own poll."""
 _MOST_AT_ONCE: Final = 64
 MOST_POLLS: Final = 64
-"""Beyond so many at a time, each on a connection of its own that stays, readers do better to ask alone."""
+"""Beyond so many at a time, each on its own connection that stays, readers do better to ask alone."""
 _AT_A_TIME: Final = 64
-"""Readers that are told in one turn of the event loop."""
+"""Readers that are answered in one turn of the event loop."""
 
 
 class Reader(Protocol):
-    """Who waits for answers."""
+    """A reader that waits for an answer."""
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """One of its questions is answered, or more; it waits for none of them any more."""
@@ -68,7 +68,7 @@ class Tails:
         self._to_ask: dict[Question, None] = {}
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
-        self._lanes: dict[int, set[int]] = {}
+        self._channels: dict[int, set[int]] = {}
         self.crowd = Crowd()
         self.ends = Ends(upstream, tasks)
         self._recent: Recent[Question] = Recent()
@@ -82,7 +82,7 @@ class Tails:
     @property
     def polls(self) -> int:
         """How many are under way."""
-        return sum(map(len, self._lanes.values()))
+        return sum(map(len, self._channels.values()))
 
     def has_room(self, question: Question) -> bool:
         """Whether a question waits for polls that there are, or one more of them is not too many."""
@@ -94,7 +94,7 @@ class Tails:
         return sum(map(len, self._readers.values()))
 
     def answer(self, question: Question, most_bytes: int) -> Fetched | None:
-        """What others were told a moment ago, as long as polls have stood ever since: they would have told if the log
+        """The answers of a moment ago, as long as polls have stood ever since: they would have ended if the log
         had gone. `most_bytes` of records, where several answers are put together.
         """
         now = asyncio.get_running_loop().time()
@@ -148,7 +148,7 @@ class Tails:
     # Readers --------------------------------------------------------------------------------------------------------
 
     def wait(self, question: Question, reader: Reader) -> None:
-        """Tell the reader when there is an answer."""
+        """Call the reader back when there is an answer."""
         self._readers.setdefault(question, {})[reader] = None
         if not self._is_asked(question):
             self._to_ask[question] = None
@@ -198,16 +198,16 @@ class Tails:
             self._answered(lost, {})
 
     async def _poll(self, leader: int, questions: list[Question]) -> None:
-        lanes = self._lanes.setdefault(leader, set())
-        number = next(index for index in range(len(lanes) + 1) if index not in lanes)
-        lanes.add(number)
+        channels = self._channels.setdefault(leader, set())
+        number = next(index for index in range(len(channels) + 1) if index not in channels)
+        channels.add(number)
         limits = Limits(WAIT_MS, _MOST_BYTES, _PARTITION_BYTES)
         try:
-            answer = await poll(self._upstream, leader, Lane(f"tails-{number}"), questions, limits)
+            answer = await poll(self._upstream, leader, Channel(f"tails-{number}"), questions, limits)
         finally:
-            lanes.discard(number)
-            if not lanes:
-                self._lanes.pop(leader, None)
+            channels.discard(number)
+            if not channels:
+                self._channels.pop(leader, None)
             self._forget_asked(questions)
         self._answered(questions, answer)  # without one, whoever waits is told to look for the leaders again
 
@@ -221,7 +221,7 @@ class Tails:
                 self._watched[question.position.of] = now
 
     def _answered(self, questions: list[Question], answer: Mapping[tuple[bytes, int], Fetched]) -> None:
-        """Tell the readers of what was found; ask the rest again."""
+        """Answer the readers of what was found; ask the rest again."""
         now = asyncio.get_running_loop().time()
         found: dict[Question, Fetched] = {}
         failed: set[tuple[bytes, int]] = set()
@@ -274,7 +274,7 @@ class Tails:
         self._watched = {partition: at for partition, at in self._watched.items() if partition in kept}
         self._age(asyncio.get_running_loop().time())
 
-    # Telling --------------------------------------------------------------------------------------------------------
+    # Answering ------------------------------------------------------------------------------------------------------
 
     def _tell(self, found: Mapping[Question, Fetched]) -> None:
         readers: dict[Reader, None] = {}
@@ -290,7 +290,7 @@ class Tails:
             for _ in range(min(_AT_A_TIME, len(self._to_tell))):
                 reader, found = self._to_tell.popleft()
                 reader.arrived(found)
-        finally:  # whatever befalls one reader, the others are told
+        finally:  # whatever befalls one reader, the others are answered
             self._telling = bool(self._to_tell)
             if self._telling:
                 asyncio.get_running_loop().call_soon(self._tell_some)

@@ -1,6 +1,6 @@
 """Writer slots: producer ids and epochs that nodes alone use, and the fence that makes Kafka refuse a lost one.
 
-Knows no owners: `exclusive` decides who may take a slot, and when; `forwarder` and `changelog` write under it.
+Knows no owners: `exclusive` decides which session takes a slot, and when; `forwarder` and `changelog` write under it.
 """
 
 from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError

@@ -42,7 +42,7 @@ class KeepAlive:
     `oldest`: how old the newest record of a batch may be, in seconds, where records carry their writers' times: a
     partition counts a producer's age from there, and must still know it when the next keep-alive comes. `stamped`:
     brokers give records their time (message.timestamp.type=LogAppendTime), so any age is right. `assumed`: a broker
-    would not tell its settings, and Kafka's defaults stand in for them.
+    would not show its settings, and Kafka's defaults stand in for them.
     """
 
     interval: float

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from sidecar.changelog import SlotName
 
 PREFIX: Final = "sidecar."
-"""What clients may never ask for: whoever initialises such an id takes the fence into his own hands."""
+"""What clients may never ask for: a client that initialises such an id moves the fence itself."""
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def transactional_id(cluster: str, topic: str, slot: SlotName = MASTER_SLOT) -> str:
-    """`sidecar.<cluster>.<topic>`, and `/<slot>` behind it for other slots than the master slot.
+    """`sidecar.<cluster>.<topic>`, and `/<slot>` after it for other slots than the master slot.
 
     Topic names may hold dots but no slash: with a dot the slot of partition 3 of `orders` would be the master slot of
     a topic `orders.p3`, and the two would fence each other for ever. Raises ValueError for a cluster whose name has a

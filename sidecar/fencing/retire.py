@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.changelog import Retry
 from sidecar.fencing.errors import FencingRefusedError
 from sidecar.fencing.witness import Witness
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls import Marker, WriteTxnMarkers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import MAX_PRODUCER_EPOCH, ProducerEpoch, ProducerId, Stamp, TopicPartition
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import PartitionProducers
 
-_LANE: Final = Lane("fencing-retire")
+_CHANNEL: Final = Channel("fencing-retire")
 _FIRST_COORDINATOR_EPOCH: Final = 0
 _RETIRED_KEPT: Final = 16
 
@@ -38,12 +38,12 @@ async def retire_producer(
     Needs CLUSTER_ACTION or ALTER on the cluster. Raises `FencingRefusedError` (31 without it), `RetryTimeoutError`.
     """
     writer = Stamp(producer_id, ProducerEpoch(MAX_PRODUCER_EPOCH))
-    witness = Witness(upstream, _LANE, call)
+    witness = Witness(upstream, _CHANNEL, call)
     retry = Retry(f"fence of the former producer id {producer_id}", deadline)
     indexes = {topic: tuple(sorted(found)) for topic, found in partitions.items() if found}
 
     async def write(leader: int, marker: Marker) -> None:
-        answer = await upstream.call(leader, WriteTxnMarkers((marker,)), timeout=call, lane=_LANE)
+        answer = await upstream.call(leader, WriteTxnMarkers((marker,)), timeout=call, channel=_CHANNEL)
         _judge(answer.get(producer_id, {}), producer_id)
 
     refresh = False

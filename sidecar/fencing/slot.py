@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from sidecar.changelog import Retry
 from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
 from sidecar.fencing.witness import Witness
-from sidecar.protocol.caller import FENCED, CoordinatorKind, FencedError, Lane, UpstreamError
+from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, UpstreamError
 from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -36,7 +36,7 @@ ROTATE_AT: Final = 32_000
 """No data is written at this epoch or above it, so one marker there voids everything the producer id ever wrote under.
 """
 
-_LANES: Final = 8
+_CHANNELS: Final = 8
 _INVALID_TRANSACTION_TIMEOUT: Final = 50
 _SHORTEST_TRANSACTION_MS: Final = 10_000
 _COORDINATOR_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
@@ -68,7 +68,7 @@ class WriterSlot:
     """A transactional id that nodes alone use. Operations queue; after `FencedError` the slot is lost until `open`.
 
     All operations raise `FencedError` when somebody newer has the slot, `FencingRefusedError` when Kafka refuses for
-    good, and `RetryTimeoutError` behind the deadline: then a fence may be half done, and must be repeated within the
+    good, and `RetryTimeoutError` after the deadline: then a fence may be half done, and must be repeated within the
     transaction timeout.
     """
 
@@ -77,8 +77,8 @@ class WriterSlot:
         self._upstream = upstream
         self._limits = limits or FencingLimits()
         self._transaction_ms = int(self._limits.transaction * 1000)
-        self._lane = Lane(f"fencing-{zlib.crc32(transactional_id.encode()) % _LANES}")
-        self._witness = Witness(upstream, self._lane, self._limits.call)
+        self._channel = Channel(f"fencing-{zlib.crc32(transactional_id.encode()) % _CHANNELS}")
+        self._witness = Witness(upstream, self._channel, self._limits.call)
         self._stamp: Stamp | None = None
         self._lost: FencedError | None = None
         self._lock = asyncio.Lock()
@@ -98,7 +98,7 @@ class WriterSlot:
         return self.stamp.epoch >= ROTATE_AT
 
     async def open(self) -> Stamp:
-        """Take the slot: the next epoch, whoever had the last one. Fences nothing by itself."""
+        """Take the slot: the next epoch, from any holder. Fences nothing by itself."""
         # Model: OpenSlot.
         async with self._lock:
             self._lost, self._stamp = None, None
@@ -106,8 +106,8 @@ class WriterSlot:
             return self._stamp
 
     async def raise_epoch(self) -> Stamp:
-        """Epoch + 1 for the holder alone (KIP-360): refused once anybody opened the slot since, whom Kafka never tells
-        us of.
+        """Epoch + 1 for the holder alone (KIP-360): refused once anybody opened the slot since, which Kafka never
+        reports us of.
 
         The first batch of the new epoch, sequence 0, fences the old one on its partition. Raises `EpochsUsedUpError`.
         """
@@ -162,7 +162,9 @@ class WriterSlot:
             try:
                 coordinator = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
                 request = InitProducerId(self.transactional_id, self._transaction_ms, current)
-                answer = await self._upstream.call(coordinator, request, timeout=self._limits.call, lane=self._lane)
+                answer = await self._upstream.call(
+                    coordinator, request, timeout=self._limits.call, channel=self._channel
+                )
             except (UpstreamError, KafkaError) as error:
                 reason = self._unanswered(error)
             else:
@@ -202,7 +204,7 @@ class WriterSlot:
                 await retry.pause(error)
 
     async def _write_markers(self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], retry: Retry) -> None:
-        """One empty transaction, until the second 0 behind the last successful AddPartitionsToTxn."""
+        """One empty transaction, until the second 0 after the last successful AddPartitionsToTxn."""
         add = AddPartitionsToTxn(self.transactional_id, writer, indexes)
         end = EndTxn(self.transactional_id, writer)
         added, accepted = False, 0
@@ -230,8 +232,8 @@ class WriterSlot:
         """Both requests in one write, or the second alone: error codes of the partitions, and of the end."""
         broker = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
         if add is None:
-            return {}, await self._upstream.call(broker, end, timeout=self._limits.call, lane=self._lane)
-        return await self._upstream.call_pair(broker, add, end, timeout=self._limits.call, lane=self._lane)
+            return {}, await self._upstream.call(broker, end, timeout=self._limits.call, channel=self._channel)
+        return await self._upstream.call_pair(broker, add, end, timeout=self._limits.call, channel=self._channel)
 
     def _not_added(self, errors: Mapping[TopicPartition, int], writer: Stamp) -> str | None:
         """Why AddPartitionsToTxn did nothing, None where it did; one bad partition spoils all."""

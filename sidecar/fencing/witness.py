@@ -18,7 +18,7 @@ from sidecar.protocol.ids import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.protocol.caller import Lane, Upstream
+    from sidecar.protocol.caller import Channel, Upstream
     from sidecar.protocol.calls import PartitionProducers
     from sidecar.protocol.ids import Stamp
 
@@ -29,9 +29,9 @@ _PARTITIONS_PER_CALL: Final = 1_000
 class Witness:
     """Asks leaders which producers they remember. Retries nothing; `refresh` is for a second try, with new leaders."""
 
-    def __init__(self, upstream: Upstream, lane: Lane, timeout: float) -> None:
+    def __init__(self, upstream: Upstream, channel: Channel, timeout: float) -> None:
         self._upstream = upstream
-        self._lane = lane
+        self._channel = channel
         self._timeout = timeout
 
     async def producers(
@@ -117,4 +117,4 @@ class Witness:
         return calls
 
     async def _ask(self, leader: int, asked: dict[str, tuple[int, ...]]) -> dict[TopicPartition, PartitionProducers]:
-        return await self._upstream.call(leader, DescribeProducers(asked), timeout=self._timeout, lane=self._lane)
+        return await self._upstream.call(leader, DescribeProducers(asked), timeout=self._timeout, channel=self._channel)

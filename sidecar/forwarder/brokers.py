@@ -55,7 +55,7 @@ class UnderWay(Reply, Protocol):
 
 
 class Asker(Protocol):
-    """Who is to be answered: with the leader's answer as it is, or else with each batch's outcome, once."""
+    """The receiver of the answer: with the leader's answer as it is, or else with each batch's outcome, once."""
 
     correlation_id: int
     version: int
@@ -95,7 +95,7 @@ class LeaderLink:
         self._correlation = 0
 
     def ship(self, lane: Lane, append: Append) -> None:
-        """Send a batch with the next request; the lane is told of its outcome."""
+        """Send a batch with the next request; the lane gets its outcome."""
         self._waiting.append((lane, append))
         self._gathered += append.size
         if not self._scheduled:
@@ -116,7 +116,7 @@ class LeaderLink:
         return True
 
     def send_whole(self, request: WholeRequest, sent: list[tuple[Lane, Append]]) -> None:
-        """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
+        """Send a client's own request, its batches stamped. Right after a `take_whole` that said yes."""
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
         head = produce_upstream.whole_head(correlation, request.asker.version, len(rest))
@@ -236,7 +236,7 @@ class LeaderLink:
             self._schedule()
 
     def close(self) -> None:
-        """Drop the connection; what is under way is told."""
+        """Drop the connection; what is under way gets its outcome."""
         if self._watch is not None:
             self._watch.cancel()
         if self._connection is not None:

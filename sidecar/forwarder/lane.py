@@ -43,7 +43,7 @@ _APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_
 
 _NO_HOLE: Final = 1 << 62
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
-"""No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
+"""No client sees these errors where they pass: 45 after a failure is the lane's own affair (librdkafka would end for
 good), and no broker ever says 13. A batch given up with nothing else to say timed out.
 """
 
@@ -61,14 +61,14 @@ class Shipper(Protocol):
 
 
 class Owner(Protocol):
-    """Who put the lane to work; told when its slot epoch is of no more use."""
+    """The user of the lane; called when its slot epoch is of no more use."""
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses the stamp: somebody opened a newer epoch."""
         ...
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A plain session's batch was given up with its outcome unknown, or with nothing allowed behind it: only a new
+        """A plain session's batch was given up with its outcome unknown, or with nothing allowed after it: only a new
         slot epoch can count on. So it is where Kafka refused an idempotent session's batch of which an earlier try may
         be in the log.
         """
@@ -189,8 +189,8 @@ class Lane:
         self._shipper.ship(self, append)
 
     def begin(self, append: Append) -> None:
-        """Stamp a batch that goes out now. Whoever calls this while the lane `flows` sends it and tells of its outcome
-        by `acknowledged` or `settled`.
+        """Stamp a batch that goes out now. A caller that does this while the lane `flows` sends it and reports its
+        outcome by `acknowledged` or `settled`.
         """
         if append.sequence is None:
             assert self.plain is not None
@@ -215,7 +215,7 @@ class Lane:
         )
 
     def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
-        """A batch that overtakes none is in the log, and its client is told by somebody else: as `settled`, without
+        """A batch that overtakes none is in the log, and its client is answered elsewhere: as `settled`, without
         `done`. A witness hears the outcome.
         """
         self._in_flight.remove(append)
@@ -274,7 +274,7 @@ class Lane:
     def _goes_again(self, append: Append, error: int) -> bool:
         """Whether a failure is retried here rather than answered.
 
-        45 is retried only behind an earlier batch of this lane that failed too, or has no answer yet (where the leader
+        45 is retried only after an earlier batch of this lane that failed too, or has no answer yet (where the leader
         moved between the two, the new one is the first to answer): alone it is Kafka's own verdict.
         """
         if error in NOT_APPENDED or error in APPEND_IN_DOUBT:
@@ -285,7 +285,7 @@ class Lane:
 
     def _refused(self, append: Append, outcome: Outcome) -> None:
         """Kafka's own verdict. It says nothing of an earlier try in doubt, unless it is 45: Kafka looks at the sequence
-        last, and knows a batch that is in the log. Then only the log tells, behind a fence; the client asks again.
+        last, and knows a batch that is in the log. Then only the log shows it, after a fence; the client asks again.
         """
         if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._drop(append, outcome)
@@ -351,7 +351,7 @@ class Lane:
         self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
 
     def _close_gap(self) -> None:
-        """Count anew behind a plain batch that was given up: it is not in the log, so nothing numbered behind it is.
+        """Count anew after a plain batch that was given up: it is not in the log, so nothing numbered after it is.
 
         Unless one of those is still on its way somewhere: with the gap closed it would get in after all, under a number
         that is another batch's by then.

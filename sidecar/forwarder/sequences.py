@@ -7,8 +7,8 @@ overtaken batches as delivered.
 
 Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32767 to 0). So "behind" and "ahead" are
 defined only within bounds, and a base that lags by half of that range makes every new batch a repeat: acknowledged, and
-in no log. Two bounds prevent that. A slot epoch ends `EPOCH_RECORDS` behind its base (`Verdict.RENEW`). And only what
-lies within `REPEAT_WINDOW` behind the place where a batch is expected may be called a repeat.
+in no log. Two bounds prevent that. A slot epoch ends `EPOCH_RECORDS` after its base (`Verdict.RENEW`). And only what
+lies within `REPEAT_WINDOW` after the place where a batch is expected may be called a repeat.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPANS_KEPT: Final = 16
 
 
 def place_behind(sequence: int) -> int:
-    """The sequence behind something, as positions spell it: 1 to 2^31. There 0 says that nothing is in front; what
+    """The sequence after something, as positions spell it: 1 to 2^31. There 0 says that nothing is in front; what
     wrapped to 0 is 2^31.
     """
     return (sequence - 1) % MODULUS + 1
@@ -65,9 +65,9 @@ class Verdict(Enum):
 class SequenceSpace:
     """The sequences of one idempotent session on one partition, within one slot epoch.
 
-    `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence behind the last one
+    `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence after the last one
     known to be in the log (`base` before any); `written` whether the session has, or may have, anything on this
-    partition; `reach` the sequence behind the last batch of unknown outcome; `refused` what is below the base without
+    partition; `reach` the sequence after the last batch of unknown outcome; `refused` what is below the base without
     being in the log. `limit` is how many records the slot epoch may have here. `has_past`: something of this client
     epoch is below the base. Without it nothing there is a repeat: base 0 alone says that the session is new, or raised
     its epoch, not that its sequences wrapped.
@@ -130,7 +130,7 @@ class SequenceSpace:
 
     @property
     def certain(self) -> bool:
-        """Whether `next` tells all: False while a batch behind it may be in the log."""
+        """Whether `next` is complete: False while a batch after it may be in the log."""
         return self.reach is None or (self.next - self.reach) % MODULUS < _HALF
 
     @property
@@ -160,9 +160,9 @@ class PlainSequences:
 class RefusedSequences:
     """Sequences that this node answered with a final error: the client counts them as used (aiokafka never goes back).
 
-    `spans` are (first, behind the last), neither touching nor overlapping, in order, the highest 16. They say nothing
-    of where the session's sequences begin: who knows that asks what lies `behind` it. Below 16 of them there may have
-    been others: a batch from there is neither known to be in the log nor to have been refused.
+    `spans` are (first, after the last), neither touching nor overlapping, in order, the highest 16. They say nothing
+    of where the session's sequences begin: a caller that knows that asks what lies `behind` it. Below 16 of them there
+    may have been others: a batch from there is neither known to be in the log nor to have been refused.
     """
 
     client_epoch: int

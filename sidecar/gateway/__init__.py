@@ -17,6 +17,6 @@
 | `apis` | | which module handles which key |
 
 There are two paths through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may
-be pipelined. All others run as one coroutine at a time per connection: requests behind one wait until it has its
+be pipelined. All others run as one coroutine at a time per connection: requests after one wait until it has its
 answer, as on a broker.
 """

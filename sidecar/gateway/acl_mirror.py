@@ -30,7 +30,7 @@ _CREATES: Final = "auto.create.topics.enable"
 
 
 class Hooks(Protocol):
-    """Told of failures and of changes."""
+    """Called on failures and on changes."""
 
     def acls_failed(self, error: Exception) -> None: ...
     def acls_changed(self, count: int) -> None: ...

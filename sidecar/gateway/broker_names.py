@@ -40,7 +40,7 @@ def names_brokers(config: str, value: str | None) -> bool:
 
 
 def lists_replicas(answer: Octets, *, flexible: bool) -> bool:
-    """Whether a described topic may list replicas by broker, told without decoding: behind the name stands a value.
+    """Whether a described topic may list replicas by broker, found without decoding: after the name stands a value.
 
     Answers about a thousand topics have megabytes, which to decode would keep the node from everything else.
     """

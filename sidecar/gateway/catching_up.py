@@ -1,4 +1,4 @@
-"""Before a node answers who owns what, it reads everything that any node acknowledged before the request.
+"""Before a node answers a question about owners, it reads everything that any node acknowledged before the request.
 
 A node learns of the others from the ownership topic and from its heartbeats, and both come a moment late. An
 application that one node has just answered may ask another node. That node first reads the ownership topic to the
@@ -33,7 +33,7 @@ class BehindError(Exception):
 
 
 class CatchingUp:
-    """Shared by all who ask: whoever comes while a round is under way waits for the next one, which begins behind it.
+    """Shared by all callers: one that comes while a round is under way waits for the next one, which begins after it.
 
     `beat` sends a heartbeat and hears its answer; where Redis does not answer it returns all the same: the ownership
     topic says then which node serves a topic.

@@ -105,7 +105,7 @@ class ClientLinks:
             connection.close("its client reads together with others")
 
     def unconfirmed(self, connection: UpstreamConnection, topics: Iterable[bytes]) -> None:
-        """Records of these topics went out with acks=0: only the end of the connection can tell of trouble."""
+        """Records of these topics went out with acks=0: only closing the connection can show an error."""
         self._unconfirmed.setdefault(connection, set()).update(topics)
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ class Client:
         return not self.connection.closed
 
     def sever(self) -> None:
-        """Close the connection: whoever holds it owns no more what he had by it (`sidecar.resources`)."""
+        """Close the connection: its holder loses what it owned by it (`sidecar.resources`)."""
         self.connection.close()
 
     @property

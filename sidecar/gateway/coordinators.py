@@ -84,7 +84,7 @@ def _unreachable() -> KafkaError:
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """An API that names many keys, each with a coordinator of its own.
+    """An API that names many keys, each with its own coordinator.
 
     `keys` is the list in the request, `results` the list in the answer, whose records name their key in `key`.
     `refusal` makes a record that carries nothing but an error.

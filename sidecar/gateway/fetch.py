@@ -3,7 +3,7 @@ not passed on.
 
 - All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
 - A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
-  behind the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
+  after the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
   each partition once.
 - Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
   client can see a difference: version 11, min_bytes of one at most, every partition read by several connections and at

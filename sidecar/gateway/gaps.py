@@ -25,7 +25,7 @@ Buffer: TypeAlias = bytes | bytearray
 """No memoryview: a slice of one would hold the whole request."""
 
 _FROM: Final = 16
-"""Where in a batch the bytes begin that tell its producer: at the magic byte (offsets as in `protocol.batch`)."""
+"""Where in a batch the bytes begin that name its producer: at the magic byte (offsets as in `protocol.batch`)."""
 _TO: Final = 57
 _PLACE: Final = Struct(">27xqhi")
 _HALF: Final = SEQUENCE_MODULUS // 2
@@ -65,7 +65,7 @@ class OrdinaryBatches:
         self.expected: dict[tuple[bytes, int], Place] = {}
 
     def lost(self, topic: bytes, partition: int, kept: Buffer) -> None:
-        """A batch is to be sent again by the client. Of several the first to be told of is the earliest."""
+        """A batch is to be sent again by the client. Of several the first to be reported is the earliest."""
         place = place_of(kept)
         if place is not None:
             self.expects(topic, partition, place)

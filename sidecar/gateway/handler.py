@@ -155,7 +155,7 @@ class Gateway:
         """Told what clients change, for the audit log; set before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
-        """Set the modules, and the versions that clients are told and may use."""
+        """Set the modules, and the versions that clients see and may use."""
         self._apis = apis
         self._served = served
         self._ranges = {

@@ -32,7 +32,7 @@ FAILURE_S: Final = 0.1
 LEAST_S: Final = 1.0
 """Between two logins of a connection; sooner, SaslHandshake is refused with 34, as by brokers."""
 VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
-"""SaslHandshake v0 is left out: behind it messages have no headers, and no client of Kafka 1.0 or later needs it."""
+"""SaslHandshake v0 is left out: after it messages have no headers, and no client of Kafka 1.0 or later needs it."""
 
 
 class Hooks(Protocol):

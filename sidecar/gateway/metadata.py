@@ -54,7 +54,7 @@ class _View(NamedTuple):
 
 
 def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
-    """What clients are told: the table of APIs, cut to what every broker upstream serves.
+    """What clients see: the table of APIs, cut to what every broker upstream serves.
 
     The lower end of Produce stays as advertised: librdkafka refuses a broker without Produce v0 (KAFKA-18659).
     """
@@ -199,7 +199,7 @@ class ClusterApi:
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar",
             )
-        # Who asks has often been told NOT_COORDINATOR: what is remembered may be why.
+        # A client often asks after NOT_COORDINATOR: what is remembered may be why.
         self._upstream.forget_coordinator(key, CoordinatorKind(kind))
         try:
             await self._upstream.coordinator(key, CoordinatorKind(kind))

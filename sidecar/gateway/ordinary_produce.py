@@ -140,7 +140,7 @@ class PartReply:
 
 
 def lost_code(error: UpstreamLostError) -> ErrorCode:
-    """What a client is told of a lost answer: whether it may have been appended is unknown, or it surely was not."""
+    """What a client gets for a lost answer: whether it may have been appended is unknown, or it surely was not."""
     return ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -206,7 +206,7 @@ class OrdinaryProduce:
 
 
 def behind_lost(client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
-    """The partitions whose batch comes behind a lost one."""
+    """The partitions whose batch comes after a lost one."""
     return {
         (part.topic, part.partition)
         for part in fields.parts

@@ -34,7 +34,7 @@ class Owner(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """Who waits; `partition` None: for the topic. `since_ms`: Unix time."""
+    """A session that waits; `partition` None: for the topic. `since_ms`: Unix time."""
 
     partition: int | None
     name: str
@@ -57,7 +57,7 @@ class Standing(NamedTuple):
 
 
 def standing(governor: GovernedTopics, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
-    """How a topic stands that exists; without `queue` nobody is told who waits, who may be thousands."""
+    """How a topic stands that exists; without `queue` its queue is left out, which may hold thousands."""
     policy = governor.policy_of(name)
     if policy is None:
         generation = generation_of(governor.changelog.view, SlotScope(name))

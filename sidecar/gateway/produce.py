@@ -148,7 +148,7 @@ class MergedProduce(Exchange):
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:
-        """The outcome for a partition whose batch was looked at: told where it is bad."""
+        """The outcome for a partition whose batch was looked at: an error where it is bad."""
         if result.error in _BAD_INPUT:
             _report(self, result)
         self.settle(result)

@@ -1,4 +1,4 @@
-"""Logins of clients that a broker checks: each on a connection of its own, whose messages pass as they are.
+"""Logins of clients that a broker checks: each on its own connection, whose messages pass as they are.
 
 Nothing of them is kept but the name in the first one; the broker's yes makes it the client's.
 """

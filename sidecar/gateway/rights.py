@@ -58,7 +58,7 @@ _LEAVES_CLUSTER: Final = ~(1 << Operation.ALTER | 1 << Operation.ALTER_CONFIGS |
 
 
 def may_see(client: Limited, topic: str) -> bool:
-    """Whether a client may know of a topic: what it may not DESCRIBE is not told from what is not there."""
+    """Whether a client may know of a topic: what it may not DESCRIBE looks like what is not there."""
     rights = client.rights
     return rights is None or rights.topic(Operation.DESCRIBE, topic)
 
@@ -109,7 +109,7 @@ class Rights:
         return self.may(operation, ResourceType.TOPIC, name)
 
     def may_own(self, topic: str, *, deposes: bool) -> bool:
-        """Whether a client may own a governed topic, and have it at once whoever has it, or name its generation."""
+        """Whether a client may own a governed topic, and take it from any owner at once, or name its generation."""
         if not self.topic(Operation.WRITE, topic):
             return False
         return not deposes or self.topic(self._current.take_over, topic)

@@ -40,7 +40,7 @@ _TOLD: Final = frozenset(
 
 
 class Why(Enum):
-    """Why there are no ids to tell."""
+    """Why there are no ids to return."""
 
     NO_TOPIC = "the topic does not exist"
     NO_IDS = "the topic has no deduplication"
@@ -49,7 +49,7 @@ class Why(Enum):
 
 
 class IdsError(Exception):
-    """The message is meant for people. `node`: who serves the topic, where that is known."""
+    """The message is meant for people. `node`: the one that serves the topic, where that is known."""
 
     def __init__(self, why: Why, message: str, node: NodeAddress | None = None) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class IdsError(Exception):
 
     @classmethod
     def no_topic(cls, name: str) -> IdsError:
-        """The topic is not there, or is not to be told from one that is not."""
+        """The topic is not there, or must look like one that is not."""
         return cls(Why.NO_TOPIC, f"topic {name[:249]} does not exist")
 
 
@@ -109,14 +109,16 @@ class KnownIds(NamedTuple):
         return {index: last for index, last in self.ids.last_ids(name).items() if index in self.partitions}
 
     def resume(self, last: Mapping[int, int]) -> int:
-        """The least of them, `NO_ID` where any partition has none: whoever sends again what follows loses nothing."""
+        """The least of them, `NO_ID` where any partition has none: a client that sends again what follows loses
+        nothing.
+        """
         return min((last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
 
     async def newest(
         self, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[list[bytes], tuple[int, bytes] | None]:
-        """The `most` names that wrote last, the newest first, of those behind a place (Unix seconds, name); and the
-        place to go on behind, None at the end. Other work of the node goes on between two partitions, and two portions
+        """The `most` names that wrote last, the newest first, of those after a place (Unix seconds, name); and the
+        place to go on after, None at the end. Other work of the node goes on between two partitions, and two portions
         of 10,000 names.
         """
         seen: dict[bytes, int] = {}

@@ -29,7 +29,7 @@ _PER_TURN: Final = 256
 
 
 class Severing:
-    """Told of changes by `claims`, closes connections of `clients`. Closing twice is harmless."""
+    """Called by `claims` on changes, closes connections of `clients`. Closing twice is harmless."""
 
     def __init__(
         self, clients: Mapping[int, Client], claims: ReaderClaims, resolver: NameResolver, tasks: Tasks

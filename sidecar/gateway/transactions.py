@@ -49,7 +49,7 @@ class ProducerSessions(Protocol):
     def initialised(
         self, client: Client, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
     ) -> None:
-        """Upstream gave a producer id on this connection; the client named an older one of its own, or none."""
+        """Upstream gave a producer id on this connection; the client named its own older one, or none."""
         ...
 
 

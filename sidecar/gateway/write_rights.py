@@ -1,6 +1,6 @@
 """What a Produce request takes of Kafka's rights: WRITE on each topic, and on the transactional id of transactional
-batches (`KafkaApis.handleProduceRequest`). Who deposes others, by its client.id or by the topic's policy, or names a
-generation, needs what the setting `take_over_operation` says besides. Pure.
+batches (`KafkaApis.handleProduceRequest`). A client that deposes others, by its client.id or by the topic's policy, or
+names a generation, needs what the setting `take_over_operation` says besides. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The jobs on Spark, one function each, for the command line and for programs: audit, rebuild, export, compact, report.
 
-A job is told which Kafka to read, gets Spark from a function that opens a session (`session`), and raises
+A job gets the address of the Kafka to read, gets Spark from a function that opens a session (`session`), and raises
 `sidecar.pipeline.errors.PipelineError` where it cannot go on. What nodes keep in Kafka and Redis is gathered here
 (`knowledge`, `ids_before`, `states`); what Spark does with a log is `sidecar.pipeline`'s. Knows no command line.
 """

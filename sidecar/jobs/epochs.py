@@ -1,9 +1,9 @@
-"""Whose every epoch of a topic's writer slots was, out of what the changelog and the events topic still tell. Pure.
+"""Whose every epoch of a topic's writer slots was, out of what the changelog and the events topic still hold. Pure.
 
 The changelog is compacted: of each slot it surely has the newest record alone, which names the producer ids that the
 slot gave up and, up to which epoch, whose it was before. The events topic has every claim and failover of 90 days. An
-epoch that neither names is the slot's all the same, as only a node gets one; whose it was is told by the last epoch
-before it that is known (a client that raises its own epoch stays who it is), or nobody knows.
+epoch that neither names is the slot's all the same, as only a node gets one; its session is that of the last epoch
+before it that is known (a client that raises its own epoch stays the same session), or it is unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def writers(
     slots: Mapping[str, Sequence[int]],
     newest: Mapping[int, int],
 ) -> list[Writer]:
-    """Every epoch of every producer id, in as few rows as tell all. `slots`: the producer ids of each slot, the one
+    """Every epoch of every producer id, in as few rows as possible. `slots`: the producer ids of each slot, the one
     that it has last. `newest`: the highest epoch of those that may still write; ids that were given up have all.
     """
     opened: dict[int, dict[int, Opening]] = {}
@@ -118,7 +118,7 @@ class PolicyChange:
 
 def ungoverned(topic: str, changes: Iterable[PolicyChange], present: Iterable[str]) -> list[tuple[int, int | None]]:
     """The times (from, to) at which a topic that had been governed had no policy. `present`: the patterns of now, which
-    tell of those that were set before the first change that is still known.
+    describe those that were set before the first change that is still known.
     """
     matching = [change for change in changes if _matches(change.pattern, topic)]
     first: dict[str, bool] = {}

@@ -41,7 +41,7 @@ def export(
     security: Mapping[str, str] = MappingProxyType({}),
 ) -> Summary:
     """Export into the Delta table at `path` until the end of the log is reached (`available_now`), or until `stop` is
-    set, which ends it behind the commit under way.
+    set, which ends it after the commit under way.
 
     `form`: `bytes`, `string` or `json`, which takes a `schema` as DDL or as Spark's JSON. `security`: settings of
     `sidecar.pipeline.security`. The other options are those of `sidecar.pipeline.export.Job`. Raises `PipelineError`.

@@ -139,7 +139,7 @@ def _ids_from(view: View, topic: str, topic_id: bytes, ends: Mapping[int, int]) 
     serving = view.serving(topic)
     value = state.Serving() if serving is None else serving.value
     if value.topic_id != topic_id or not value.HasField("ids_from"):
-        return dict(ends)  # its ids begin with the next takeover, behind this
+        return dict(ends)  # its ids begin with the next takeover, after this
     told = unpack_offsets(value.ids_from)
     return {index: told.get(index, 0) for index in ends}
 
@@ -148,5 +148,5 @@ async def _is_compacted(upstream: KafkaUpstream, topic: str) -> bool:
     resource = Resource(ConfigResource.TOPIC, topic)
     answer = (await upstream.call(None, DescribeConfigs((resource,)))).get(resource)
     if answer is None or answer.error:
-        return True  # not to be told: every offset is looked up
+        return True  # unknown: every offset is looked up
     return "compact" in (answer.values.get("cleanup.policy") or "")

@@ -1,6 +1,6 @@
 """What a cluster of nodes knows of its topics, read from the internal topics: writers, policies, takeovers, last ids.
 
-Read behind the data whose writers it is to explain: every batch in front of an end that was pinned before was written
+Read after the data whose writers it is to explain: every batch in front of an end that was pinned before was written
 under an epoch that the changelog knows by then. Straight from Kafka, as nodes keep these topics to themselves. Writes
 nothing.
 """

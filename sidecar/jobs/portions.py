@@ -36,7 +36,7 @@ class Reader:
         register(spark)
 
     def read(self, portion: Mapping[int, Range]) -> dict[int, Told]:
-        """What these offsets tell, by partition. Raises `PipelineError`."""
+        """What the log holds at these offsets, by partition. Raises `PipelineError`."""
         runs = view(self._spark, self._log, "runs", portion)
         found = rebuild.by_name(runs, self._writers, compacted=self._compacted).persist()
         try:
@@ -52,7 +52,7 @@ class Reader:
         return told
 
     def _look_up(self, names: DataFrame) -> dict[tuple[int, str], int]:
-        """The offsets that runs do not tell."""
+        """The offsets that runs do not hold."""
         wanted = rebuild.uncertain(names)
         bounds = rebuild.bounds_of(wanted).collect()
         if not bounds:

@@ -2,7 +2,7 @@
 and how far that is safe. Pure: reading and writing are `rebuild`'s.
 
 A partition goes on from the newest snapshot from which its log can be read on, as a node does; where none is left and
-retention took the log that would tell, or the writer of an id is forgotten, its ids are lost, never guessed.
+retention removed that part of the log, or the writer of an id is forgotten, its ids are lost, never guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Range = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """What a portion of the log tells of a name: its highest id, the offset of that record (-1: not to be found), and
+    """What a portion of the log holds of a name: its highest id, the offset of that record (-1: not to be found), and
     the offset of the last record under the name.
     """
 
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a portion tells of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
+    """What a portion holds of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
 
     records: int
     malformed: int
@@ -89,7 +89,7 @@ class Progress:
         return None if is_over else (self.covered, self.until)
 
     def learn(self, rows: Iterable[Row], behind: int, now: int) -> None:
-        """What the log up to `behind` tells. `now`: Unix seconds. Of two ids of a name the higher one counts."""
+        """What the log up to `behind` holds. `now`: Unix seconds. Of two ids of a name the higher one counts."""
         for row in rows:
             known = self.marks.get(row.name)
             if known is None or row.id > known.id:
@@ -128,7 +128,7 @@ class Progress:
 
 
 def ranges(told: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-    """Where a rebuild ends, by partition: what was told (JSON object of partition to offset), the ends for the rest.
+    """Where a rebuild ends, by partition: what was given (JSON object of partition to offset), the ends for the rest.
     Raises ValueError for offsets that a log does not hold.
     """
     found = dict(ends)

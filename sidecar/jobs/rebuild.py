@@ -214,7 +214,7 @@ class _Run:
             progress.records += told.records
             progress.malformed += told.malformed
             if told.forgotten is not None and behind > self._before.ids_from[partition]:
-                progress.lose(f"whose the sequence ids at offset {told.forgotten} are is not known any more")
+                progress.lose(f"the writer of the sequence ids at offset {told.forgotten} is not known any more")
                 continue
             progress.learn(told.rows, behind, now)
             await self._write(progress)

@@ -1,4 +1,4 @@
-"""Spark for one job: a session of its own, with Java and the jars that it takes, and no traces left when it ends."""
+"""Spark for one job: its own session, with Java and the jars that it takes, and no traces left when it ends."""
 
 from __future__ import annotations
 

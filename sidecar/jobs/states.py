@@ -1,8 +1,8 @@
 """The deduplication state of one topic outside of any node: its snapshots in Kafka and their copies in Redis, read, and
 written by compare-and-max.
 
-What is written lies under a copy of its own (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
-same time. Behind each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
+What is written lies under its own copy (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
+same time. After each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
 what was written is taken back. A state in Redis follows once it is safe in Kafka.
 """
 
@@ -43,7 +43,7 @@ class Written(Enum):
     """What became of a state."""
 
     DONE = "it is the one that the next node goes on from"
-    OUTDONE = "there is one by now that tells as much or more"
+    OUTDONE = "there is one by now that holds as much or more"
     STALE = "a node wrote one that it does not know of: it has to go on from that"
 
 
@@ -65,7 +65,7 @@ class States:
         self._copies: dict[int, Saved] = {}
 
     async def read(self) -> None:
-        """Read all that there is, and where the logs are by now. Redis may be away: then Kafka alone tells."""
+        """Read all that there is, and where the logs are by now. Redis may be away: then Kafka alone is read."""
         await self._read_on()
         try:
             values = await self._asked(
@@ -82,7 +82,7 @@ class States:
         self._scanned = await again(
             lambda: scan(self._logs, self._log, self._collector, self._scanned), f"read {self._log}"
         )
-        # Asked behind the scan: what a snapshot covers was in the log when it was written.
+        # Asked after the scan: what a snapshot covers was in the log when it was written.
         partitions = sorted(self._before.ends)
         ends = await again(lambda: self._logs.ends(self._topic, partitions), f"the ends of {self._topic}")
         starts = await again(lambda: self._logs.starts(self._topic, partitions), f"the starts of {self._topic}")
@@ -98,7 +98,7 @@ class States:
         return snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
 
     def in_topic(self, partition: int) -> Found | None:
-        """The one of the snapshot topic that tells as much as the best one, where there is one."""
+        """The one of the snapshot topic that holds as much as the best one, where there is one."""
         newest = self.best(partition)
         found = [each for each in self._collector.whole(partition) if newest and each.saved.order == newest.order]
         return max(found, key=lambda each: each.position, default=None)

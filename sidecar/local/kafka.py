@@ -1,7 +1,8 @@
 """An Apache Kafka cluster of one or more child processes on loopback, in KRaft mode, its data in a directory.
 
 Nodes are combined brokers and controllers numbered from 1. A data directory can be started again by the same or a newer
-Kafka version, on other ports too. It supervises nothing after the start: who cares whether a broker still runs asks.
+Kafka version, on other ports too. It supervises nothing after the start: callers that need to know whether a broker
+still runs ask.
 """
 
 import base64
@@ -16,7 +17,7 @@ from sidecar.local.class_archive import ClassArchive
 from sidecar.local.errors import LocalError, PortInUseError, StartError
 from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, parse_version, render
 from sidecar.local.ports import HOST
-from sidecar.local.probe import ask_kafka
+from sidecar.local.probe import ask_kafka, gives_producer_ids
 from sidecar.local.process import Child, Command
 from sidecar.local.progress import Listener, Step, silent
 from sidecar.local.tools import Tools, find_tools
@@ -211,12 +212,15 @@ class Kafka:
         self._dumping = None
 
     def _serves(self, broker: int) -> bool:
-        """A broker opens its port only once the controller let it in; its view of the others may still be growing."""
+        """A broker opens its port only once the controller let it in; its view of the others may still be growing.
+
+        Producer ids come last: without them an idempotent client of a new cluster begins with a warning.
+        """
         view = ask_kafka(HOST, self._ports[broker].client)
         expected = {number for number in self.config.numbers if self._children[number].alive}
         if view is None or view.cluster_id != self._cluster or view.controller < 0:
             return False  # another cluster: somebody took the port a moment ago, and ours is about to find out
-        return expected <= view.brokers.keys()
+        return expected <= view.brokers.keys() and gives_producer_ids(HOST, self._ports[broker].client)
 
     def _notes(self) -> Path:
         return self.directory / "cluster.json"

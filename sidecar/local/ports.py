@@ -1,6 +1,7 @@
 """Free loopback ports for the embedded parts, below the range from which the kernel takes those of outgoing calls.
 
-A port is only known to be free at the moment it is tried: whoever starts a server on one must be ready to try another.
+A port is only known to be free at the moment it is tried: a caller that starts a server on one must be ready to try
+another.
 """
 
 import errno

@@ -1,6 +1,6 @@
-"""Two questions over a socket that tell a server that is ready from one that merely listens.
+"""Questions over a socket that distinguish a server that is ready from one that merely listens.
 
-Kafka is asked for its metadata, not with a client library: those retry, cache and log, and a probe must do none of it.
+Kafka is asked directly, not with a client library: those retry, cache and log, and a probe must do none of it.
 """
 
 import socket
@@ -9,12 +9,16 @@ from dataclasses import dataclass
 
 _METADATA = 3
 _METADATA_VERSION = 2  # the first with a cluster id; still served by Kafka 4.3
+_INIT_PRODUCER_ID = 22
+_COORDINATOR_LOAD_IN_PROGRESS = 14
 _MAX_ANSWER = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A cluster as one broker tells it: its id, host and port by node id, the controller, -1 while there is none."""
+    """A cluster as one broker describes it: its id, host and port by node id, the controller, -1 while there is
+    none.
+    """
 
     cluster_id: str | None
     brokers: dict[int, tuple[str, int]]
@@ -23,18 +27,26 @@ class ClusterView:
 
 def ask_kafka(host: str, port: int, timeout: float = 2.0) -> ClusterView | None:
     """The broker's view, or None where nobody answers in Kafka's protocol within `timeout` seconds."""
-    client = b"probe"
-    header = struct.pack(">hhih", _METADATA, _METADATA_VERSION, 1, len(client)) + client
-    body = header + struct.pack(">i", 0)  # no topics
     try:
-        with socket.create_connection((host, port), timeout) as connection:
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            (size,) = struct.unpack(">i", _read(connection, 4))
-            if not 0 < size <= _MAX_ANSWER:
-                return None
-            return _parse(_read(connection, size))
+        answer = _ask(host, port, timeout, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))  # no topics
+        return None if answer is None else _parse(answer)
     except (OSError, struct.error, UnicodeDecodeError):
         return None
+
+
+def gives_producer_ids(host: str, port: int, timeout: float = 2.0) -> bool:
+    """Whether the broker answers InitProducerId with a producer id; takes one.
+
+    A broker fetches its block of ids from the controller at the first request for one, and until it has that block it
+    answers 14 COORDINATOR_LOAD_IN_PROGRESS (`RPCProducerIdManager`, KIP-730): clients retry, and librdkafka logs a
+    warning for it.
+    """
+    body = struct.pack(">hi", -1, 0)  # no transactional id, no timeout
+    try:
+        answer = _ask(host, port, timeout, _INIT_PRODUCER_ID, 0, body)
+        return answer is not None and struct.unpack_from(">h", answer, 8)[0] != _COORDINATOR_LOAD_IN_PROGRESS
+    except (OSError, struct.error):
+        return False
 
 
 def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
@@ -52,6 +64,16 @@ def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
             return int(told.partition(b"process_id:")[2].split()[0])
     except (OSError, ValueError):
         return None
+
+
+def _ask(host: str, port: int, timeout: float, key: int, version: int, body: bytes) -> bytes | None:
+    """The answer from its correlation id on; None where it is too large to be one."""
+    client = b"probe"
+    request = struct.pack(">hhih", key, version, 1, len(client)) + client + body
+    with socket.create_connection((host, port), timeout) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", _read(connection, 4))
+        return _read(connection, size) if 0 < size <= _MAX_ANSWER else None
 
 
 def _read(connection: socket.socket, size: int, at_most: int | None = None) -> bytes:

@@ -1,6 +1,6 @@
 """One supervised child process: started so that it cannot outlive us, watched until it is ready, stopped in good order.
 
-Children run in a session of their own, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one
+Children run in their own session, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one
 after the other. Each is bound to the parent's life by `guard`. The kernel means the *thread* that forked when it speaks
 of the parent, therefore all children are forked by one thread that lives as long as this process.
 
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process told apart from a later one with the same id, also after a reboot and a change of the clock."""
+    """Identifies a process, even among later ones with the same id, also after a reboot and a change of the clock."""
 
     pid: int
     started: str
@@ -174,12 +174,3 @@ class Child:
     def _tail(self, lines: int = 15) -> str:
         text = "\n".join(self.log_text().splitlines()[-lines:])
         return f"The end of {self.command.log}:\n{text}" if text else f"{self.command.log} is empty."
-
-
-def stop_all(children: Sequence[Child], grace: float = 15.0) -> None:
-    """Ask all to end, then wait for them together: `grace` seconds for the lot, then SIGKILL for those left."""
-    for child in children:
-        child.terminate()
-    deadline = time.monotonic() + grace
-    for child in children:
-        child.stop(max(0.0, deadline - time.monotonic()))

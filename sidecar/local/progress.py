@@ -1,4 +1,4 @@
-"""What is going on while the embedded parts start, told as steps, and a display of them for terminals."""
+"""The steps in which the embedded parts start, and a display of them for terminals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Listener = Callable[[Step], None]
 
 
 def silent(_step: Step) -> None:
-    """Nobody is told anything."""
+    """Reports nothing."""
 
 
 class ProgressDisplay:

@@ -1,6 +1,6 @@
 """Kafka, Valkey and whatever is started beside them, as one thing with a state directory: what `sidecar up` runs.
 
-A lock on the directory makes its holder the only one; the run file tells others what the holder runs. The kernel gives
+A lock on the directory makes its holder the only one; the run file shows others what the holder runs. The kernel gives
 the lock back however the holder ends, and its children end with it, so neither file has to be believed when it is old.
 """
 
@@ -111,7 +111,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a run file tells of the stack that another process runs."""
+    """What a run file holds of the stack that another process runs."""
 
     owner: Identity
     endpoints: Endpoints | None
@@ -208,7 +208,9 @@ class Stack:
         return None
 
     def stop(self, on_stop: Callable[[str], None] = lambda _name: None) -> None:
-        """Stop everything, the last started first; `on_stop` is told each name beforehand. Repeating is harmless."""
+        """Stop everything, the last started first; `on_stop` is called with each name beforehand. Repeating is
+        harmless.
+        """
         for child in reversed(self.children):
             on_stop(child.name)
             child.stop()

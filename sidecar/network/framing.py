@@ -2,7 +2,7 @@
 
 All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated` back
 to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
-connections). The rest of a frame that has arrived in part is received into a buffer of its own, which grows with what
+connections). The rest of a frame that has arrived in part is received into its own buffer, which grows with what
 really arrives, so that a client that only announces 100 MiB pins 64 KiB. Writing per read turn instead of per frame is
 worth a factor of six at a pipelining depth of eight. What such buffers of clients may take together has a bound
 (`sidecar.network.memory`).

@@ -2,7 +2,7 @@
 
 Idle connections are probed by TCP keep-alive: first probe after 10 s, then every 5 s, 3 probes. Keep-alive does not
 cover connections with unacknowledged data. For brokers TCP_USER_TIMEOUT (RFC 5482) does. For clients it must not: Linux
-also ends a connection by it whose other end acknowledges every probe and merely reads nothing for so long, as a
+also ends a connection by it whose other end acknowledges every probe and merely reads nothing for this time, as a
 consumer does that works on what it has; a broker would wait for it. So clients are looked at (`SilenceWatch`).
 """
 

@@ -1,4 +1,4 @@
-"""A listening socket without TLS, and its end, without losing whoever was accepted a moment before."""
+"""A listening socket without TLS, and its end, without losing connections that were accepted a moment before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TURNS = 3
 
 
 async def close_server(server: asyncio.Server) -> None:
-    """Accept nobody any more; returns when everyone who was accepted has a connection, or is closed.
+    """Accept no more; returns when every accepted socket has a connection, or is closed.
 
     `asyncio.Server.close` alone leaves a socket open that was accepted in the same turn: its transport finds no server
     to attach to (CPython 3.11 to 3.13), and the client waits until the garbage collector comes by.

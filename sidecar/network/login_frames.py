@@ -42,4 +42,4 @@ class LoginFrames:
         self._ended = True
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the connection ended"))
-            self._answer.exception()  # whoever waited for it may be cancelled
+            self._answer.exception()  # its waiter may be cancelled

@@ -21,7 +21,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 _OFTEN: Final = 3
 """Failures in a row after which a loop counts as failing."""
 _STEADY_S: Final = 120.0
-"""A loop that ran for so long without a failure has recovered: longer than the longest pause of any loop."""
+"""A loop that ran for this time without a failure has recovered: longer than the longest pause of any loop."""
 
 
 @dataclass(slots=True)

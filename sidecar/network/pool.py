@@ -2,8 +2,8 @@
 
 A Fetch answer of a megabyte in a new buffer costs the kernel its pages and Python their zeroes, a third of what
 passing it on costs at all. A buffer is free when nothing but the pool refers to it: a frame, a view of it, or a
-transport that has not sent it yet all count as references, so no one has to give anything back (and nothing is
-overwritten that somebody still needs).
+transport that has not sent it yet all count as references. So nobody has to give a buffer back, and none is
+overwritten while it is in use.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """One request and its fixed header. `body` is the offset behind the client id in the frame's buffer.
+    """One request and its fixed header. `body` is the offset after the client id in the frame's buffer.
 
     The frame may be borrowed (see `sidecar.network`): what keeps the request beyond the callback calls `own` first.
     """
@@ -50,7 +50,9 @@ class RejectError(Exception):
 
 
 class Connection(Protocol):
-    """A client's connection, as those who answer its requests see it (`sidecar.network.client.ClientConnection`)."""
+    """A client's connection, as the code that answers its requests sees it
+    (`sidecar.network.client.ClientConnection`).
+    """
 
     id: int
     peer: str
@@ -61,7 +63,7 @@ class Connection(Protocol):
         ...
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """Write a broker's answer, behind `head`, straight through. False where it is not this exchange's turn."""
+        """Write a broker's answer, after `head`, straight through. False where it is not this exchange's turn."""
         ...
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
@@ -69,7 +71,7 @@ class Connection(Protocol):
         ...
 
     def report(self, reason: str, detail: str) -> None:
-        """Tell of input that is answered with an error, once per connection and reason."""
+        """Report input that is answered with an error, once per connection and reason."""
         ...
 
     def close(self) -> None:
@@ -122,7 +124,7 @@ class Exchange:
         self.connection.answer_ready(self)
 
     def note_error(self, code: int) -> None:
-        """Tell that the answer carries an error code."""
+        """Report that the answer carries an error code."""
         self.connection.error_answered(self, code)
 
     def answer_frame(self, frame: Frame) -> None:
@@ -135,7 +137,7 @@ class Exchange:
             self.connection.answer_ready(self)
 
     def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
-        """Give a broker's answer from `rest` on, behind a head of this node's own."""
+        """Give a broker's answer from `rest` on, after a head of this node's own."""
         assert not self.answered, "answered twice"
         self.answered = True
         self.upstream = TURN.waited

@@ -1,4 +1,4 @@
-"""Keep a reference to tasks that nobody awaits, and tell of their failures: the event loop holds tasks only weakly."""
+"""Keep a reference to tasks that nobody awaits, and report their failures: the event loop holds tasks only weakly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Tasks:
-    """Background tasks of one part of the node. `failed` is told of each unexpected exception."""
+    """Background tasks of one part of the node. `failed` is called with each unexpected exception."""
 
     __slots__ = ("_failed", "_tasks")
 

@@ -38,7 +38,7 @@ _WAITING_LIMIT: Final = 256 * 1024
 class UpstreamLostError(ConnectionError):
     """The connection to a broker ended, or could not be opened, before the answer came.
 
-    `sent` tells whether the request may have reached the broker: where it is True, the outcome is unknown.
+    `sent` says whether the request may have reached the broker: where it is True, the outcome is unknown.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -47,7 +47,7 @@ class UpstreamLostError(ConnectionError):
 
 
 class Reply(Protocol):
-    """Who waits for an answer. Exactly one of the two is called, once."""
+    """A waiter for an answer. Exactly one of the two is called, once."""
 
     correlation_id: int
 
@@ -59,7 +59,7 @@ class Reply(Protocol):
 
 
 class Owner(Protocol):
-    """To whom a connection belongs: told when it has proven good, about back-pressure, and of the end."""
+    """The owner of a connection: called when it has proven good, about back-pressure, and at its end."""
 
     def upstream_opened(self, connection: UpstreamConnection) -> None:
         """Its first answer is here: what merely accepts connections, as a port forwarder does, never gets so far."""
@@ -167,14 +167,14 @@ class UpstreamConnection(FrameReceiver):
 
     def _login_over(self, otherwise: str) -> None:
         """Nobody connects or logs in any more. Where that ended for a reason that nobody foresaw, the connection ends
-        too: whoever waits for it would wait for ever.
+        too: a waiter would wait for ever.
         """
         self._connecting = None
         if not self._ready:
             self._fail(otherwise, sent=self.stood)
 
     def open(self) -> None:
-        """Start to connect; failures reach those who wait for answers."""
+        """Start to connect; failures reach those that wait for answers."""
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     @property
@@ -187,7 +187,7 @@ class UpstreamConnection(FrameReceiver):
 
     @property
     def oldest_unanswered(self) -> Reply | None:
-        """Who has waited longest for an answer."""
+        """The longest waiter for an answer."""
         return self._pending[0] if self._pending else None
 
     def send_frame(self, frame: Frame, reply: Reply | None) -> None:
@@ -245,7 +245,7 @@ class UpstreamConnection(FrameReceiver):
             self.pause()
 
     def close(self, reason: str = "closed by this node") -> None:
-        """Drop the connection; whoever still waits is told."""
+        """Drop the connection; all that still wait are answered."""
         sent = self.stood
         self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=sent))
 
@@ -265,7 +265,7 @@ class UpstreamConnection(FrameReceiver):
             reply.answer_lost(UpstreamLostError(f"{host}:{port}: nobody waits any more", sent=True))
         if self._ready and self._transport is not None:
             self._say_goodbye(self._transport)
-        elif self.stood and self._transport is not None:  # the answers of a renewal are read, and waited for so long
+        elif self.stood and self._transport is not None:  # the answers of a renewal are read, and waited for that time
             self._transport.resume_reading()
             asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
 

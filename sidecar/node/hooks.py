@@ -1,4 +1,4 @@
-"""What the rooms tell, turned into metrics and log events. The rooms know neither; `gauges` reads the rest."""
+"""What the rooms report, turned into metrics and log events. The rooms know neither; `gauges` reads the rest."""
 
 from __future__ import annotations
 

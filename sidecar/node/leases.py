@@ -1,4 +1,4 @@
-"""What a node's heartbeat asserts and who hears its answer: governed topics, and the coordinator of claims."""
+"""What a node's heartbeat asserts, and the receivers of its answer: governed topics, and the coordinator of claims."""
 
 from __future__ import annotations
 

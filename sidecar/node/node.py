@@ -203,7 +203,7 @@ class Node:
         ]
 
     def _kafka_answers(self, *, yes: bool) -> None:
-        """Until the changelog is read, whose tailer tells it from then on."""
+        """Until the changelog is read, whose tailer reports it from then on."""
         self.metrics.read_gauge("kafka_up", lambda: float(yes))
 
     async def _reach_kafka(self) -> None:

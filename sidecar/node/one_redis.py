@@ -1,7 +1,7 @@
 """One Redis for all nodes of a cluster: found out at the start, and while another node starts.
 
 Two groups of nodes of one name on one Kafka, with a Redis each, would both think that they decide, and take topics from
-each other for ever. Kafka fences whoever loses, so nothing is corrupted, and nothing stays owned. Each Redis has a
+each other for ever. Kafka fences the loser, so nothing is corrupted, and nothing stays owned. Each Redis has a
 random name; the changelog says which one the cluster uses. A node that starts with another one says so there and waits
 for a lease: a node that runs, and whose own Redis has its name still, insists, and the one that starts is refused. If
 nobody insists, Redis was emptied or moved while no node ran. Nodes that run are never refused by one that starts.
@@ -73,7 +73,7 @@ class OneRedis:
             self._changed(change)
 
     async def _ask(self, own: str) -> list[Change]:
-        """Name another Redis than the changelog does, and wait for an objection; what others said behind that."""
+        """Name another Redis than the changelog does, and wait for an objection; what others said after that."""
         words, news = list[Change](), asyncio.Event()
 
         def heard(change: Change) -> None:
@@ -141,7 +141,7 @@ def _follows_none(words: list[Change], offset: Offset, own: str) -> bool:
 
 
 def _objection(words: list[Change], offset: Offset, own: str) -> state.Redis | None:
-    """Another Redis' word behind an offset."""
+    """Another Redis' word after an offset."""
     said = [word.after.value for word in _behind(words, offset) if word.after is not None]
     return next((word for word in said if word.id != own), None)
 

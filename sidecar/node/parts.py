@@ -50,7 +50,7 @@ class Parts(Protocol):
     """Whether they could be taken over then."""
 
     def registration(self) -> Registration:
-        """What each heartbeat tells other nodes of this one."""
+        """What each heartbeat shows other nodes of this one."""
         ...
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Done(Protocol):
-        """Told how a reading went."""
+        """Called with the outcome of a reading."""
 
         def __call__(self, *, success: bool) -> None: ...
 
@@ -43,7 +43,7 @@ class RereadError(Exception):
 class Reloader:
     """Reads again whenever it was asked to, one reading after the other; several wishes meanwhile are one.
 
-    `take` is told the settings as they are to be from now on; `done` whether it went well.
+    `take` gets the settings from now on; `done` whether it went well.
     """
 
     def __init__(self, told: Told, take: Callable[[Told], None], done: Done) -> None:
@@ -90,7 +90,7 @@ def merged(old: Told, new: Told) -> tuple[Told, list[str], list[str]]:
 
 
 async def reread(told: Told) -> Told:
-    """What a node that was told so would be told now. Raises `RereadError`."""
+    """The settings that a node with these sources would get now. Raises `RereadError`."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", str(_PROGRAM)),

@@ -88,7 +88,7 @@ class ShadowStats:
     """A shadow in numbers. The first four are the asked node's since it started: connections that read it in the last
     30 s, bytes of records given to them, when (Unix ms, None: never), cursors reset as they fell too far behind.
 
-    The others are the cluster's, in offsets, None where Kafka does not tell.
+    The others are the cluster's, in offsets, None where Kafka does not answer.
     """
 
     readers: int
@@ -108,7 +108,7 @@ class ShadowPort(Protocol):
         ...
 
     async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[Shadow], bool]:
-        """`most` shadows by name, behind the name `after` ("": the beginning), of a topic or (None) of all; and whether
+        """`most` shadows by name, after the name `after` ("": the beginning), of a topic or (None) of all; and whether
         there are more. Raises NotFoundError without such a topic.
         """
         ...

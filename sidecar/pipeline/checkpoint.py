@@ -1,6 +1,6 @@
 """A stream's checkpoint: whose it is, and which offsets Spark has written down there. It is a convenience, no more.
 
-What a table holds is told by the table (`ledger`). A checkpoint that does not fit to it, because it was copied, the
+The table itself says what it holds (`ledger`). A checkpoint that does not fit to it, because it was copied, the
 table restored, or retention went past it, is begun anew. Spark's files in it are read and never changed.
 """
 

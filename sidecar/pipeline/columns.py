@@ -94,7 +94,7 @@ def records(source: DataFrame, form: Form) -> DataFrame:
 
 
 def _reason(error: AnalysisException) -> str:
-    """Without the query that Spark tells behind it."""
+    """Without the query that Spark appends to it."""
     return str(error).strip().splitlines()[0].split("SQLSTATE")[0].strip().rstrip(".;")
 
 

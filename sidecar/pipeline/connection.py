@@ -1,6 +1,6 @@
 """One blocking connection to a broker or a node: a request sent, its answer awaited, each within a time.
 
-Answers come in the order of requests, so whoever gives one up gives up the connection. It never connects again by
+Answers come in the order of requests, so giving one up ends the connection. It never connects again by
 itself and knows no topics: `sidecar.pipeline.kafka` does.
 """
 
@@ -71,7 +71,7 @@ class Connection:
         return self.receive(self.send(request), timeout)
 
     def send(self, request: Request[AnswerT]) -> Pending[AnswerT]:
-        """Send a request without waiting: the answer comes behind those of the requests sent before."""
+        """Send a request without waiting: the answer comes after those of the requests sent before."""
         self._correlation_id += 1
         try:
             self._socket.sendall(encode_frame(request, self._correlation_id, CLIENT_ID))

@@ -22,7 +22,7 @@ class UnknownTopicError(PipelineError):
 
 
 class OffsetRangeError(PipelineError):
-    """Offsets that a log does not hold: in front of its start, lost to retention, or behind its end."""
+    """Offsets that a log does not hold: in front of its start, lost to retention, or after its end."""
 
 
 class UsageError(PipelineError):
@@ -62,14 +62,14 @@ def java_of(error: BaseException) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Spark or Delta says, without the trace behind it."""
+    """What an error of Spark or Delta says, without the trace after it."""
     java = java_of(error)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def causes(error: BaseException) -> str:
-    """What an error of Spark or Delta says and what caused it, a line of each: often the last one alone tells."""
+    """What an error of Spark or Delta says and what caused it, a line of each: often only the last one helps."""
     found, java = [first_line(error)], java_of(error)
     while java is not None and len(found) < _CAUSES:
         java = java.getCause()

@@ -6,7 +6,7 @@ appended together with its own; a stream without a fitting checkpoint begins whe
 leave something out is refused. What is read are committed records alone (isolation level read_committed).
 
 What retention takes before it was exported is never skipped in silence: the export ends with the partition and the
-offsets, or, where gaps are accepted, notes them beside the table (`gaps`) and goes on behind them.
+offsets, or, where gaps are accepted, notes them beside the table (`gaps`) and goes on after them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _USED_TWICE: Final = ("Multiple streaming queries are concurrently using", "CONC
 
 
 class _StoppedError(Exception):
-    """Not a failure: a batch that begins after the export was told to end."""
+    """Not a failure: a batch that begins after the export was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Exporter:
         self._summary = Summary()
 
     def stop(self) -> None:
-        """End behind the commit under way."""
+        """End after the commit under way."""
         self._stop.set()
 
     def run(self) -> Summary:
@@ -188,7 +188,7 @@ class Exporter:
         return begins
 
     def _count_anew(self) -> None:
-        """Where rows came or went without their offsets (RESTORE, CLONE), or these were forgotten, the rows tell."""
+        """Where rows came or went without their offsets (RESTORE, CLONE), or these were forgotten, the rows show it."""
         while self._ledger.is_set_back():
             stands = self._ledger.stands()
             partitions = dict.fromkeys([*stands, *self._kafka.starts(self._job.topic)], 0)
@@ -206,7 +206,7 @@ class Exporter:
                 self._ledger.append(None, stands, rows)
 
     def _stands_behind_gaps(self) -> dict[int, int]:
-        """Where the table stands, moved behind gaps where they are accepted. Raises `GapError` where they are not."""
+        """Where the table stands, moved after gaps where they are accepted. Raises `GapError` where they are not."""
         job = self._job
         while True:
             self._count_anew()
@@ -253,7 +253,7 @@ class Exporter:
         return writer.option("checkpointLocation", job.checkpoint).queryName(name).start()
 
     def _append(self, batch: DataFrame, number: int) -> None:
-        """Called by Spark in a thread of its own."""
+        """Called by Spark in its own thread."""
         try:
             with self._appending:
                 if self._closed:
@@ -296,7 +296,7 @@ class Exporter:
     def _wait(self, query: StreamingQuery) -> None:
         while not query.awaitTermination(_LOOK_S):  # pyright: ignore[reportArgumentType] - seconds, as it says itself
             if self._stop.is_set():
-                with self._appending:  # behind the commit under way
+                with self._appending:  # after the commit under way
                     self._closed = True
                 query.stop()
                 return

@@ -1,7 +1,7 @@
 """The table beside an exported one that says which offsets it lacks for ever, because retention was faster.
 
-A row per gap: what is missing is told where the records would be looked for. Here nothing is decided: who accepts gaps
-is asked before (`ranges.gaps`).
+A row per gap: the gap is written where readers look for the records. Nothing is decided here: a caller that accepts
+gaps is asked before (`ranges.gaps`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check(spark: SparkSession, path: str, cluster_id: str, topic: str) -> bool:
 
 
 def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequence[Gap]) -> None:
-    """Write gaps down; one that is there already, because the export died behind this, is widened and not doubled."""
+    """Write gaps down; one that is there already, because the export died after this, is widened and not doubled."""
     place = path_beside(path)
     if not check(spark, path, cluster_id, topic):
         tables.create(spark, place, Identity(KIND, cluster_id, topic), SCHEMA)

@@ -1,6 +1,6 @@
 """Kafka for jobs: blocking, over plain sockets, against brokers and nodes alike; for the driver and for executors.
 
-It finds leaders, follows them where they move, and tells of topics, offsets and the record sets between two offsets.
+It finds leaders, follows them where they move, and reads topics, offsets and the record sets between two offsets.
 It never writes, joins no group, commits nothing, and looks into a batch no further than to its last offset.
 """
 
@@ -45,7 +45,7 @@ class _Ahead(NamedTuple):
 class Kafka:
     """A cluster, through `bootstrap` (`host:port,…` of brokers or nodes). To be closed, or used in a `with`.
 
-    `timeout` is in seconds: so long an answer is waited for, and a leader, and the next record of a log that does not
+    `timeout` is in seconds: how long to wait for an answer, a leader, or the next record of a log that does not
     move. `security` holds the settings of `sidecar.pipeline.security`. Every method raises `UnreachableError` where
     nobody answers, `UnknownTopicError`, or `PipelineError` for what Kafka refuses.
     """
@@ -85,7 +85,7 @@ class Kafka:
         return {partition: listed.offset for partition, listed in self._listed(topic, OffsetAt.EARLIEST).items()}
 
     def ends(self, topic: str) -> dict[int, int]:
-        """The high watermark of each partition: the offset behind the last record, committed or not."""
+        """The high watermark of each partition: the offset after the last record, committed or not."""
         return {partition: listed.offset for partition, listed in self._listed(topic, OffsetAt.LATEST).items()}
 
     def stable_ends(self, topic: str) -> dict[int, int]:
@@ -135,12 +135,12 @@ class Kafka:
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[memoryview]:
         """Record sets of whole batches from offset `start` to `end`, in order, none twice, as they lie in the log.
 
-        The first batch may begin in front of `start`, and the last end behind `end`: a reader cuts them. Offsets may be
+        The first batch may begin in front of `start`, and the last end after `end`: a reader cuts them. Offsets may be
         missing, where compaction took records; nothing else is ever left out. An empty answer is no end: a broker whose
         remote storage is slow gives it (KIP-405), and a new leader whose high watermark lags. While a set is looked at,
         the next one is under way.
 
-        Raises `OffsetRangeError` where the log begins behind the next offset (retention moved while it was read) or
+        Raises `OffsetRangeError` where the log begins after the next offset (retention moved while it was read) or
         ends in front of it, `CorruptLogError` for a batch older than v2 or with damaged bounds, `PipelineError` where
         nothing comes in time.
         """
@@ -227,7 +227,7 @@ def portion(left: int, offsets: int, size: int) -> int:
 
 
 def bounds(records: memoryview, where: TopicPartition, offset: int) -> tuple[int, int]:
-    """The offset behind the last whole batch of a record set that was asked for at `offset`, and the size of those.
+    """The offset after the last whole batch of a record set that was asked for at `offset`, and the size of those.
 
     Raises `CorruptLogError`.
     """

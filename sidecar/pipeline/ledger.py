@@ -1,18 +1,18 @@
-"""How far an exported table has come: the offset behind the last one, per partition, in the same commit as the rows.
+"""How far an exported table has come: the offset after the last one, per partition, in the same commit as the rows.
 
 Theory of operation. A Delta log may hold, for any application id, a version (`txn`, SetTransaction in Delta's
 protocol). Here the application is a partition of a topic, and its version the next offset that the table lacks. A
 commit holds rows *and* the new offsets of their partitions, so there is no moment between the two, and no checkpoint
 or batch number has a say in what the table holds: after a crash, a deleted checkpoint or a second export beside this
-one, the table's own offsets tell what is still to be appended. kafka-delta-ingest keeps its offsets the same way.
+one, the table's own offsets show what is still to be appended. kafka-delta-ingest keeps its offsets the same way.
 
-Whoever commits has read the offsets of its partitions within the transaction. Delta refuses a commit where another one
-has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is refused,
-looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
+A writer that commits has read the offsets of its partitions within the transaction. Delta refuses a commit where
+another one has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is
+refused, looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
 
 RESTORE brings back an older version's rows and not its offsets, and CLONE another table's. So commits that others have
-made since the offsets were written are looked through for one, and whoever finds the table set back counts its rows
-anew. Where a partition has none, it begins as the table once did, which stands in its properties.
+made since the offsets were written are looked through for one, and a reader that finds the table set back counts its
+rows anew. Where a partition has none, it begins as the table once did, which stands in its properties.
 
 Delta's Python interface has no transactions with several `txn` actions: these are its own classes in the JVM, of the
 version that the lock of the jars names.
@@ -129,7 +129,7 @@ class Ledger:
         return False
 
     def counted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """The offset behind the last row of each of these partitions that has one; of None: of all, for which all of
+        """The offset after the last row of each of these partitions that has one; of None: of all, for which all of
         the table is read.
         """
         rows = self._spark.read.format("delta").load(self._path)
@@ -144,7 +144,7 @@ class Ledger:
         return {int(partition): int(offset) for partition, offset in json.loads(told).items()}
 
     def _read_by_the_last(self) -> int:
-        """The version that the last commit of offsets was made upon: a RESTORE behind it did not count for that one."""
+        """The version that the last commit of offsets was made upon: a RESTORE after it did not count for that one."""
         for limit in _HISTORY:
             mine = self._history(limit).where(F.col("operationParameters.queryId") == self._prefix.rstrip(":"))
             found = mine.orderBy(F.desc("version")).select("readVersion").first()

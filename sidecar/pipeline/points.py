@@ -95,7 +95,7 @@ def _checked(offsets: dict[int, int], log: Extent) -> dict[int, int]:
 
 
 def check_order(topic: str, before: Mapping[int, int], until: Mapping[int, int]) -> None:
-    """Raise `OffsetRangeError` where the first of two points lies behind the second: nothing behind that is read, and
+    """Raise `OffsetRangeError` where the first of two points lies behind the second: nothing after that is read, and
     a diff from there on would find no change, whatever there is.
     """
     for partition, offset in sorted(before.items()):

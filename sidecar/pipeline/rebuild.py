@@ -1,8 +1,8 @@
 """The sequence ids of a topic out of its log: the highest one and its offset by partition and producer name.
 
 Pure: from data frames of the source's view `runs`, and the names under which writers wrote by the changelog, to data
-frames. What counts is what counts for a node that reads a log behind a takeover (`sidecar.dedup.recovery`): ids of
-nobody's name tell nothing, and ids whose writer is forgotten are never taken for somebody's. Neither reads a log nor
+frames. What counts is what counts for a node that reads a log after a takeover (`sidecar.dedup.recovery`): ids of
+no name add nothing, and ids whose writer is forgotten are never taken for somebody's. Neither reads a log nor
 writes a state: `sidecar.jobs.rebuild` does.
 """
 
@@ -22,7 +22,7 @@ _WRITERS: Final = "writer_id long, first_epoch int, last_epoch int, writer strin
 
 
 class Writer(NamedTuple):
-    """Whose the epochs of a producer id from `first_epoch` to `last_epoch` were, by the changelog; None: nobody's who
+    """Whose the epochs of a producer id from `first_epoch` to `last_epoch` were, by the changelog; None: a session that
     has a name. `forgotten`: somebody's, but nobody knows any more whose.
     """
 
@@ -39,12 +39,13 @@ def writers_frame(spark: SparkSession, writers: Iterable[Writer]) -> DataFrame:
 
 
 def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> DataFrame:
-    """What runs tell of each partition and name. `compacted`: batches of the log may have lost their last records, so
+    """What runs hold of each partition and name. `compacted`: batches of the log may have lost their last records, so
     that a run's last offset need not be a record's. Ids in transactions are none, as in a node's own recovery.
 
-    Columns: partition int, name string (null: records without ids, or nobody's), forgotten boolean, id long, offset
-    long (of the first record with that id; null: somewhere from `first_offset` to `last_offset`), seen long (offset of
-    the last record with an id), records long, malformed long, begin long (offset of the first record with an id).
+    Columns: partition int, name string (null: records without ids, or without a name), forgotten boolean, id long,
+    offset long (of the first record with that id; null: somewhere from `first_offset` to `last_offset`), seen long
+    (offset of the last record with an id), records long, malformed long, begin long (offset of the first record with an
+    id).
     """
     data = _named(runs.where(F.col("control").isNull()), writers)
     has_ids = (F.col("ids") > 0) & ~F.col("is_transactional")
@@ -86,7 +87,7 @@ def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> 
 
 def totals(found: DataFrame) -> DataFrame:
     """Of what `by_name` made, by partition: records long, malformed long, forgotten long (offset of the first id whose
-    writer is forgotten; null: none), names long, uncertain long (names whose offset is not told).
+    writer is forgotten; null: none), names long, uncertain long (names whose offset is not known).
     """
     return found.groupBy("partition").agg(
         F.sum("records").alias("records"),
@@ -112,7 +113,7 @@ def uncertain(names: DataFrame) -> DataFrame:
 
 
 def bounds_of(wanted: DataFrame) -> DataFrame:
-    """Where to look for what `uncertain` made: partition int, from offset begin long up to behind long, exclusive."""
+    """Where to look for what `uncertain` made: partition int, from offset begin long up to after long, exclusive."""
     return wanted.groupBy("partition").agg(
         F.min("first_offset").alias("begin"), (F.max("last_offset") + 1).alias("behind")
     )
@@ -120,7 +121,7 @@ def bounds_of(wanted: DataFrame) -> DataFrame:
 
 def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> DataFrame:
     """Columns partition int, name string, offset long: the first of `records` (the view of that name) that has the id
-    of a name in `wanted`, as `uncertain` makes it, in the range told there.
+    of a name in `wanted`, as `uncertain` makes it, in the range given there.
     """
     is_data = F.col("control").isNull() & ~F.col("is_transactional")
     numbered = records.where(is_data & F.col("sequence_id").isNotNull())

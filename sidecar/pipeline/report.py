@@ -1,4 +1,5 @@
-"""What audits have found over time, out of their tables: who wrote how much, who took over, duplicates, lag of shadows.
+"""What audits have found over time, out of their tables: writers and their volume, takeovers, duplicates, lag of
+shadows.
 
 Audits of one topic may overlap; runs are counted once, by the newest audits that do not. Reads tables alone: neither
 Kafka nor a node is asked.

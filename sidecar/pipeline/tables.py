@@ -1,7 +1,7 @@
 """What identifies the Delta tables of the pipeline, and what is checked before one is touched.
 
 A table says in its properties which job made it, of which topic of which cluster, and what its rows hold. Another
-cluster's records would fit in without a murmur: offsets alone cannot tell them apart. Here tables are made and looked
+cluster's records would fit in without a murmur: offsets alone cannot distinguish them. Here tables are made and looked
 at; no row is read or written.
 """
 
@@ -132,7 +132,7 @@ def check(found: Found, path: str, identity: Identity) -> None:
 
 
 def check_memory(found: Found, path: str) -> None:
-    """Raise `TableError` where Delta is told to forget, after a time, how far the table has come."""
+    """Raise `TableError` where Delta is configured to forget, after a time, how far the table has come."""
     if _FORGETTING in found.properties:
         raise TableError(
             f"the table at {path} forgets its offsets, as its property {_FORGETTING} says"

@@ -20,7 +20,7 @@ OTHER: Final = 2
 LARGEST_ID: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
 MOST_VALUES: Final = 2
-"""As many values of one header are kept per record: it takes no more to tell that there is more than one."""
+"""How many values of one header are kept per record: enough to see that there is more than one."""
 
 RUNS_OVER: Final = 0
 LONG_VARINT: Final = 1
@@ -123,7 +123,7 @@ def _plain(
 
 
 def _is_plain_name(names: tuple[bytes | None, ...]) -> bool:
-    """Whether nothing can be wrong with it; of others `sidecar.protocol.records` tells."""
+    """Whether nothing can be wrong with it; for others `sidecar.protocol.records` finds the fault."""
     name = names[0]
     return len(names) == 1 and name is not None and 0 < len(name) <= LONGEST_NAME_BYTES and name.isascii()
 
@@ -208,7 +208,7 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def renumber(records: Octets, places: Sequence[tuple[Any, ...]]) -> bytearray:
-    """The records that begin and end at these places of a section, one behind the other: offset deltas 0 to n - 1."""
+    """The records that begin and end at these places of a section, one after the other: offset deltas 0 to n - 1."""
     out, data = bytearray(), bytes(records)
     for index, (start, end, *_) in enumerate(places):
         body = _behind_varint(data, start)
@@ -240,7 +240,7 @@ def _to_varint(value: int) -> bytes:
 
 
 def each(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool) -> Iterator[_Each]:
-    """Record by record; what comes behind a record is looked at after it was given."""
+    """Record by record; what comes after a record is looked at after it was given."""
     data = bytes(records)
     section = len(data)
     at = 0
@@ -291,7 +291,7 @@ def _headers(
 
 
 def _field(data: bytes, at: int, end: int, index: int) -> tuple[int, int, int]:
-    """A field behind its size: that size, where it begins and where it ends. A negative size is null: no bytes."""
+    """A field after its size: that size, where it begins and where it ends. A negative size is null: no bytes."""
     if at < end and (raw := data[at]) < 0x80:
         size = (raw >> 1) ^ -(raw & 1)
         at += 1

@@ -1,7 +1,7 @@
-"""The table of APIs that a node serves: versions, the reason for each cap, and who upstream answers.
+"""The table of APIs that a node serves: versions, the reason for each cap, and which broker answers.
 
 What is not in this table is refused: an unknown key or version closes the connection (ApiVersions answers error 35),
-so an API that a later Kafka adds can never pass by the rules of the rooms above. Clients are told the intersection of
+so an API that a later Kafka adds can never pass by the rules of the rooms above. Clients get the intersection of
 this table with what every upstream broker serves, as both sides then pick the highest common version.
 
 Reasons that recur:
@@ -9,7 +9,7 @@ Reasons that recur:
 - *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its
 resolver.
 - *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
-- *one coordinator*: from this version on one request names many groups or keys, each with a coordinator of its own
+- *one coordinator*: from this version on one request names many groups or keys, each with its own coordinator
 upstream.
 - *newest known*: the newest version whose form is known here.
 """
@@ -22,7 +22,7 @@ from typing import Final
 
 
 class Route(Enum):
-    """Who upstream answers a request."""
+    """Which broker answers a request."""
 
     LOCAL = "this node answers by itself"
     LEADERS = "the leaders of the partitions named; split and merged"
@@ -37,7 +37,7 @@ class Route(Enum):
 
 
 class ShadowRule(Enum):
-    """What becomes of a request that names a shadow topic (DESIGN §4, PIP-180)."""
+    """What becomes of a request that names a shadow topic (PIP-180; docs/shadow-topics.md)."""
 
     REFUSED = "refused: TOPIC_AUTHORIZATION_FAILED (29)"
     READ = "answered from the source's log"
@@ -141,7 +141,7 @@ _TABLE: Final = (
         5,
         3,
         Route.OWN_BROKERS,
-        "newest known; 5 tells group types, which kafka-groups shows",
+        "newest known; 5 has group types, which kafka-groups shows",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(
@@ -240,7 +240,7 @@ _TABLE: Final = (
         1,
         0,
         Route.LOCAL,
-        "2 tells fenced brokers, which a virtual cluster does not have",
+        "2 has fenced brokers, which a virtual cluster does not have",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, "newest known", shadow=ShadowRule.OWN),
@@ -253,7 +253,7 @@ _TABLE: Final = (
         1,
         0,
         Route.LOCAL,
-        "always answered 35: KIP-848 names topics by id; librdkafka waits for ever where it is not told so",
+        "always answered 35: KIP-848 names topics by id; librdkafka waits for ever without that answer",
         shadow=ShadowRule.OWN,
     ),
 )
@@ -276,7 +276,7 @@ _OWN: Final = (
         0,
         _NEVER,
         Route.LOCAL,
-        "of topics served elsewhere: what the changelog tells; who waits there only that node knows",
+        "of topics served elsewhere: what the changelog holds; only that node knows the queue there",
         shadow=ShadowRule.OWN,
     ),
     Api(
@@ -296,7 +296,7 @@ _OWN: Final = (
         0,
         _NEVER,
         Route.LOCAL,
-        "the node that granted a claim, or keeps a place for one, tells of it; parks its connection",
+        "the node that granted a claim, or keeps a place for one, reports on it; parks its connection",
         shadow=ShadowRule.UNNAMED,
     ),
 )
@@ -305,8 +305,8 @@ APIS: Final = {api.key: api for api in _TABLE}
 """Kafka's own."""
 
 OWN_APIS: Final = {api.key: api for api in _OWN}
-"""The sidecar's own, `proto/sidecar/v1/control.proto`: served whether a client was told of them or not, and told only
-to clients whose software says that it knows them.
+"""The sidecar's own, `proto/sidecar/v1/control.proto`: served whether they were listed for a client or not, and listed
+only to clients whose software says that it knows them.
 """
 
 ALL_APIS: Final = {**APIS, **OWN_APIS}

@@ -14,8 +14,6 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import I32, Octets
 
-MAX_VERSION = 3
-
 
 class VersionRange(NamedTuple):
     """Versions of one API, both ends included."""
@@ -58,6 +56,6 @@ def _encode(correlation_id: int, version: int, error: ErrorCode, ranges: list[Ve
 
 @lru_cache(maxsize=16)
 def _nobodys(version: int, error: ErrorCode, ranges: tuple[VersionRange, ...]) -> bytes:
-    """An answer to no request. Every connection of a client begins with ApiVersions, and all are told the same."""
+    """An answer to no request. Every connection of a client begins with ApiVersions, and all get the same answer."""
     keys = [{"api_key": found.key, "min_version": found.min, "max_version": found.max} for found in ranges]
     return API_VERSIONS.encode_answer(version, 0, {"error_code": error, "api_keys": keys})

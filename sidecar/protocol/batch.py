@@ -18,7 +18,7 @@ from sidecar.protocol.primitives import Octets, new_tuple
 HEADER_BYTES: Final = 61
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _HEADER_AND_FIRST: Final = Struct(">qiibIhiqqqhiiI")
-"""The header and the four bytes behind it, in which a record says its length and attributes, and how far its time is
+"""The header and the four bytes after it, in which a record says its length and attributes, and how far its time is
 from the base timestamp.
 """
 _STAMP: Final = Struct(">qhi")
@@ -42,7 +42,6 @@ NO_TIME: Final = -(2**63)
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-NO_PRODUCER_ID: Final = -1
 SEQUENCE_MODULUS: Final = 2**31
 
 
@@ -104,7 +103,7 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
 
 
 class Numbers(NamedTuple):
-    """Who wrote a batch and where it stands, -1 for a producer without an id; `newest` as `surely_newest` says."""
+    """The writer of a batch and its position, -1 for a producer without an id; `newest` as `surely_newest` says."""
 
     producer_id: int
     producer_epoch: int
@@ -116,7 +115,7 @@ class Numbers(NamedTuple):
 def read_numbers(batch: memoryview) -> Numbers | None:
     """What an ordinary batch says of its producer, where it is sound and fills `batch`.
 
-    None for anything else: `read_header` and `crc_matches` tell what is wrong with it, or special about it.
+    None for anything else: `read_header` and `crc_matches` find what is wrong with it, or special about it.
     """
     size = len(batch)
     if size < _HEADER_AND_FIRST.size:
@@ -154,7 +153,7 @@ def surely_newest(batch: Octets, attributes: int, base_timestamp: int, max_times
     if attributes & _CODEC:
         return max_timestamp
     try:
-        at = HEADER_BYTES + 2  # behind a length of one byte, and the attributes
+        at = HEADER_BYTES + 2  # after a length of one byte, and the attributes
         while batch[at - 2] & 0x80:
             at += 1
             if at > HEADER_BYTES + _LONGEST_LENGTH:
@@ -218,7 +217,7 @@ def leader_epoch(buffer: Octets, start: int) -> int:
 
 
 def batch_end(buffer: Octets, start: int) -> int | None:
-    """The offset behind the last record of the whole batch at `start`; None where it is older than v2."""
+    """The offset after the last record of the whole batch at `start`; None where it is older than v2."""
     if buffer[start + _MAGIC_AT] != 2:
         return None
     base, last = _OFFSET.unpack_from(buffer, start)[0], _LENGTH.unpack_from(buffer, start + _LAST_DELTA_AT)[0]

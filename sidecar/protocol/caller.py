@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from sidecar.protocol.ids import Stamp
 
-Lane = NewType("Lane", str)
-"""A name for a connection of its own to each broker. A broker answers the requests of one connection one after the
-other, so whatever may wait there (a long poll, an append with acks=all) has a lane that nobody else stands in."""
+Channel = NewType("Channel", str)
+"""The name of one connection to each broker. A broker answers the requests of one connection one after the other, so a
+request that may wait (a long poll, an append with acks=all) has a separate channel."""
 
-SHARED_LANE: Final = Lane("")
+SHARED_CHANNEL: Final = Channel("")
 
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 AnswerT = TypeVar("AnswerT")
@@ -118,12 +118,12 @@ class Upstream(Protocol):
         request: Request[AnswerT],
         *,
         timeout: float | None = None,
-        lane: Lane = SHARED_LANE,
+        channel: Channel = SHARED_CHANNEL,
     ) -> AnswerT:
         """Send to one broker (None: any live one) and wait `timeout` seconds at most for its answer (None: the
         setting).
 
-        Calls to one broker on one lane leave in the order in which they were made. Cancelling the caller leaves the
+        Calls to one broker on one channel leave in the order in which they were made. Cancelling the caller leaves the
         request under way: its answer is read and thrown away.
         """
         ...
@@ -135,7 +135,7 @@ class Upstream(Protocol):
         second: Request[SecondT],
         *,
         timeout: float | None = None,
-        lane: Lane = SHARED_LANE,
+        channel: Channel = SHARED_CHANNEL,
     ) -> tuple[AnswerT, SecondT]:
         """Send two requests in one write, so that nothing this node suffers can leave the first without the second."""
         ...
@@ -160,7 +160,7 @@ class Upstream(Protocol):
 
         The metadata of one broker may lag behind: partitions that were added are missing there. In KRaft no broker's
         word is the controller's, which clients cannot ask, so all are asked. One that is silent is not waited for:
-        whoever must miss no partition that was ever written compares with what is written down of those. Raises
+        a caller that must miss no partition that was ever written compares with what is written down of those. Raises
         `KafkaError` 5 while brokers have different topics under the name, and as `layout`.
         """
         ...
@@ -180,7 +180,7 @@ class Upstream(Protocol):
         ...
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics again, a few times a second at most, whoever asks and how often."""
+        """Ask for these topics again, a few times a second at most, however many ask."""
         ...
 
     async def learn(self, topic: bytes) -> bool:
@@ -215,7 +215,7 @@ def encode_frame(request: Request[object], correlation_id: int, client_id: str) 
 
 
 def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int) -> AnswerT:
-    """Decode an answer from its correlation id (behind the length prefix) to `end`.
+    """Decode an answer from its correlation id (after the length prefix) to `end`.
 
     Raises `BadAnswerError` for bytes that are truncated, left over, or belong to another request.
     """

@@ -63,7 +63,7 @@ def _damaged(codec: Codec, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()}: {reason}")
 
 
-# gzip: the zlib of the standard library is as fast as cramjam's, and tells where a member ends -----------------------
+# gzip: the zlib of the standard library is as fast as cramjam's, and shows where a member ends -----------------------
 
 _GZIP: Final = 31
 _MEMBER: Final = b"\x1f\x8b\x08"
@@ -175,7 +175,7 @@ def _zstd(data: Octets, limit: int) -> Octets:
             room = 0 if declared >= 0 else _first_guess(Codec.ZSTD, data, limit)
             return _MINE.zstd.decompress(data, max_output_size=room)
     except (zstandard.ZstdError, struct.error, IndexError):
-        pass  # damaged, or larger than guessed: below it is told which
+        pass  # damaged, or larger than guessed: the code below finds out which
     return _growing(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit)
 
 
@@ -220,7 +220,7 @@ def _snappy(data: Octets, limit: int) -> Octets:
 
 
 def _blocks(view: memoryview) -> list[memoryview]:
-    """The raw blocks of a framed stream, each behind its length; streams in a row each begin with the framing again."""
+    """The raw blocks of a framed stream, each after its length; streams in a row each begin with the framing again."""
     found: list[memoryview] = []
     at = 0
     while at < len(view):

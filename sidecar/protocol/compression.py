@@ -11,11 +11,11 @@ from sidecar.protocol.primitives import Octets
 
 
 def decompress(codec: int, data: Octets, limit: int) -> Octets:
-    """The bytes behind `data`, at most `limit` of them; where nothing is compressed, `data` itself. `codec` is 0 to 7.
+    """The bytes after `data`, at most `limit` of them; where nothing is compressed, `data` itself. `codec` is 0 to 7.
 
     Less than twice `limit` bytes are held meanwhile, plus the codec's own window (zstd: up to 128 MiB are reserved, and
     touched as far as `limit`). Members and frames in a row are read as one (gzip, zstd, snappy in Java's framing), but
-    of lz4 the first frame alone, as Kafka's `Lz4BlockInputStream` does. What stands behind the last one is ignored in
+    of lz4 the first frame alone, as Kafka's `Lz4BlockInputStream` does. What stands after the last one is ignored in
     gzip, as `java.util.zip.GZIPInputStream` and librdkafka do, and in lz4; with zstd and snappy it is an error.
 
     Raises `KafkaError`: 2 for what is damaged or cut off, 10 for more than `limit` bytes, 76 for an unknown codec.

@@ -159,7 +159,7 @@ def walk_answer(buffer: Octets, start: int, end: int, version: int) -> FetchAnsw
 
 
 def walk_body(reader: Reader, version: int) -> FetchAnswer:
-    """Find the partitions of an answer, from behind its correlation id on."""
+    """Find the partitions of an answer, from after its correlation id on."""
     buffer = reader.buffer
     throttle_ms, error = reader.i32(), 0
     if version >= 7:
@@ -216,7 +216,7 @@ def watermarks(buffer: Octets, start: int) -> Watermarks:
 
 def empty_element(buffer: Octets, start: int, version: int) -> bytes:
     """The element at `start` without its records: what it says of watermarks and the log's start stays, and whether
-    it tells of aborted transactions.
+    it names aborted transactions.
     """
     behind = start + _ANSWER_PARTITION[5 if version >= 5 else 4].size
     aborted = min(0, I32.unpack_from(buffer, behind)[0])
@@ -229,7 +229,7 @@ def tells_of_aborted(element: Octets) -> bool:
 
 
 def offset_behind(element: Octets, record_bytes: int) -> int | None:
-    """The offset behind the last record of an element; None where its last batch is cut off, or older than v2."""
+    """The offset after the last record of an element; None where its last batch is cut off, or older than v2."""
     start = len(element) - record_bytes
     sizes = batch_sizes(element, start, len(element))
     if not sizes or sum(size for _, size in sizes) != record_bytes:
@@ -239,7 +239,7 @@ def offset_behind(element: Octets, record_bytes: int) -> int | None:
 
 def join(elements: list[tuple[Octets, int]]) -> bytes:
     """One element of v11 of several and the bytes of their records, each beginning where the one before it ends, none
-    of which names aborted transactions. It tells the watermarks that the last one tells.
+    of which names aborted transactions. Its watermarks are those of the last one.
     """
     out = bytearray(empty_element(elements[-1][0], 0, 11))
     I32.pack_into(out, len(out) - 4, sum(size for _, size in elements))

@@ -40,7 +40,7 @@ _MORE: Final = {
     0: 15_000,  # Produce: a batch has 70 bytes, so a client's default of 1 MiB holds no more
     1: 20_000,  # Fetch, which is walked at once: every one of a consumer names all that it reads
     2: 110_000,  # ListOffsets: monitoring asks for all partitions of a cluster at once
-    3: 50_000,  # Metadata: names; whoever wants all of them names none
+    3: 50_000,  # Metadata: names; a client that wants all of them names none
     18: 100,  # ApiVersions has two fields
     21: 110_000,  # DeleteRecords
     23: 110_000,  # OffsetForLeaderEpoch
@@ -90,7 +90,7 @@ KEPT_IN_ALL_BYTES: Final = 64 * 1024 * 1024
 
 
 def frame_bytes(api_key: int, produce: int) -> int:
-    """The largest request of an API, in bytes behind the length prefix; `produce` is that of Produce."""
+    """The largest request of an API, in bytes after the length prefix; `produce` is that of Produce."""
     if api_key in _PRODUCE_ONLY:
         return produce
     return min(produce, SMALL_FRAME_BYTES if api_key in _SMALL else FRAME_BYTES)

@@ -76,7 +76,7 @@ class Release(_OwnRequest[control.ReleaseRequest]):
 
 @dataclass(frozen=True, slots=True)
 class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest]):
-    """Who owns resources, of a topic also its partitions where each has an owner of its own; and who waits."""
+    """The owners of resources, of a topic also its partitions where each has its own owner; and the queues."""
 
     api_key: ClassVar[int] = api.DESCRIBE_OWNERS
 

@@ -88,7 +88,7 @@ def _size(field: Field) -> int:
 
 
 def _around(record: Record, version: int) -> tuple[list[Field], list[Field], list[Field]]:
-    """What stands before the topics, the fields of a partition in them, and what stands behind."""
+    """What stands before the topics, the fields of a partition in them, and what stands after."""
     fields = record.of(version)
     (at,) = (number for number, field in enumerate(fields) if field.name == "topics")
     partitions = _elements(_elements(fields[at]).fields[1])
@@ -119,7 +119,7 @@ class Table(NamedTuple):
 
 
 def walk(buffer: Octets, body: int, end: int, layout: Layout) -> Table:
-    """Walk a request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
+    """Walk a request whose body begins at `body` (after the client id). Raises `MalformedFrameError`."""
     return at_once(walk_steps(buffer, body, end, layout))
 
 

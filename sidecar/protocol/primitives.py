@@ -53,7 +53,7 @@ class TooManyElementsError(MalformedFrameError):
 
 class Reader:
     """A cursor over one frame (or a part of it), from `position` to `end` exclusive, both in bytes. `taken`: elements
-    since others had their turn, for whoever reads in slices.
+    since others had their turn, for a caller that reads in slices.
     """
 
     __slots__ = ("buffer", "end", "position", "taken")

@@ -32,7 +32,7 @@ _VARINT_SHIFT: Final = 28
 ANSWER: Final = Struct(">ihqqq")
 ANSWER_V4: Final = Struct(">ihqq")
 FIRST_WITH_START: Final = 5
-"""Since then an answer tells where the log begins."""
+"""Since then an answer says where the log begins."""
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
 PLAIN_V8: Final = Struct(">ihqqqih")
@@ -63,7 +63,7 @@ class ProduceRequest(NamedTuple):
 
 
 def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
-    """Find the partitions of a request whose body begins at `body` (behind the client id).
+    """Find the partitions of a request whose body begins at `body` (after the client id).
 
     Raises `MalformedFrameError`. Costs a microsecond for one partition: every Produce passes here.
     """
@@ -157,7 +157,7 @@ def _walk_flexible(buffer: Octets, body: int, end: int) -> ProduceRequest:
 
 
 def _walk_tagged(buffer: Octets, body: int, end: int) -> ProduceRequest:
-    """Version 9 in full: tagged fields, a transactional id, long lengths; and what is malformed, told exactly."""
+    """Version 9 in full: tagged fields, a transactional id, long lengths; and what is malformed, reported exactly."""
     reader = RequestReader(buffer, body, end, _ELEMENTS)
     reader.skip_tags()
     transactional_id = reader.compact_nullable_string()
@@ -179,7 +179,7 @@ def _walk_tagged(buffer: Octets, body: int, end: int) -> ProduceRequest:
 
 
 def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
-    """What a request for some partitions of one topic takes behind its client id where it has nothing besides: no
+    """What a request for some partitions of one topic takes after its client id where it has nothing besides: no
     transactional id, no tags, no other topic. `sizes` are those of its record sets.
     """
     if version < FIRST_FLEXIBLE:

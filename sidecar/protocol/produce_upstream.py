@@ -89,7 +89,7 @@ _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
 
 
 def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
-    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from behind the client id."""
+    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from after the client id."""
     size = _WHOLE_HEAD.size - 4 + rest
     return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
 
@@ -182,7 +182,7 @@ def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> lis
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
-    """Whether an answer frame tells in the usual form of `expected` partitions, and of an error in none. Every
+    """Whether an answer frame has the usual form for `expected` partitions, without an error in any. Every
     acknowledgement passes here.
     """
     usual = _plain_partitions(buffer, start, end, version)
@@ -200,7 +200,7 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
 def appended(
     buffer: Octets, start: int, end: int, version: int, expected: int
 ) -> list[tuple[int, int, int, int]] | None:
-    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
+    """What an answer of the usual form holds for each of `expected` partitions: its number, base offset, append time
     and log start (-1 below version 5). None where `all_appended` is False.
     """
     usual = _plain_partitions(buffer, start, end, version)
@@ -250,7 +250,7 @@ def _decode_in_full(buffer: Octets, start: int, end: int, version: int) -> tuple
 
 
 def read_body(reader: Reader, version: int) -> tuple[list[ProduceResult], int]:
-    """As `decode_answer`, from behind the header on."""
+    """As `decode_answer`, from after the header on."""
     flexible = version >= FIRST_FLEXIBLE
     results: list[ProduceResult] = []
     for _ in range(reader.array(flexible)):

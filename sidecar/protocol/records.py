@@ -80,13 +80,8 @@ _NONE: Final = Summary(Kind.NONE, -1, -1)
 _OTHER: Final = Summary(Kind.OTHER, -1, -1)
 
 
-def is_compiled() -> bool:
-    """Whether the compiled twin is at work; the other one takes about a hundred times as long."""
-    return _walker is not _records_pure
-
-
 def walker() -> ModuleType:
-    """The twin at work, for what else walks through sections."""
+    """The twin at work, for what else walks through sections. The pure one takes about a hundred times as long."""
     return _walker
 
 
@@ -118,7 +113,7 @@ def each(
 def judge(
     ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
 ) -> tuple[int | None, bytes | None, str | None]:
-    """Sequence id, name, and what is wrong; of two faults the id's is told."""
+    """Sequence id, name, and what is wrong; of two faults the id's is reported."""
     sequence_id: int | None = None
     name = own
     problem: str | None = None

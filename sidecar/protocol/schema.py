@@ -3,7 +3,7 @@
 Whatever is not understood survives: error codes stay plain integers, tagged fields (KIP-482) are kept as bytes under
 the key `TAGS` of their record, so that what a newer broker or client adds passes through unchanged. What a version does
 not have is absent from the dict, and left out when written. Hot requests never come here: they are walked in place by
-modules of their own.
+their own modules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Values: TypeAlias = dict[str, Any]
 TAGS: Final = "tags"
 _NO_TAGS: Final = b"\0"
 NEVER: Final = 32_767
-"""Behind every version."""
+"""After every version."""
 _HEAD: Final = Struct(">hhi")
 _PLAIN_HEADER: Final = 18
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
@@ -320,8 +320,8 @@ class Message:
     def request_steps(
         self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True
     ) -> Generator[None, None, Values]:
-        """A client's request whose body begins at `body` (behind the client id). `whole` False: as brokers do, what
-        stands behind its end is not looked at (librdkafka's Metadata has a byte there). Raises `MalformedFrameError`.
+        """A client's request whose body begins at `body` (after the client id). `whole` False: as brokers do, what
+        stands after its end is not looked at (librdkafka's Metadata has a byte there). Raises `MalformedFrameError`.
         """
         reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
         reader.tags(form.flexible)

@@ -1,4 +1,4 @@
-"""Who writes to a governed topic: a session, which is a client by its producer id or by its connection."""
+"""What writes to a governed topic: a session, which is a client by its producer id or by its connection."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def stretches(
 class Columns:
     """Records of any number of sections, column by column; what was not `wanted` stays empty.
 
-    The headers of all records lie one behind the other, as many of each as `header_counts` says. `problems` says what
+    The headers of all records lie one after the other, as many of each as `header_counts` says. `problems` says what
     is wrong with the id or the name of a record, by its index: there is no id there.
     """
 

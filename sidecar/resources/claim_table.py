@@ -67,7 +67,7 @@ _ERRORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a grant or a release does to the owners. `request`: it waits no longer. `evicts`: whoever waits for what
+    """What a grant or a release does to the owners. `request`: it waits no longer. `evicts`: all that wait for what
     overlaps with these is deposed, too.
     """
 
@@ -129,7 +129,7 @@ class ClaimTable:
         return set(self._of_token.get(token, ()))
 
     def sessions(self) -> set[str]:
-        """Whoever owns anything."""
+        """All owners."""
         return set(self._of_session)
 
     def ownership(self, key: Key, resource: control.Resource | None = None) -> control.Ownership:
@@ -224,7 +224,7 @@ class ClaimTable:
     def _refusal(
         self, wish: Wish, rivals: list[state.Claim], error: control.Error, detail: str = ""
     ) -> control.Ownership:
-        """Who is in the way: the owner with the highest generation, or those who wait."""
+        """What is in the way: the owner with the highest generation, or those that wait."""
         if not rivals:
             message = f"others wait for it: {len(self.waiting.queue(wish.key)) or 1}"
             answer = control.Ownership(resource=wish.resource, serving_node=self._node)
@@ -355,14 +355,14 @@ class ClaimTable:
     def _is_blocked(self, waiting: WaitingRequest, wish: Wish) -> bool:
         session = waiting.request.session
         if wish.generation is not None or self._covering(session, wish.key) is not None:
-            return False  # granted or refused, whoever waits
+            return False  # granted or refused, whatever waits
         if any(self.owners[key].session != session for key in self.overlapping(wish.key)):
             return True
         return self.waiting.is_anybody_ahead(waiting.token, wish.key)
 
 
 def shown(claim: state.Claim, node: int) -> control.Ownership:
-    """A claim as clients are told of it."""
+    """A claim as clients see it."""
     return control.Ownership(
         resource=claim.resource,
         generation=claim.generation,

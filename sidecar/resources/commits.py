@@ -1,8 +1,8 @@
 """One append after the other, each with all that is ready by then: what is decided together is written in one batch.
 
-Work waits in the order in which it came. What of it touches nothing that other work in front of it touches is decided
-on the same state of the claim table, written down as one batch, which is in the log as a whole or not at all, and
-applied once it is. So decisions see only what is written down, and nothing has to be taken back.
+Work waits in the order in which it came. Requests that touch nothing in common are decided on the same state of the
+claim table and written as one batch, which is in the log as a whole or not at all. They are applied once it is. So
+decisions see only what is in the log, and nothing has to be taken back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOOKED_AT: Final = 10_000
 """Resources that are looked at for one batch: what waits for others' turns must not hold up the loop."""
 _RECORD_OVERHEAD: Final = 64
 _RECORD_BYTES: Final = 5_120
-"""More than a record has besides its resource: names of those who were deposed, the owner's, and the like."""
+"""More than a record has besides its resource: names of deposed sessions, the owner's, and the like."""
 _TIMES: Final = 3
 """A resource is in the key, in the value, and its group besides."""
 
@@ -137,7 +137,7 @@ class Commits:
         self._idle.set()
 
     def submit(self, work: Work) -> None:
-        """Decide and write it when its turn comes; it is told."""
+        """Decide and write it when its turn comes; it gets the outcome."""
         if self._closed is not None:
             work.failed(self._closed)
             return
@@ -241,8 +241,8 @@ _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be cla
 
 
 def records_of(change: Change) -> list[Record]:
-    """What a change is in the log. Who owns comes first: whoever reads that a partition's claim is gone finds what
-    took its place, and severs by that.
+    """What a change is in the log. The owner comes first: a reader that sees that a partition's claim is gone finds
+    what took its place, and severs by that.
     """
     return [*[Record(*item) for item in change.claims.items()], *[Record(key, None) for key in change.gone]]
 

@@ -84,7 +84,7 @@ class Coordinator:
 
     def wait(self, asker: Asker, request: Request) -> Verdict:
         """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
-        One that could have all waits for something of another room: who comes later does not pass it by. The places
+        One that could have all waits for something of another room: a later one does not overtake it. The places
         are kept until `leave`, or the end of the session.
 
         Raises `KafkaError` 6 where this node coordinates no more.
@@ -177,7 +177,7 @@ class Coordinator:
         return not self.state.sessions.is_present(session)
 
     def granted(self, asker: Asker, change: Change) -> None:
-        """A grant is written down: it is in force, and whoever lost by it is cut off."""
+        """A grant is written down: it is in force, and those that lost by it are cut off."""
         request = change.request
         assert request is not None
         effects = self.state.table.apply(change)

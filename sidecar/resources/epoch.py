@@ -1,7 +1,7 @@
 """How a node becomes the one that coordinates: its epoch of the slot of `__claims`, and the claims it finds.
 
 The order makes it safe, as in `sidecar.exclusive.takeover`: open the slot, fence the ownership partition, read it up
-to the marker, append `Serving` under the new epoch. Behind that no older coordinator's record lies or comes; what it
+to the marker, append `Serving` under the new epoch. After that no older coordinator's record lies or comes; what it
 granted is what is found. Connections of another node's, or of another time, are gone for all that is known here: the
 claims of `conn:` sessions are taken away in the same batch.
 """

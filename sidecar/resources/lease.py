@@ -1,7 +1,7 @@
 """The right to coordinate claims: one node at a time has it, by a lease in Redis and the fence of a slot in Kafka.
 
 Kafka makes it safe: a coordinator that was replaced without knowing cannot append any more. When it finds out, it
-closes the connections whose claims ended with its epoch. The node asks Redis who coordinates, and asks again before
+closes the connections whose claims ended with its epoch. The node asks Redis for the coordinator, and asks again before
 each batch of claims: while Redis does not answer, nothing new is claimed, and owners keep what they own.
 """
 
@@ -89,9 +89,9 @@ class CoordinatorLease:
         return self._lease.held
 
     async def confirm(self) -> None:
-        """Find out whether another node has coordinated since, which the ownership topic tells: a node that was stalled
-        may not have noticed, and while Redis is away nothing else tells. Raises `KafkaError` 6 where one has, 5 where
-        that cannot be known now.
+        """Find out whether another node has coordinated since, which the ownership topic shows: a node that was stalled
+        may not have noticed, and while Redis is away nothing else shows it. Raises `KafkaError` 6 where one has, 5
+        where that cannot be known now.
         """
         if not self.is_fresh:
             try:
@@ -104,7 +104,7 @@ class CoordinatorLease:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
 
     async def _try_to_open(self) -> KafkaError | None:
-        """For all who ask at the same moment: why this node does not coordinate; None where it does."""
+        """For all that ask at the same moment: why this node does not coordinate; None where it does."""
         try:
             await self._open()
         except KafkaError as error:
@@ -235,7 +235,7 @@ class CoordinatorLease:
             if self._state.epoch is not None:
                 await self._keep_fence(self._state.epoch)
             elif self._is_orphaned():
-                with suppress(KafkaError):  # told to metrics and logs; tried again with the next tick
+                with suppress(KafkaError):  # reported to metrics and logs; tried again with the next tick
                     await self.ready()
             ends = self._state.sessions.next_end()
             pause = _TICK_S if ends is None else min(_TICK_S, max(0.0, ends - self._state.now()))

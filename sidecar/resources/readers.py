@@ -1,13 +1,14 @@
-"""Who may read and commit: claims of readers as the changelog has them, on every node. Decides; closes nothing.
+"""Which readers may fetch and commit: claims of readers as the changelog has them, on every node. Decides; closes
+nothing.
 
 A claim is one group's, on a topic or on one of its partitions; the nearer one counts: where the two have different
 holders, as between two records of one batch, a partition is not the topic's claimant's. Without a claim everybody may.
-Committing goes by the claims of the group; Fetch names no group, so whoever holds the partition in any group may read
-it, and only where the policy `exclusive_reader` holds for the name that is read: a shadow has claims of its own and its
+Committing goes by the claims of the group; Fetch names no group, so any holder of the partition in any group may read
+it, and only where the policy `exclusive_reader` holds for the name that is read: a shadow has its own claims and its
 source's policy.
 
 A connection is the holder's if it is the claim's session, or asked for the claim's session by its producer id, or bears
-the claim's name. A name does not tell apart who lost the claim under the same one, nor does a library's default: then
+the claim's name. A name does not distinguish a former holder of the same name, nor does a library's default: then
 sessions alone count (Kafka wiki "Single Reader/Writer": there the connection is the owner).
 """
 
@@ -47,7 +48,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a claim. `name`: as readers are known; `deposed`: names of those who lost it while it was held."""
+    """The holder of a claim. `name`: as readers are known; `deposed`: names of those who lost it while it was held."""
 
     session: str
     name: str
@@ -77,7 +78,7 @@ class HandOver(NamedTuple):
     new: Holder
 
     def severs(self, reader: Reader) -> bool:
-        """Whether a connection is the old holder's, as far as that can be told, and not the new one's session."""
+        """Whether a connection is the old holder's, as far as that can be known, and not the new one's session."""
         if self.new.has_session(reader):
             return False
         if self.old.has_session(reader):
@@ -183,7 +184,7 @@ class ReaderClaims:
         old, new = Holder.of_record(before), Holder.of_record(after)
         if before.resource.name:  # nobody reads or commits a free string: its name says nothing of connections
             if is_plain(before.session):
-                return  # its node coordinates claims: it tells what was lost, then severs
+                return  # its node coordinates claims: it reports what was lost, then severs
             old, new = Holder(old.session, ""), Holder(new.session, "")
         self.handed_over(HandOver(old, new))
 

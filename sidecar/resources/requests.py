@@ -56,7 +56,7 @@ class Verdict:
 
 
 def gone_message(now: control.Ownership) -> str:
-    """For who lost or released a claim: who has it since, and what to do."""
+    """For one that lost or released a claim: its owner since, and what to do."""
     owner = f"{now.owner_name} owns it" if now.owner_session else "nobody owns it"
     return f"{owner} now (generation {now.generation}); this claim was lost or released: claim with a new token"
 

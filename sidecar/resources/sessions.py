@@ -32,7 +32,7 @@ class Sessions:
     def bind(self, asker: Asker, session: str) -> None:
         """A connection speaks for a session. Raises `KafkaError` 42 where it does so for too many."""
         if not asker.is_alive():
-            return  # nobody would tell of its end
+            return  # its end would not be reported
         connection = asker.connection_id
         sessions = self._of.setdefault(connection, set())
         if session not in sessions:
@@ -52,7 +52,7 @@ class Sessions:
         return session in self._connections or session in self._until
 
     def wait_for(self, sessions: Iterable[str], until: float) -> None:
-        """These have something to lose: give those without a connection so long."""
+        """These have something to lose: give those without a connection this time."""
         for session in sessions:
             if session not in self._connections:
                 self._until[session] = until

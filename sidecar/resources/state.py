@@ -38,7 +38,7 @@ class ClaimEvents(Protocol):
         ...
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        """A request was granted: its first resource, how many, and who was deposed for it."""
+        """A request was granted: its first resource, how many, and which sessions were deposed for it."""
         ...
 
     def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
@@ -49,7 +49,7 @@ class ClaimEvents(Protocol):
 class ClaimsState:
     """The claims as one node sees them. Times in seconds.
 
-    `told` hears of every token that has something to fetch: its turn has come, it lost claims (their keys) or its
+    `told` is called with every token that has something to fetch: its turn has come, it lost claims (their keys) or its
     places, or this node coordinates no more.
     """
 
@@ -84,7 +84,7 @@ class ClaimsState:
         self.commits: Commits | None = None
         self.table = self.new_table()
 
-    # Who coordinates ----------------------------------------------------------------------------------------------
+    # The coordinator ----------------------------------------------------------------------------------------------
 
     @property
     def coordinates(self) -> bool:
@@ -118,7 +118,7 @@ class ClaimsState:
     # What happens ---------------------------------------------------------------------------------------------------
 
     def happened(self, effects: Effects) -> None:
-        """Owners or queues changed: those are told that have to know."""
+        """Owners or queues changed: those that have to know are called."""
         news: dict[bytes, list[Key]] = {}
         for key, claim in effects.lost:
             news.setdefault(claim.token, []).append(key)
@@ -139,9 +139,9 @@ class ClaimsState:
     # Looking ------------------------------------------------------------------------------------------------------
 
     def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
-        """Owners of these resources, and who waits for them in order.
+        """Owners of these resources, and their queues in order.
 
-        Any node knows the owners; only the coordinator who waits.
+        Any node knows the owners; only the coordinator knows the queue.
         """
         waiting = tuple(
             control.Waiting(
@@ -163,7 +163,7 @@ class ClaimsState:
         return list(found)
 
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """Who owns these resources, in their order: on the coordinator by its table, else by the changelog."""
+        """The owners of these resources, in their order: on the coordinator by its table, else by the changelog."""
         node = -1 if self.node is None else self.node
         view = self.around.changelog.view
         found: list[control.Ownership] = []

@@ -50,7 +50,7 @@ class WaitingRequests:
         """Partitions that somebody waits for, by their topic."""
 
     def add(self, request: Request, now_ms: int) -> None:
-        """It waits behind all others. `now_ms`: Unix time."""
+        """It waits after all others. `now_ms`: Unix time."""
         self._arrivals += 1
         waiting = self.by_token[request.token] = WaitingRequest(request, self._arrivals, now_ms)
         self._of_session.setdefault(request.session, {})[request.token] = None
@@ -81,7 +81,7 @@ class WaitingRequests:
         return list(self._of_session.get(session, ()))
 
     def queue(self, key: Key) -> Mapping[bytes, WaitingRequest]:
-        """Who waits for exactly this resource, in order, by token."""
+        """What waits for exactly this resource, in order, by token."""
         return self._queues.get(key, _NOBODY)
 
     def queued(self) -> Iterable[Key]:
@@ -95,7 +95,7 @@ class WaitingRequests:
         return any(first is not own and (own is None or first.number < own.number) for first in firsts)
 
     def rivals(self, keys: Iterable[Key]) -> Collection[WaitingRequest]:
-        """Whoever waits for what overlaps with any of these."""
+        """All that wait for what overlaps with any of these."""
         queues = (queue for key in keys for queue in self._overlapping(key))
         return {waiting.token: waiting for queue in queues for waiting in queue.values()}.values()
 

@@ -79,7 +79,7 @@ class Permission(IntEnum):
 
 
 class Subject(NamedTuple):
-    """Who asks: principal as `User:alice`, and the address that it comes from, as `java_address` writes it."""
+    """The client: its principal as `User:alice`, and the address that it comes from, as `java_address` writes it."""
 
     principal: str
     host: str
@@ -208,10 +208,6 @@ class Acls:
         index = _Index()
         yield from index.fill_steps(found)
         return Acls(found, self.rules, self.version + 1, index)
-
-    def with_rules(self, rules: Rules) -> Acls:
-        """The snapshot with other settings: this one where they are the same."""
-        return self if rules == self.rules else Acls(self.bindings, rules, self.version + 1, self._index)
 
     def is_super_user(self, principal: str) -> bool:
         """Whether a principal may do everything."""

@@ -20,7 +20,7 @@ def log_in(
 ) -> Session:
     """`round_trip` sends a whole request frame and returns the whole frame of its answer. Raises what `login` raises.
 
-    In a thread of its own: this one may run an event loop already, as that of a notebook does.
+    In its own thread: this one may run an event loop already, as that of a notebook does.
     """
 
     async def send(request: bytes) -> bytes:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BrokerSettings(Protocol):
-    """The settings `SIDECAR_KAFKA_…` of CONTRACT, checked against each other (`sidecar.settings`)."""
+    """The settings `SIDECAR_KAFKA_…` (docs/reference/settings.md), checked against each other (`sidecar.settings`)."""
 
     @property
     def kafka_security_protocol(self) -> str: ...
@@ -75,7 +75,7 @@ PLAIN_TCP: Final = BrokerAccess()
 
 
 def broker_access(settings: BrokerSettings, tell: Callable[[FileError | None], None]) -> BrokerAccess:
-    """From settings; `tell` hears when TLS files change (`MadeOfFiles`).
+    """From settings; `tell` is called when TLS files change (`MadeOfFiles`).
 
     Raises ValueError for what cannot be used: a file (the message names it), a name or password that no mechanism
     carries, a token provider that is not installed.

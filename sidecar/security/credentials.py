@@ -32,7 +32,7 @@ class Credentials(Protocol):
 
 
 class PasswordFile:
-    """A password in a file of its own, read for each login: a new one needs no restart. A line break at its end is not
+    """A password in its own file, read for each login: a new one needs no restart. A line break at its end is not
     part of it.
     """
 

@@ -13,7 +13,7 @@ class SaslError(Exception):
 
 class LoginError(KafkaError):
     """A broker, or a node, does not let somebody in: 58, 33 or 34. `reason` is for a log, and may say more than what
-    a client is told.
+    a client gets.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """A login on a connection to a broker: SaslHandshake, then SaslAuthenticate as often as the mechanism wants.
 
-The first login of a connection and every one that renews it (KIP-368) are the same. Who holds the connection gives
+The first login of a connection and every one that renews it (KIP-368) are the same. The owner of the connection gives
 `send`, keeps its other requests apart while a login is under way (brokers answer 34 to them), and renews in time.
 """
 

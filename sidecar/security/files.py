@@ -23,8 +23,8 @@ class MadeOfFiles(Generic[MadeT]):
     """What was made of the files as they are now. They are looked at when it is asked for, once a second at most.
 
     Files that cannot be used leave in place what there was, until they change again. `make` raises FileError, at first
-    through the constructor; `tell` hears of each change: the error, or None where the new files are in use. `clock` is
-    monotonic, in seconds.
+    through the constructor; `tell` is called on each change: the error, or None where the new files are in use. `clock`
+    is monotonic, in seconds.
     """
 
     def __init__(

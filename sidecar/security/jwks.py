@@ -1,6 +1,6 @@
 """Tokens of OAUTHBEARER checked by a node itself against a set of keys (RFC 7517, 7519; KIP-768's broker side).
 
-RS256 and ES256 alone, each with keys of its own kind: what a token says of its algorithm chooses among these and no
+RS256 and ES256 alone, each with its own kind of keys: what a token says of its algorithm chooses among these and no
 more. A token needs an end (`exp`), the audience and the issuer that are set, and the claim that names its owner.
 
 The keys come from one URL. They are fetched anew every hour, and when a token names a key that is not there, at most
@@ -151,7 +151,8 @@ def _claims(token: str, keys: list[Key], expected: Expected) -> dict[str, Any]:
 class Jwks:
     """The keys at a URL, and tokens checked by them: `check` is for `servers.OauthBearerServer`.
 
-    `tell` hears why keys could not be fetched, None once they are there again. `clock` is monotonic, in seconds.
+    `tell` is called with the reason why keys could not be fetched, None once they are there again. `clock` is
+    monotonic, in seconds.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ListenerSettings(Protocol):
-    """The settings of CONTRACT, Security of the listener, checked against each other (`sidecar.settings`)."""
+    """A listener's security settings (docs/reference/settings.md), checked against each other (`sidecar.settings`)."""
 
     @property
     def security_protocol(self) -> str: ...

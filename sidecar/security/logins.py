@@ -1,4 +1,4 @@
-"""Logins of clients: what a listener asks of whoever checks them, and nodes that check by themselves.
+"""Logins of clients: what a listener asks of the checker, and nodes that check by themselves.
 
 `gateway.relay` has brokers check them.
 """
@@ -55,7 +55,7 @@ class Offer(NamedTuple):
 
 
 class Authenticator(Protocol):
-    """Whoever checks the logins of clients."""
+    """The checker of clients' logins."""
 
     async def begin(self, mechanism: str, host: str) -> Offer:
         """A login by this mechanism, of a client at this address. Raises UpstreamError where nobody can be asked."""

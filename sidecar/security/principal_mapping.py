@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "DEFAULT"
 ANONYMOUS: Final = "ANONYMOUS"
-"""Kafka's name for who has shown no certificate."""
+"""Kafka's name for a client without a certificate."""
 
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
@@ -60,7 +60,7 @@ class PrincipalMapping:
         raise NoRuleError(f"no rule of the principal mapping is for {distinguished_name[:200]!r}")
 
     def principal(self, distinguished_name: str | None) -> str:
-        """As Kafka's principals are written: `User:` and the name; None is who has shown no certificate. Raises
+        """As Kafka's principals are written: `User:` and the name; None is a client without a certificate. Raises
         NoRuleError.
         """
         return f"User:{ANONYMOUS if distinguished_name is None else self.name(distinguished_name)}"
@@ -99,7 +99,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _with_literal_references(replacement: str, groups: int) -> str:
     """`escapeLiteralBackReferences`: `$4` is a text where there are three groups. As in Kafka the places are those of
-    the text before anything was escaped, so that a second such reference is missed, and refused behind this.
+    the text before anything was escaped, so that a second such reference is missed, and refused after this.
     """
     if not groups:
         return replacement
@@ -139,7 +139,7 @@ def _replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]
 
 
 def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
-    """The group that is named behind a `$`, and where the name ends: a number goes on while there is such a group."""
+    """The group that is named after a `$`, and where the name ends: a number goes on while there is such a group."""
     named = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}").match(text, at)
     if named is not None:
         if named[1] not in pattern.groupindex:

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): keys, proofs and the four messages. Pure.
 
-Nothing here decides who may log in: `mechanisms` is the client's side, `servers` the other. Without channel binding, as
-Kafka has it. Passwords are hashed as the UTF-8 that they are, as Kafka does: see `saslprep`.
+Nothing here decides which users may log in: `mechanisms` is the client's side, `servers` the other. Without channel
+binding, as Kafka has it. Passwords are hashed as the UTF-8 that they are, as Kafka does: see `saslprep`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def auth_message(client_first_bare: str, server_first: str, without_proof: str) 
 
 
 def client_proof(kind: Hash, keys: ClientKeys, message: bytes) -> bytes:
-    """The client key, readable only for who has the stored key."""
+    """The client key, readable only with the stored key."""
     return _xor(keys.client_key, kind.hmac(kind.hash(keys.client_key), message))
 
 
@@ -146,7 +146,7 @@ def sasl_name(name: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """The name behind a `sasl_name`. Raises SaslError."""
+    """The name after a `sasl_name`. Raises SaslError."""
     if "=" in text.replace("=2C", "").replace("=3D", ""):
         raise SaslError("malformed SCRAM message: a name with a bare =")
     name = text.replace("=2C", ",").replace("=3D", "=")

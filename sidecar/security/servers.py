@@ -1,7 +1,7 @@
 """The listener's side of SASL, where a node checks logins itself: PLAIN, SCRAM-SHA-256 and -512, OAUTHBEARER.
 
 A mechanism is used once: `receive` with each message of the client until it is `accepted`, or raises LoginError. What a
-client is told of a refusal is the same for every reason. Passwords are checked on a thread: each is milliseconds.
+client sees of a refusal is the same for every reason. Passwords are checked on a thread: each is milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME_BYTES: Final = 255
 
 
 class Identity(NamedTuple):
-    """Who has logged in. `expires_at`: Unix time in seconds at which the login ends, None for never."""
+    """The user that has logged in. `expires_at`: Unix time in seconds at which the login ends, None for never."""
 
     username: str
     expires_at: float | None = None
@@ -47,7 +47,7 @@ class ServerMechanism(Protocol):
     """One exchange. Messages are at most as long as the frame that they came in."""
 
     accepted: Identity | None
-    """Who it is, once he is let in."""
+    """The user, once logged in."""
 
     async def receive(self, message: bytes) -> bytes:
         """What the client is answered. Raises LoginError."""
@@ -55,7 +55,7 @@ class ServerMechanism(Protocol):
 
 
 def refusal(mechanism: str, reason: str) -> LoginError:
-    """What a client is told, in Kafka's words; the reason is for the log."""
+    """What a client sees, in Kafka's words; the reason is for the log."""
     told = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
     return LoginError(told, reason=reason)
 

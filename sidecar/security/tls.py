@@ -38,7 +38,7 @@ class TlsFileError(FileError):
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files. `certificate` holds the chain, its own certificate first; `key` is None where it holds the key, too.
-    `ca`: who is trusted; without one a client trusts whom the system does.
+    `ca`: the trusted authorities; without it a client trusts those of the system.
     """
 
     certificate: Path | None = None
@@ -98,7 +98,7 @@ def pinned_context(certificate: Path, shown: TlsFiles) -> ssl.SSLContext:
 
 
 def principal_of(peer: ssl.SSLObject | ssl.SSLSocket, mapping: PrincipalMapping) -> str:
-    """Who is at the other end. Raises NoRuleError, CertificateError."""
+    """The principal of the other end. Raises NoRuleError, CertificateError."""
     certificate = peer.getpeercert(binary_form=True)
     return mapping.principal(None if certificate is None else subject_of(certificate))
 

@@ -1,4 +1,4 @@
-"""Tokens to log in with at brokers (OAUTHBEARER): who gives them, and when a new one is asked for.
+"""Tokens to log in with at brokers (OAUTHBEARER): their providers, and when a new one is asked for.
 
 A provider is built in: OAuth's client credentials (RFC 6749, 4.4; KIP-768). Others are entry points of the group
 `sidecar.token_providers`, so that a package can bring the IAM of a cloud:

@@ -1,4 +1,4 @@
-"""The users of a listener in a file of their own (`SIDECAR_SASL_AUTHENTICATION=file`): names and SCRAM's stored keys.
+"""The users of a listener in their own file (`SIDECAR_SASL_AUTHENTICATION=file`): names and SCRAM's stored keys.
 
 The file is TOML. Each user has a list of entries, one for each mechanism, in the form that PostgreSQL has them in:
 
@@ -8,7 +8,7 @@ The file is TOML. Each user has a list of entries, one for each mechanism, in th
         "SCRAM-SHA-512$8192:<salt>$<stored key>:<server key>",
     ]
 
-Salt and keys are in base64. No password can be read from it, but who has it can impersonate the *server*, and try
+Salt and keys are in base64. No password can be read from it, but a thief of it can impersonate the *server*, and try
 passwords: keep it as secret as a key. `user_line` makes a line. PLAIN is checked against the same entries.
 
 A name that is not there is answered as one that is: the same salt each time, as many iterations, the same work, and a

@@ -69,7 +69,7 @@ def check_http_url(value: str) -> str:
 
 
 def check_registry_url(value: str | None) -> str | None:
-    """As `check_http_url`, and nothing may stand behind the path."""
+    """As `check_http_url`, and nothing may stand after the path."""
     if value is None:
         return None
     url = urlsplit(value)

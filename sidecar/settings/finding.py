@@ -99,7 +99,7 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
 
 
 def _check_file(config: Path) -> None:
-    """Raise SettingsError with what is wrong in this file; what else a node would be told is no matter of its tools."""
+    """Raise SettingsError with what is wrong in this file; a node's other settings are no matter of its tools."""
     try:
         resolve({}, config)
     except SettingsError as error:

@@ -1,5 +1,5 @@
-"""Settings of clients' connections, TLS and login, and what is wrong with them together (CONTRACT, Security of the
-listener).
+"""Settings of clients' connections, TLS and login, and what is wrong with them together
+(docs/reference/settings.md).
 
 Imported while settings are being read, never by a running node (`sidecar.settings`).
 """
@@ -49,7 +49,7 @@ class Listener(BaseSettings):
     ] = "PLAINTEXT"
     ssl_certificate: Annotated[
         Text,
-        about("PEM file of the certificate that clients are shown, its chain behind it.", "/etc/sidecar/tls.pem"),
+        about("PEM file of the certificate that clients are shown, its chain after it.", "/etc/sidecar/tls.pem"),
         FILE,
     ] = None
     ssl_key: Annotated[

@@ -1,6 +1,6 @@
-"""The program that reads a node's settings again, a process of its own: what reads and checks them is large, and has no
-place in a node. On standard input what the node was told (`told.Told`), on standard output either what it would
-be told now, or all that is wrong.
+"""The program that reads a node's settings again, as a separate process: the code that reads them is large, and has no
+place in a node. On standard input the node's settings (`told.Told`), on standard output either what it would
+be now, or all that is wrong.
 """
 
 from __future__ import annotations

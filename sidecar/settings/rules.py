@@ -1,4 +1,4 @@
-"""Settings of what clients may do (CONTRACT, Rules). Imported while settings are being read, never by a running node
+"""Settings of what clients may do (docs/access.md). Imported while settings are being read, never by a running node
 (`sidecar.settings`).
 """
 

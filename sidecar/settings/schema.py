@@ -358,7 +358,9 @@ def shown_default(name: str) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON schema of sidecar.toml, for editors. It refuses nothing that is right; it cannot tell what fits together."""
+    """JSON schema of sidecar.toml, for editors. It refuses nothing that is right; it cannot check what fits
+    together.
+    """
     schema = Schema.model_json_schema(mode="validation")
     for name, found in schema["properties"].items():
         field = Schema.model_fields[name]

@@ -132,7 +132,7 @@ def _problems(
 
 
 def _unserved_security() -> list[Problem]:
-    """Whoever asks for security must not get a node without."""
+    """A user that asks for security must not get a node without."""
     advice = "there is no such setting, and none without it is as safe: correct it, or take it out"
     served = {full_name(name) for name in Schema.model_fields}
     asked = sorted(

@@ -52,9 +52,9 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """All that a node is told: its settings, where each value was found (by field name; default where it is missing),
-    and what it takes to read them again: the flags, the file that was read (None: there was none), which worker the
-    node is.
+    """All that a node gets at its start: its settings, where each value was found (by field name; default where it is
+    missing), and what it takes to read them again: the flags, the file that was read (None: there was none), which
+    worker the node is.
     `outdated`: they were read before the last SIGHUP, so they are to be read again at once.
     """
 
@@ -79,7 +79,7 @@ class Told:
         )
 
     def for_worker(self, index: int) -> Told:
-        """What worker `index` is told."""
+        """What worker `index` gets."""
         return replace(self, settings=self.settings.for_worker(index), worker=index)
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""Settings of connections to brokers, TLS and login, and what is wrong with them together (CONTRACT, Towards Kafka).
+"""Settings of connections to brokers, TLS and login, and what is wrong with them together (docs/operations.md).
 
 Imported while settings are being read, never by a running node (`sidecar.settings`).
 """
@@ -42,7 +42,7 @@ def _token_url(value: str | None) -> str | None:
     if value is not None:
         check_http_url(value)
         if "@" in urlsplit(value).netloc:
-            raise ValueError("names a user, who is SIDECAR_KAFKA_SASL_CLIENT_ID with SIDECAR_KAFKA_SASL_CLIENT_SECRET")
+            raise ValueError("names a user; with SIDECAR_KAFKA_SASL_CLIENT_SECRET that is SIDECAR_KAFKA_SASL_CLIENT_ID")
     return value
 
 
@@ -56,7 +56,7 @@ HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
 
 
 class TowardsKafka(BaseSettings):
-    """How this node connects to brokers, and who it is there."""
+    """How this node connects to brokers, and its identity there."""
 
     kafka_security_protocol: Annotated[
         Protocol, about("How connections to brokers begin: TLS or not, login or not."), PROTOCOLS
@@ -72,7 +72,7 @@ class TowardsKafka(BaseSettings):
     kafka_ssl_certificate: Annotated[
         Text,
         about(
-            "PEM file of the certificate that this node shows to brokers, its chain behind it.",
+            "PEM file of the certificate that this node shows to brokers, its chain after it.",
             "/etc/sidecar/node.pem",
         ),
         FILE,

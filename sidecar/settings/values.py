@@ -32,12 +32,12 @@ DEDUPLICATES_ALL: Final = (
     " (error 48). "
     "Where applications use transactions, set it by topic or prefix instead: sidecar topic set TOPIC --dedup"
 )
-"""What SIDECAR_DEDUPLICATION=true brings with it; told wherever settings are checked, and by a node that starts."""
+"""What SIDECAR_DEDUPLICATION=true brings with it; reported wherever settings are checked, and by a node that starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a node is told, checked. Durations are milliseconds, sizes bytes.
+    """All settings of a node, checked. Durations are milliseconds, sizes bytes.
 
     `listen` and `admin_listen` may have port 0: any free one; `advertise` then has port 0 as well and means the same.
     `listen`, `advertise` and `security_protocol` are those of the first listener; `all_listeners` has all of them.
@@ -159,7 +159,7 @@ class Settings:
 
     @property
     def enforces_acls(self) -> bool:
-        """Whether clients may only do what Kafka's ACLs allow: where they authenticate, unless told otherwise."""
+        """Whether clients may only do what Kafka's ACLs allow: where they authenticate, unless configured otherwise."""
         return self.clients_authenticate if self.authorizer is None else self.authorizer == "kafka"
 
     def for_worker(self, index: int) -> Settings:

@@ -1,1 +1,1 @@
-"""Shadow topics: read-only names for another topic's log, with cursors of their own (PIP-180 on plain Kafka)."""
+"""Shadow topics: read-only names for another topic's log, with their own cursors (PIP-180 on plain Kafka)."""

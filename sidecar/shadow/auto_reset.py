@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.cluster.logs import LogReader
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.backlog import Backlogs, Stretch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver, Source
     from sidecar.cluster.upstream import KafkaUpstream
 
-_LANE: Final = Lane("backlogs")
+_CHANNEL: Final = Channel("backlogs")
 _WAIT_S: Final = 3.0
 """How long a group waits for its offsets while records are counted."""
 _ENDS_S: Final = 1.0
@@ -43,7 +43,7 @@ class Hooks(Protocol):
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
     def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
-        """Told once for each reset, however often the cursor is asked for."""
+        """Called once for each reset, however often the cursor is asked for."""
         ...
 
 
@@ -55,7 +55,7 @@ class AutoReset:
         self._upstream = upstream
         self._resolver = resolver
         self._hooks = hooks
-        self._logs = LogReader(upstream, _LANE)
+        self._logs = LogReader(upstream, _CHANNEL)
         self._backlogs = Backlogs(self._logs)
         self._moved: OrderedDict[tuple[str, str, int, int], int] = OrderedDict()
         """Where a cursor was reset to, by shadow, group, partition and what is committed: it stands there until the

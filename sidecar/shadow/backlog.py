@@ -62,7 +62,7 @@ class Backlogs:
         self._under_way = 0
 
     async def passes(self, stretch: Stretch, end: int, limit: int, wait: float) -> bool | None:
-        """Whether more than `limit` records lie between a cursor and `end`; None where `wait` seconds do not tell.
+        """Whether more than `limit` records lie between a cursor and `end`; None where `wait` seconds do not settle it.
 
         The count goes on then. Raises `KafkaError`, `UpstreamError`.
         """

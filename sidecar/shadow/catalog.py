@@ -89,7 +89,7 @@ class Shadow:
 
 
 class ShadowCatalog:
-    """The shadows; tells the resolver of every change."""
+    """The shadows; passes every change to the resolver."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ShadowCatalog:
         self._of: dict[str, list[Shadow]] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
         self.changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
-        """Told of all shadows whenever one of them changes."""
+        """Called with all shadows whenever one of them changes."""
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
@@ -139,7 +139,7 @@ class ShadowCatalog:
         return sorted(found, key=lambda shadow: shadow.name)
 
     def page(self, source: str | None, after: str, most: int) -> tuple[list[Shadow], bool]:
-        """`most` shadows by name, behind the name `after`, of a topic or (None) of all; and whether there are more."""
+        """`most` shadows by name, after the name `after`, of a topic or (None) of all; and whether there are more."""
         wanted = (
             (entry.key.topic, entry.value)
             for entry in self._records.all()
@@ -227,7 +227,7 @@ class ShadowCatalog:
             raise KafkaError(outcome.error, f"topic {name}: {outcome.message or 'Kafka refuses to create it'}")
 
     async def _finish(self, name: str, record: state.Shadow) -> Shadow:
-        """Write down which topic bears the name, once Kafka tells."""
+        """Write down which topic bears the name, once Kafka answers."""
         async with asyncio.timeout(_CALL_MS / 1000):
             while True:
                 try:

@@ -14,7 +14,7 @@ from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
 from sidecar.protocol.calls import CommitOffsets, ListOffsets
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
-from sidecar.shadow.cursors import LANE, Cursor, position
+from sidecar.shadow.cursors import CHANNEL, Cursor, position
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -120,7 +120,7 @@ class CursorReset:
         if -1 in by_leader:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"a partition of {log.topic}")
         answers = await asyncio.gather(
-            *(self._upstream.call(leader, ListOffsets(asked), lane=LANE) for leader, asked in by_leader.items())
+            *(self._upstream.call(leader, ListOffsets(asked), channel=CHANNEL) for leader, asked in by_leader.items())
         )
         found: dict[int, int] = {}
         for answer in answers:
@@ -144,7 +144,7 @@ class CursorReset:
         return None
 
     async def _commit(self, broker: int, shadow: str, group: str, offsets: Mapping[int, int]) -> None:
-        told = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), lane=LANE)
+        told = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), channel=CHANNEL)
         for index in offsets:
             error = told.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if error in _HAS_MEMBERS:

@@ -26,7 +26,7 @@ class Hooks(Protocol):
     """What the node wants to know; implementations are cheap and never raise."""
 
     def cursors_failed(self, shadow: str, error: BaseException) -> None:
-        """The cursors of a shadow could not be looked at, or their reset not be told."""
+        """The cursors of a shadow could not be looked at, or their reset not be reported."""
         ...
 
     def cursors_reset(self, shadow: str, group: str, detail: str) -> None: ...

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sidecar.cluster.logs import LogReader
-from sidecar.protocol.caller import Lane, UnknownTopicError
+from sidecar.protocol.caller import Channel, UnknownTopicError
 from sidecar.protocol.calls import DescribeGroups, ListGroups, OffsetFetch
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.shadow.recent import Recent
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _AnswerT = TypeVar("_AnswerT")
 
-LANE: Final = Lane("cursors")
+CHANNEL: Final = Channel("cursors")
 """A connection per broker for the questions of this module: long lists hold nobody else up."""
 
 FRESH_S: Final = 5.0
@@ -161,7 +161,7 @@ class Cursors:
         """The groups of every broker that may have cursors."""
 
         async def of(broker: int) -> list[ListedGroup]:
-            answer = await self._upstream.call(broker, ListGroups(), lane=LANE)
+            answer = await self._upstream.call(broker, ListGroups(), channel=CHANNEL)
             if answer.error:
                 raise KafkaError(answer.error, f"the groups of broker {broker}")
             return [group for group in answer.groups if group.protocol_type not in _WITHOUT_OFFSETS]
@@ -181,7 +181,7 @@ class Cursors:
             for first in range(0, len(groups), step):
                 some = groups[first : first + step]
                 asked = OffsetFetch([group.name for group in some], shadow, partitions)
-                answer = await self._upstream.call(broker, asked, lane=LANE)
+                answer = await self._upstream.call(broker, asked, channel=CHANNEL)
                 for group in some:
                     positions = _positions(group.name, answer.get(group.name), log)
                     if positions:
@@ -204,7 +204,7 @@ class Cursors:
         async with slots:
             for first in range(0, len(groups), _MEMBERS_OF):
                 some = groups[first : first + _MEMBERS_OF]
-                found |= await self._upstream.call(broker, DescribeGroups(some), lane=LANE)
+                found |= await self._upstream.call(broker, DescribeGroups(some), channel=CHANNEL)
         return found
 
 
@@ -231,7 +231,7 @@ def position(offset: int, start: int, end: int) -> Position:
 
 
 def _with_members(cursor: Cursor, seen: DescribedGroup | None) -> Cursor:
-    """The state that a description tells is newer; groups of the new protocol (KIP-848) are described as dead."""
+    """The state in a description is newer; groups of the new protocol (KIP-848) are described as dead."""
     if seen is None or seen.error or seen.state == "Dead":
         return cursor
     return Cursor(cursor.group, seen.state, seen.members, cursor.partitions)

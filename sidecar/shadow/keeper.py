@@ -108,8 +108,8 @@ class ShadowKeeper:
         self._hooks.shadow_forgotten(name, reason)
 
     async def _mark(self, entry: Entry[state.Shadow], reason: str) -> None:
-        """Told before it is written down, under an id that stays: whoever dies in between has it told again, as the
-        same event.
+        """Reported before it is written down, under an id that stays: after a crash in between it is reported again, as
+        the same event.
         """
         name, topic_id = entry.key.topic, entry.value.topic_id
         what = f"{name}/{entry.offset}/{reason}".encode()

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 ANYBODY: Final = "User:*"
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Kafka's principal of whoever has not said who it is: every client of a node without SASL and client certificates."""
+"""Kafka's principal of a client that did not authenticate: every client of a node without SASL and client
+certificates."""
 EVERYBODY: Final = (ANYBODY,)
 ENTRIES: Final = 1_000
 """In one list."""

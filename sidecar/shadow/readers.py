@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
 
 WINDOW_S: Final = 30.0
-"""A connection is a reader's for so long after its last Fetch."""
+"""How long after its last Fetch a connection counts as a reader."""
 
 
 class Reading(NamedTuple):

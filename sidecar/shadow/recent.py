@@ -52,7 +52,7 @@ class Recent(Generic[AnswerT]):
             task.add_done_callback(_look_at)
 
     async def close(self) -> None:
-        """Ask no more; whoever waits is cancelled."""
+        """Ask no more; waiting calls are cancelled."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
@@ -60,6 +60,6 @@ class Recent(Generic[AnswerT]):
 
 
 def _look_at(task: asyncio.Task[AnswerT]) -> None:
-    """Who asked may have gone: nobody else takes the failure."""
+    """The caller may have gone: then nobody takes the failure."""
     if not task.cancelled():
         task.exception()

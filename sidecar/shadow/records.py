@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import Offset
 
 FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
-"""How a change of a shadow can fail through no fault of whoever asked for it."""
+"""How a change of a shadow can fail through no fault of the caller."""
 
 _SEEN_S: Final = 5.0
 _TRIES: Final = 10
@@ -163,7 +163,7 @@ class ShadowRecords:
         return offset
 
     async def tell(self, name: str, detail: str, identity: bytes | None = None) -> None:
-        """Add an event. `identity`: 16 bytes, the same wherever the same thing is told again."""
+        """Add an event. `identity`: 16 bytes, the same wherever the same thing is reported again."""
         event = state.Event(
             id=identity or secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=self.now_ms(),
             topic=name, node=self._nodes.me.id, detail=detail,

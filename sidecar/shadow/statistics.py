@@ -26,14 +26,14 @@ _ROUND_S: Final = 30.0
 _SHARE: Final = 20
 """Looking at cursors takes one part in so many of the time at most."""
 _PATIENCE_S: Final = 5.0
-"""Who asks for numbers gets those of this node at least, within this time."""
+"""A caller gets at least this node's numbers within this time."""
 
 FAILURES: Final = (ClosedError, KafkaError, UpstreamError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A shadow in numbers. `lag` None: not known, or another node's to tell."""
+    """A shadow in numbers. `lag` None: not known, or known to another node alone."""
 
     name: str
     reading: Reading
@@ -66,7 +66,7 @@ class Statistics:
         self._resets[shadow] = self._resets.get(shadow, 0) + cursors
 
     async def of(self, shadow: str) -> Numbers:
-        """A shadow's numbers as of the last seconds, without a lag where Kafka does not tell it in time."""
+        """A shadow's numbers as of the last seconds, without a lag where Kafka does not answer in time."""
         lag = None
         try:
             async with asyncio.timeout(_PATIENCE_S):

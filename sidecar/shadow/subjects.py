@@ -85,7 +85,7 @@ class Claim:
 
     @property
     def questions(self) -> list[str]:
-        """The names that have to be known before `standing` can tell."""
+        """The names that have to be known before `standing` can decide."""
         return [*_longer(self.subject, self.shadow), self.shadow, self.source, *_longer(self.read, self.source)]
 
     def standing(self, readable: Mapping[str, bool]) -> Standing:

@@ -53,7 +53,7 @@ class Views:
         return resolver.has_shadows and any(resolver.is_shadow(part.topic) for part in parts)
 
     def log(self, topic: bytes, principal: str) -> bytes | None:
-        """The topic whose log somebody reads under a name; None for what `refusal` tells."""
+        """The topic whose log somebody reads under a name; None for what `refusal` describes."""
         if not self._resolver.is_shadow(topic):
             return topic
         source = self._resolver.source(topic)
@@ -64,7 +64,7 @@ class Views:
 
     def refusal(self, topic: bytes, principal: str) -> ErrorCode:
         """Why there is no log to read: somebody may not read the shadow; or its source is gone, or is another topic by
-        now, or it is not made yet, which readers are told as they are of a topic that is not there.
+        now, or it is not made yet, which readers see like a topic that is not there.
         """
         source = self._resolver.source(topic)
         may = source is None or source.may_be_read_by(principal)

@@ -124,7 +124,7 @@ class Exposition:
 
 
 def takes_exemplars(accept: str) -> bool:
-    """Whether a header `Accept` names OpenMetrics. Weights are not looked at: who names it prefers it."""
+    """Whether a header `Accept` names OpenMetrics. Weights are not looked at: a client that names it prefers it."""
     return any(part.split(";")[0].strip().lower() == _OPENMETRICS for part in accept.split(","))
 
 

@@ -1,4 +1,4 @@
-"""`NodeMetrics`: what a node counts, as methods that rooms call through a protocol of their own.
+"""`NodeMetrics`: what a node counts, as methods that rooms call through their own protocol.
 
 Every method is cheap and none raises; `request_done` is on the path of every request and touches plain integers only.
 Labels that could grow without bound are never kept: topics are capped, API names come from a fixed table, client ids
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sidecar.telemetry.series import Traced
 
 TOPIC_LIMIT: Final = 200
-"""Governed topics with series of their own."""
+"""Governed topics with their own series."""
 
 WORDS_LIMIT: Final = 500
 """Values that any other label may have, whatever brokers and clients come up with."""
@@ -255,7 +255,7 @@ class NodeMetrics:
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None:
         """The topic's owner, as this node knows it; `name` None: it has none.
 
-        Topics beyond the cap are not told apart: nothing is kept for them.
+        Topics beyond the cap share one series: nothing is kept for them.
         """
         stats = self.topics.get(topic)
         if stats is not self.topics.other:

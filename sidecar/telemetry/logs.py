@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     Event = MutableMapping[str, Any]
     ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
-LEVELS: Final = ("debug", "info", "warning", "error")
-FORMATS: Final = ("auto", "json", "console")
-
 _PASSED_ON: Final = "python_log"
 _ALIKE: Final = 20
 """Events of one logger with one text that are written within five seconds."""
@@ -37,8 +34,8 @@ _ALIKE: Final = 20
 def configure(level: str, form: str, *, node_id: int | None = None, stream: TextIO | None = None) -> None:
     """Set up `structlog` and `logging` for this process; may be repeated.
 
-    `level`: the lowest of `LEVELS` to write. `form`: one of `FORMATS`; auto is console where `stream` (stderr) is a
-    terminal, JSON elsewhere. `node_id` stands in every event as `node`.
+    `level`: the lowest to write (debug, info, warning, error). `form`: json, console or auto; auto is console where
+    `stream` (stderr) is a terminal, JSON elsewhere. `node_id` stands in every event as `node`.
     """
     out = sys.stderr if stream is None else stream
     number = logging.getLevelNamesMapping()[level.upper()]

@@ -62,7 +62,7 @@ class Client(Protocol):
 
 
 class Traced(Protocol):
-    """A request as far as it can be told which one it was."""
+    """A request, as far as it can be identified."""
 
     @property
     def client_id(self) -> bytes: ...
@@ -128,8 +128,8 @@ class ApiStats:
 
 
 class TopicStats:
-    """One governed topic. `owner` is (name, mode); `generation` None: not known here. `unknown`: batches that were told
-    to come again, as nobody knew yet whether the log has their ids.
+    """One governed topic. `owner` is (name, mode); `generation` None: not known here. `unknown`: batches that were
+    answered to come again, as nobody knew yet whether the log has their ids.
     """
 
     __slots__ = ("bytes", "duplicates", "fenced", "generation", "owner", "records", "unknown")
@@ -163,7 +163,7 @@ class LagSeries(Protocol):
 
 
 class ShadowSeries(NamedTuple):
-    """One shadow. `last_read_ms`: Unix ms, 0 for never; `lag` None: nothing that this node tells."""
+    """One shadow. `last_read_ms`: Unix ms, 0 for never; `lag` None: nothing that this node knows."""
 
     name: str
     readers: int

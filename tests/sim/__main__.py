@@ -35,7 +35,7 @@ _SHOWN: Final = 20
 
 
 class Lane:
-    """Plays one history after the other, in a worker of its own."""
+    """Plays one history after the other, in its own worker."""
 
     def __init__(self, *, watches: bool = False) -> None:
         self._worker: Worker | None = None

@@ -1,6 +1,6 @@
 """Applications: sessions one after the other that write records under one name, as steps of a history.
 
-A session is a process of its own: it runs on a host of its own, and ends without waiting for anything.
+A session is a process of its own: it runs on its own host, and ends without waiting for anything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def produce(play: Play, app: str, **args: Any) -> None:
 
 
 def _session(play: Play, app: App) -> None:
-    """A new process of an application, with a producer of its own."""
+    """A new process of an application, with its own producer."""
     args = app.args
     app.sessions += 1
     app.closed = False

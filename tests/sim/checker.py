@@ -1,4 +1,4 @@
-"""What must hold of every history, from what clients were told and what the logs hold. Pure; finds, never acts.
+"""What must hold of every history, from the answers that clients got and what the logs hold. Pure; finds, never acts.
 
 `check` returns sentences, none where all is well. Each rule is a function of the `Evidence` and has a test with a
 history that breaks it (`test_checker.py`).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ID_HEADER: Final = b"sidecar-sequence-id"
 SHARED: Final = "shared"
 NOBODY: Final = "nobody"
-"""Who owns what was let go of, in what clients are told."""
+"""The owner of what was let go of, in answers to clients."""
 _SHOWN: Final = 60
 """Bytes of a record that a sentence shows."""
 _NOTHING: Final[list[Record]] = []
@@ -31,7 +31,7 @@ _MOST: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class OwnershipRecord:
     """A record of the ownership topic, where it has the offset `at`: who got a topic (slot 0) or a partition, under
     which generation, from which offsets on.
     """
@@ -51,7 +51,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A record of a claim to a string, or for reading; without a session: nobody's any more."""
+    """A record of a claim to a string, or for reading; without a session: free again."""
 
     resource: str
     generation: int = 0
@@ -63,7 +63,7 @@ class Claimed:
 class Evidence:
     """Everything that a history left behind.
 
-    `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
+    `logs`: committed records by topic and partition. `ownerships`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `policies`: what
     nodes applied when. `gone`: records that Kafka lost by an unclean election, or that a deleted topic had, by topic
     and partition. `troubled`: sessions to whose batches for a topic without a policy a broker answered what was not
@@ -76,7 +76,7 @@ class Evidence:
 
     ledger: Ledger = field(default_factory=Ledger)
     logs: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
-    tenures: list[Tenure] = field(default_factory=list)
+    ownerships: list[OwnershipRecord] = field(default_factory=list)
     writers: set[int] = field(default_factory=set)
     sessions: dict[str, set[str]] = field(default_factory=dict)
     policies: Timeline = field(default_factory=Timeline)
@@ -138,7 +138,7 @@ class Evidence:
         return sent.value in self.gone.get((sent.topic, sent.partition), ())
 
     def is_troubled(self, sent: Sent) -> bool:
-        """Whether its session was told something of this topic that was not so."""
+        """Whether its session got a wrong answer about this topic."""
         return (sent.session, sent.topic) in self.troubled
 
 
@@ -190,7 +190,7 @@ def _ownership(policy: Policy) -> tuple[str, bool]:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application was told
+    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application heard
     that it failed, and went on with higher ids.
     """
     ids = _ids(evidence)
@@ -209,7 +209,7 @@ def doubled(evidence: Evidence) -> Iterator[str]:
 
     Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record. A client that raises
     its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, and Java where the
-    batch in front is, sends that one anew: only ids tell Kafka's log, and a node, that they are the same.
+    batch in front is, sends that one anew: only ids show Kafka's log, and a node, that they are the same.
     """
     for sent in evidence.ledger.sent:
         copies = evidence.fenced(sent)
@@ -302,30 +302,30 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
         writers: dict[int, str] = {}
         for record in evidence.logs.get((topic, partition), ()):
             sent = known.get((topic, partition, record.value))
-            tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
-            if sent is None or tenure is None or not _is_fenced(evidence, tenure, record, sent):
+            ownership = next((each for start, each in reversed(spans) if record.offset >= start), None)
+            if sent is None or ownership is None or not _is_fenced(evidence, ownership, record, sent):
                 continue
             session, names = sent.session, evidence.sessions.get(sent.session, set())
-            if tenure.session.startswith("pid:") and tenure.session not in names:
+            if ownership.session.startswith("pid:") and ownership.session not in names:
                 yield (
                     f"{_shown(record.value)} of {session} ({', '.join(sorted(names)) or 'no producer id'})"
                     f" at {record.offset} of {topic}/{partition},"
-                    f" behind generation {tenure.generation} of {tenure.session}"
+                    f" behind generation {ownership.generation} of {ownership.session}"
                 )
-            other = writers.setdefault(tenure.generation, session)
+            other = writers.setdefault(ownership.generation, session)
             if other != session:
                 yield (
-                    f"two sessions in generation {tenure.generation} of {topic}/{partition}: {other}, then {session}"
+                    f"two sessions in generation {ownership.generation} of {topic}/{partition}: {other}, then {session}"
                     f" with {_shown(record.value)} at {record.offset}"
                 )
 
 
-def _is_fenced(evidence: Evidence, tenure: Tenure, record: Record, sent: Sent) -> bool:
-    """Whether the policy wanted a record behind a tenure's begin to be its session's."""
+def _is_fenced(evidence: Evidence, ownership: OwnershipRecord, record: Record, sent: Sent) -> bool:
+    """Whether the policy wanted a record after an ownership's begin to be its session's."""
     policy = evidence.policies.constant(sent.topic, sent.sent_at, record.at, _ownership)
-    if policy is None or not policy[0] or tenure.when < evidence.policies.since(sent.topic, record.at, _ownership):
+    if policy is None or not policy[0] or ownership.when < evidence.policies.since(sent.topic, record.at, _ownership):
         return False
-    return policy[0] != SHARED or not _is_free(evidence, tenure, record)
+    return policy[0] != SHARED or not _is_free(evidence, ownership, record)
 
 
 def strange_writers(evidence: Evidence) -> Iterator[str]:
@@ -342,25 +342,25 @@ def strange_writers(evidence: Evidence) -> Iterator[str]:
 
 
 def generations(evidence: Evidence) -> Iterator[str]:
-    """A generation never falls and never has two owners, in the ownership topic and in what clients were told."""
-    newest: dict[tuple[str, str], Tenure] = {}
-    for tenure in evidence.tenures:
-        key = tenure.topic, tenure.slot
+    """A generation never falls and never has two owners, in the ownership topic and in the answers that clients got."""
+    newest: dict[tuple[str, str], OwnershipRecord] = {}
+    for ownership in evidence.ownerships:
+        key = ownership.topic, ownership.slot
         before = newest.get(key)
-        if tenure.released and before is not None and tenure.generation == before.generation:
+        if ownership.released and before is not None and ownership.generation == before.generation:
             continue
-        if before is not None and tenure.generation < before.generation:
-            yield f"the generation of {key} fell from {before.generation} to {tenure.generation}"
-        elif before is not None and tenure.generation == before.generation and tenure.session != before.session:
-            yield f"generation {tenure.generation} of {key} belongs to {before.session} and to {tenure.session}"
-        newest[key] = tenure
+        if before is not None and ownership.generation < before.generation:
+            yield f"the generation of {key} fell from {before.generation} to {ownership.generation}"
+        elif before is not None and ownership.generation == before.generation and ownership.session != before.session:
+            yield f"generation {ownership.generation} of {key} belongs to {before.session} and to {ownership.session}"
+        newest[key] = ownership
     owners: dict[tuple[str, int], str] = {}
     for told in evidence.ledger.told:
         if told.owner == NOBODY:
             continue
         other = owners.setdefault((told.resource, told.generation), told.owner)
         if other != told.owner:
-            yield f"clients are told that generation {told.generation} of {told.resource} is {other} and {told.owner}"
+            yield f"answers differ: generation {told.generation} of {told.resource} is {other} and {told.owner}"
 
 
 def claims_fall(evidence: Evidence) -> Iterator[str]:
@@ -381,7 +381,7 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
 
 
 def granted_otherwise(evidence: Evidence) -> Iterator[str]:
-    """Whoever was granted a claim has it in the ownership topic."""
+    """Each granted claim is in the ownership topic."""
     written = {(each.resource, each.generation, each.session) for each in evidence.claims}
     for told in evidence.ledger.granted:
         if (told.resource, told.generation, told.session) not in written:
@@ -389,12 +389,12 @@ def granted_otherwise(evidence: Evidence) -> Iterator[str]:
 
 
 def too_credulous(evidence: Evidence) -> Iterator[str]:
-    """Nobody's word is taken for what the fence depends on."""
+    """What the fence depends on is checked, not believed."""
     yield from evidence.believed
 
 
 def held_up(evidence: Evidence) -> Iterator[str]:
-    """Nobody's bytes hold a node's loop."""
+    """No client's bytes hold a node's loop."""
     yield from evidence.held
 
 
@@ -477,19 +477,19 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
     }
 
 
-def _is_free(evidence: Evidence, tenure: Tenure, record: Record) -> bool:
-    """Whether a record behind the begin of a tenure was stamped under an epoch that was opened when its owner had let
-    go.
+def _is_free(evidence: Evidence, ownership: OwnershipRecord, record: Record) -> bool:
+    """Whether a record after the begin of an ownership was stamped under an epoch that was opened when its owner had
+    let go.
     """
     opened = evidence.opened.get((record.producer_id, record.producer_epoch))
-    said = [each for each in _words_on(evidence, tenure) if opened is not None and each.at <= opened]
+    said = [each for each in _words_on(evidence, ownership) if opened is not None and each.at <= opened]
     return bool(said) and said[-1].released
 
 
-def _words_on(evidence: Evidence, tenure: Tenure) -> list[Tenure]:
+def _words_on(evidence: Evidence, ownership: OwnershipRecord) -> list[OwnershipRecord]:
     """The records of a topic's generation, in order."""
-    same = tenure.topic, tenure.slot, tenure.generation
-    return [each for each in evidence.tenures if (each.topic, each.slot, each.generation) == same]
+    same = ownership.topic, ownership.slot, ownership.generation
+    return [each for each in evidence.ownerships if (each.topic, each.slot, each.generation) == same]
 
 
 _LAST_ID: Final = 1 << 40
@@ -499,8 +499,8 @@ _LAST_ID: Final = 1 << 40
 def _given_up(
     evidence: Evidence, logged: set[tuple[str, int, str, int | None]]
 ) -> set[tuple[str, int, str, int | None]]:
-    """As `_ids`, of what an application was told has failed. One that goes on with higher ids all the same, which are
-    in the log, has what it sends again later taken for a duplicate: ids of a name rise in the log.
+    """As `_ids`, of what was reported to an application as failed. One that goes on with higher ids all the same, which
+    are in the log, has what it sends again later taken for a duplicate: ids of a name rise in the log.
     """
     highest: dict[tuple[str, int, str], int] = {}
     for topic, partition, name, found in logged:
@@ -515,13 +515,13 @@ def _given_up(
     }
 
 
-def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:
+def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, OwnershipRecord]]]:
     """Where each generation begins in each partition, in order."""
-    found = defaultdict[tuple[str, int], list[tuple[int, Tenure]]](list)
-    for tenure in evidence.tenures:
-        if not tenure.released and not tenure.former:
-            for partition, offset in tenure.start:
-                spans = found[tenure.topic, partition]
-                if not spans or spans[-1][1].generation != tenure.generation:
-                    spans.append((offset, tenure))
+    found = defaultdict[tuple[str, int], list[tuple[int, OwnershipRecord]]](list)
+    for ownership in evidence.ownerships:
+        if not ownership.released and not ownership.former:
+            for partition, offset in ownership.start:
+                spans = found[ownership.topic, partition]
+                if not spans or spans[-1][1].generation != ownership.generation:
+                    spans.append((offset, ownership))
     return found

@@ -65,7 +65,7 @@ class Claimant:
         self._producer_id = -1
 
     async def run(self, lasts: float, is_over: Callable[[], bool]) -> None:
-        """Until it has held its claims for so long, or does not get them."""
+        """Until it has held its claims for this time, or does not get them."""
         loop, rng = asyncio.get_running_loop(), self._rng
         mode = rng.choice(MODES)
         until = loop.time() + _PATIENCE_S + lasts

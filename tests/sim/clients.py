@@ -1,8 +1,8 @@
 """Producers as small machines with the retry behaviour of real libraries, at wire level.
 
 What each library does was run and read in its source, as named at `LIBRARIES`. A machine keeps a lane per partition:
-batches wait, are in flight, or are sent again in the order of their sequences. It tells the ledger what the application
-is told, and whether any attempt ended in doubt.
+batches wait, are in flight, or are sent again in the order of their sequences. It notes in the ledger what the
+application hears, and whether any attempt ended in doubt.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Producer:
         name: str = "",
         names: Sequence[str] | None = None,
     ) -> list[Sent]:
-        """Have a batch written, behind all that was sent before. `names`: each record under a name of its own."""
+        """Have a batch written, behind all that was sent before. `names`: each record under its own name."""
         loop = asyncio.get_running_loop()
         found: list[Sent] = []
         for index, value in enumerate(values):
@@ -251,7 +251,7 @@ class Producer:
 
     @property
     def waiting(self) -> int:
-        """Batches of which the application has not been told anything."""
+        """Batches without an outcome for the application yet."""
         return sum(len(lane.batches) for lane in self._lanes.values())
 
     def waits_for(self) -> str:
@@ -403,7 +403,7 @@ class Producer:
         for record in batch.records:
             record.message = message
         if batch not in lane.batches:
-            return  # its time ran out meanwhile; what was told stands
+            return  # its time ran out meanwhile; the reported outcome stands
         if code in (NONE, DUPLICATE):
             self._delivered(lane, batch, sent_as, offset if code == NONE else -1)
         elif self.library.idempotent and code in (OUT_OF_ORDER, UNKNOWN_PRODUCER, INVALID_EPOCH):
@@ -460,7 +460,7 @@ class Producer:
                 self._raise_epoch(lane)
 
     def _give_up(self, lane: Lane, batch: Batch, code: int) -> None:
-        """Tell the application that it failed."""
+        """Report the failure to the application."""
         lane.batches.remove(batch)
         for record in batch.records:
             self._failed(record, code)

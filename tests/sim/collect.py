@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from sidecar.v1 import state_pb2 as state
-from tests.sim.checker import Claimed, Evidence, Tenure
+from tests.sim.checker import Claimed, Evidence, OwnershipRecord
 from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
 
@@ -116,8 +116,8 @@ def _note(record: Record, found: Evidence, world: World) -> None:
     if kind == "ownership":
         owner = state.Ownership.FromString(record.value)
         start = tuple(zip(owner.start.partition, owner.start.offset, strict=True))
-        found.tenures.append(
-            Tenure(
+        found.ownerships.append(
+            OwnershipRecord(
                 topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session),
                 record.offset, record.at, not _is_present(world, topic, owner.topic_id),
             )

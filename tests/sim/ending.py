@@ -1,4 +1,4 @@
-"""The end of a history: everything is healed, whoever writes gets on, newcomers are served, and nothing is left.
+"""The end of a history: everything is healed, writers get on, newcomers are served, and nothing is left.
 
 What does not come to an end is noted in `Play.stuck`.
 """
@@ -81,7 +81,7 @@ def _is_whole(play: Play) -> bool:
 
 
 def go_on(play: Play) -> None:
-    """Whoever still writes gets on, unless it was refused or waits for its turn."""
+    """Clients that still write get on, unless refused or waiting for their turn."""
     world = play.world
     _wait(play, _QUIET_S, lambda: all(task.done() for task in play.operations))
     for topic in sorted(play.reborn):
@@ -139,7 +139,7 @@ def _probing(play: Play, host: Host, topic: str, name: str, mode: str = "") -> c
 
 async def _newcomer(play: Play, host: Host, producer: clients.Producer, partition: int, left: dict[str, str]) -> None:
     """Write one record, again where it is refused: those who left may keep their places for a moment. Who shall ask for
-    a mode, because an operator gave partitions owners of their own under a policy `shared`, does so.
+    a mode, because an operator gave partitions their own owners under a policy `shared`, does so.
     """
     where = f"{producer.topic}/{partition}"
     for attempt in range(100):

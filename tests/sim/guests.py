@@ -1,6 +1,6 @@
 """Clients beside the applications, as steps of a history: readers, groups, claimants, strangers, operators.
 
-Each runs on a host of its own, but what an operator asks for runs on the node that is asked.
+Each runs on its own host, but what an operator asks for runs on the node that is asked.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _generation(play: Play, group: str, strings: int) -> int | None:
 
 
 def join(play: Play, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0) -> None:
-    """A consumer of a group, for so long."""
+    """A consumer of a group, for some time."""
     host = play.client_host("member")
     count = play.counts.get(topic, 2)
     with play.world.loop.on(host):

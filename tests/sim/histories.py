@@ -1,4 +1,5 @@
-"""A history: who does what when, and what goes wrong when. Plain data, made from a seed, printed and cut down.
+"""A history: clients, nodes and operators, what each does when, and what goes wrong when. Plain data, made from a seed,
+printed and cut down.
 
 A step has a moment (virtual seconds since the history began), a kind, and arguments by name. Faults heal by themselves
 after `lasts` seconds, and all of them at the end, so any step can be left out.

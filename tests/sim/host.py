@@ -17,7 +17,7 @@ class Host:
 
     `wall_offset`: seconds by which its wall clock is wrong. `slept`: seconds that its monotonic clock did not count,
     because the machine was suspended. `fuse`: callbacks that it still runs before it dies; negative: it lives on.
-    `held`: what came due while it was frozen. `state` belongs to whoever swaps process-wide objects per host.
+    `held`: what came due while it was frozen. `state` belongs to the module that swaps process-wide objects per host.
     """
 
     __slots__ = (

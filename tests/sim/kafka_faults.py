@@ -123,7 +123,7 @@ def raise_epoch(play: Play, topic: str, to: int) -> None:
 
 
 def lose_records(play: Play, broker: int) -> None:
-    """A broker that lags for so long that it leaves the ISR of the ownership topic leads it after all: the newest
+    """A broker that lags so much that it leaves the ISR of the ownership topic leads it after all: the newest
     records are gone, for all nodes.
     """
     cluster = play.world.cluster
@@ -147,7 +147,7 @@ def misconfigure(play: Play, topic: str, setting: str, value: str, lasts: float)
     controller = play.world.cluster.controller
     before = controller.topics[topic].config.own.get(setting)
     if before == value:
-        return  # it is already, and who did it puts it right
+        return  # it is already, and the fault that did it puts it right
     controller.configure(topic, {setting: value})
     play.effect("internal topic misconfigured")
     play.later(lasts, lambda: controller.configure(topic, {setting: before}))

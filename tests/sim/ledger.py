@@ -1,4 +1,4 @@
-"""What clients did and what they were told: the checker's only witness beside the logs."""
+"""What clients did and which answers they got: the checker's only witness beside the logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_WRITTEN: Final = REFUSED | {5, 19, 45, 47, 29, 2, 10, 3, 17}
 class Sent:
     """A record that a session wanted written. `order`: its place among those of its session and partition.
 
-    `delivered`: what the application was told: None nothing yet, True it is there (at `offset`, -1 unknown), False it
+    `delivered`: what the application heard: None nothing yet, True it is there (at `offset`, -1 unknown), False it
     failed with `code`, at `told_at`. `doubtful`: an attempt ended without anybody saying that nothing was written.
     """
 
@@ -55,14 +55,14 @@ class Read:
 
 @dataclass(slots=True)
 class Told:
-    """What somebody was told of a topic's owner: by an error message, or by an own API."""
+    """An answer about a topic's owner: by an error message, or by an own API."""
 
     resource: str
     generation: int
     owner: str
     at: float
     granted: bool = False
-    """Whether the one who was told is the owner."""
+    """Whether the receiver is the owner."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _in(block: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
         if not isinstance(node, ast.Try):
             yield block, node
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            continue  # functions of their own
+            continue  # their own functions
         for name in ("body", "orelse", "finalbody"):
             yield from _in(getattr(node, name, []))
         for each in [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]:

@@ -32,7 +32,7 @@ class LivelockError(Exception):
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future that is hashed by its number, which whoever makes it gives it."""
+    """A future that is hashed by its number, which its maker assigns."""
 
     __slots__ = ("number",)
     number: int
@@ -118,7 +118,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # Scheduling ---------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """The monotonic clock of whoever asks."""
+        """The monotonic clock of the host that asks."""
         host = self.current
         return self.now if host is None else self.now - host.slept
 
@@ -200,7 +200,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return SimTask(coro, loop=self, name=name)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """What is meant for a thread is done at once; its outcome is told a turn later, as a thread's would be."""
+        """What is meant for a thread is done at once; its outcome arrives a turn later, as a thread's would be."""
         future = self.create_future()
         try:
             outcome, error = func(*args), None
@@ -315,7 +315,7 @@ class SimLoop(asyncio.BaseEventLoop):
                         handle.callback(*handle.args)
                     else:
                         context.run(handle.callback, *handle.args)
-                except Exception as error:  # noqa: BLE001 - told to whoever looks at crashes
+                except Exception as error:  # noqa: BLE001 - kept for the check of crashes
                     self.call_exception_handler({"message": f"callback {handle.callback!r}", "exception": error})
                 now = self.now
                 if now > window_end:

@@ -464,7 +464,7 @@ class Network:
         return [link for link in self.links.values() if name in link.names]
 
     def reset(self, link: Link) -> None:
-        """Both ends are told, each after what was on its way to it."""
+        """Both ends learn it, each after what was on its way to it."""
         if link.is_up:
             for end in link.ends:
                 self._send(end, "reset", None)

@@ -29,7 +29,7 @@ _PATIENCE_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who asks a node about a topic. `partitions`: how many it has."""
+    """An operator that asks a node about a topic. `partitions`: how many it has."""
 
     view: NodeView
     rng: random.Random
@@ -208,7 +208,7 @@ ACTIONS: Final[Mapping[str, Callable[[Operator], Awaitable[None]]]] = {
     "limit shadow": _limit, "delete source": _delete_source, "forget": _forget, "touch": _touch, "schemas": _schemas,
 }  # fmt: skip
 OF_OWNERS: Final = frozenset({"fence", "release", "producers", "forget"})
-"""Actions that the node which serves the topic can do alone: operators are told which one it is."""
+"""Actions that the node which serves the topic can do alone: operators learn which one it is."""
 
 
 async def operate(action: str, who: Operator, refused: Callable[[str], None]) -> bool:

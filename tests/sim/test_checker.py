@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim import checker
-from tests.sim.checker import Claimed, Evidence, Tenure, check
+from tests.sim.checker import Claimed, Evidence, OwnershipRecord, check
 from tests.sim.ledger import Granted, Ledger, Read, Sent, Told
 from tests.sim.policies import Policy, Timeline
 from tests.sim.wire import Record
@@ -24,8 +24,8 @@ def record(offset: int, value: str, producer_id: int = SLOT, at: float = 0.0) ->
     return Record(offset, value.encode(), (), producer_id, 0, offset, offset, at=at)
 
 
-def tenure(generation: int, session: str, start: int, topic: str = "t", **more: Any) -> Tenure:
-    return Tenure(topic, "0", generation, session, ((0, start),), **more)
+def ownership(generation: int, session: str, start: int, topic: str = "t", **more: Any) -> OwnershipRecord:
+    return OwnershipRecord(topic, "0", generation, session, ((0, start),), **more)
 
 
 COUNTED = Policy("exclusive", ids=True)
@@ -55,7 +55,7 @@ def good() -> Evidence:
     return Evidence(
         ledger,
         {("t", 0): [record(1, "a0"), record(2, "a1"), record(4, "b0")]},
-        [tenure(1, "pid:1", 1), tenure(2, "pid:2", 4)],
+        [ownership(1, "pid:1", 1), ownership(2, "pid:2", 4)],
         {SLOT},
         {"a.1": {"pid:1"}, "b.1": {"pid:2"}, "a.2": {"pid:3"}},
         applied(COUNTED),
@@ -195,7 +195,7 @@ def test_a_deposed_owner_behind_its_fence() -> None:
 
 def test_two_plain_sessions_in_one_generation() -> None:
     bad = good()
-    bad.tenures[1] = tenure(2, "conn:1", 4)
+    bad.ownerships[1] = ownership(2, "conn:1", 4)
     bad.ledger.sent.append(sent("c0", 0, "c.1", delivered=True, offset=5))
     bad.logs["t", 0].append(record(5, "c0"))
     assert len(only(checker.behind_the_fence, bad)) == 1
@@ -206,7 +206,7 @@ def test_a_shared_topics_owner_has_let_go_and_another_session_wrote_before_that(
     """Epochs that were opened before it, under it, and when it had let go."""
     bad = good()
     bad.policies = applied(OPEN)
-    bad.tenures = [tenure(1, "pid:1", 1, at=10), tenure(1, "pid:1", 1, released=True, at=20)]
+    bad.ownerships = [ownership(1, "pid:1", 1, at=10), ownership(1, "pid:1", 1, released=True, at=20)]
     bad.opened = {(SLOT, 0): 9, (SLOT + 1, 0): opened}
     bad.writers.add(SLOT + 1)
     bad.logs["t", 0][2] = record(4, "b0", producer_id=SLOT + 1)
@@ -238,7 +238,7 @@ def test_a_batch_in_a_clients_own_name_in_a_governed_topic() -> None:
 @pytest.mark.parametrize("generation", [0, 1])
 def test_a_generation_that_falls_or_comes_again(generation: int) -> None:
     bad = good()
-    bad.tenures[1] = tenure(generation, "pid:2", 4)
+    bad.ownerships[1] = ownership(generation, "pid:2", 4)
     assert len(only(checker.generations, bad)) == 1
 
 
@@ -364,7 +364,7 @@ def test_a_generation_of_before_the_policy_says_nothing_of_later_records(
     """The policy changes, a generation begins; a stranger to it sends at 4 what is written at 5."""
     bad = good()
     bad.policies = applied(OPEN, (change, PLAIN))
-    bad.tenures = [tenure(1, "pid:1", 1, when=1.0), tenure(2, "pid:2", 4, when=begun)]
+    bad.ownerships = [ownership(1, "pid:1", 1, when=1.0), ownership(2, "pid:2", 4, when=begun)]
     bad.ledger.sent.append(sent("a3", 2, delivered=True, offset=5, sent_at=4.0))
     bad.logs["t", 0].append(record(5, "a3", at=5.0))
     assert len(only(checker.behind_the_fence, bad)) == wrong
@@ -372,11 +372,11 @@ def test_a_generation_of_before_the_policy_says_nothing_of_later_records(
 
 def test_a_generation_of_a_topic_that_was_deleted_fences_nothing() -> None:
     fine = good()
-    fine.tenures = [replace(each, former=True) for each in reversed(fine.tenures)]
+    fine.ownerships = [replace(each, former=True) for each in reversed(fine.ownerships)]
     fine.ledger.sent.append(sent("a3", 2, delivered=True, offset=5))
     fine.logs["t", 0].append(record(5, "a3"))
     assert not list(checker.behind_the_fence(fine))
-    fine.tenures = [replace(each, former=False) for each in reversed(fine.tenures)]
+    fine.ownerships = [replace(each, former=False) for each in reversed(fine.ownerships)]
     assert list(checker.behind_the_fence(fine))
 
 

@@ -102,7 +102,7 @@ def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(worker: Worker)
         Step(1.6, "kill node", {"node": 2, "fuse": 1, "lasts": 0.3, "silently": False}),
         Step(2.0, "produce", produced(topic="ledger", every=0.1, batches=10)),
     )
-    for seed in range(4):  # who asks which node for what goes by the seed
+    for seed in range(4):  # the seed decides which client asks which node for what
         assert worker.play(History(seed, Shape(nodes=2), 4.0, steps, {})).wrong == []
 
 

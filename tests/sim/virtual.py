@@ -1,7 +1,7 @@
-"""Everything in this process that tells time or makes random bytes, put on a world's clock and seed.
+"""Everything in this process that reads the time or makes random bytes, put on a world's clock and seed.
 
 The product asks `time`, `random`, `secrets` and `uuid`, as any program does; here these answer for the host that runs.
-`install` is for ever: a world lives in a process of its own (`tests.sim.worker`). Functions that a module has imported
+`install` is for ever: a world lives in its own process (`tests.sim.worker`). Functions that a module has imported
 by name, or bound as a default argument, are found and exchanged too. Objects that are hashed by their address get a
 number instead, and what a turn of `sidecar.network.framing` has to write is kept per host.
 """

@@ -523,7 +523,7 @@ class Wire(asyncio.Protocol):
         return len(self._waiting)
 
     def close(self) -> None:
-        """Close; whoever waits is told."""
+        """Close; waiting readers get the end."""
         if not self.closed and self.transport is not None:
             self.transport.abort()
         self._end("closed by the client")

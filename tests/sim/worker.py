@@ -39,7 +39,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A history to play; `trace`: tell everything that happened."""
+    """A history to play; `trace`: report everything that happened."""
 
     history: History
     trace: bool = False
@@ -212,7 +212,7 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
         outcome.trace = sorted([*told, *map(str, world.events)])
         outcome.lines = {file: bytes(marks) for file, marks in lines.MARKS.items()}
         _send(answers, outcome)
-    except BaseException:  # noqa: BLE001 - it has to be told, whatever it is
+    except BaseException:  # noqa: BLE001 - it has to be reported, whatever it is
         _send(answers, f"seed {wish.history.seed}: {traceback.format_exc()}")
     os._exit(0)
 

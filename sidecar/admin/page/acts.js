@@ -1,5 +1,5 @@
 /**
- * What changes something, each asked back in a dialog that names what it is about. What the node answers is told in the
+ * What changes something, each asked back in a dialog that names what it is about. What the node answers is shown in the
  * dialog where it is no, and above the sections where it is yes.
  */
 
@@ -87,7 +87,7 @@ export function askToDeleteShadow(source, shadow, after) {
  * @param {string} verb
  * @param {boolean} dangerous
  * @param {any[]} lines parts
- * @param {() => Promise<string>} act answers with what is told then
+ * @param {() => Promise<string>} act answers with the text to show then
  * @param {() => void} after runs when it was tried, whatever came of it
  */
 function ask(title, verb, dangerous, lines, act, after) {

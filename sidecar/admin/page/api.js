@@ -125,7 +125,7 @@ export const decoded = (text) => JSON.parse(text, exact);
 
 /**
  * Generations and sequence ids go up to 2^63 - 1, a number here is exact up to 2^53: beyond, it is a BigInt, where the
- * browser tells how it was written.
+ * browser shows how it was written.
  *
  * @param {string} _key
  * @param {unknown} value

@@ -19,7 +19,7 @@ export class Clients extends Listed {
   constructor() {
     super({
       title: 'Clients',
-      about: 'Connections to this node; each node tells of its own.',
+      about: 'Connections to this node; each node shows its own.',
       every: 4_000,
       path: 'v1/clients',
       page: 100,

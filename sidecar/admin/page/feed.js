@@ -2,7 +2,7 @@
  * What happens, as it happens: the stream of `/v1/events`, with the newest of what happened before.
  *
  * A node has few places for readers, and a browser few connections to one node: a page that nobody looks at gives both
- * back and resumes where it was. A refusal is told and tried again slowly; everything else on the page goes on without.
+ * back and resumes where it was. A refusal is shown and tried again slowly; everything else on the page goes on without.
  */
 
 import { connection, decoded, path, token } from './api.js';

@@ -109,6 +109,6 @@ export class Listed extends View {
   /** @param {Error} error */
   failed(error) {
     const missing = error instanceof Refusal && error.status === 404;
-    super.failed(missing ? new Refusal(404, `This node does not tell its ${this.told.title.toLowerCase()}: it is of an older version.`) : error);
+    super.failed(missing ? new Refusal(404, `This node does not list its ${this.told.title.toLowerCase()}: it is of an older version.`) : error);
   }
 }

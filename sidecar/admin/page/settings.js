@@ -19,7 +19,7 @@ export class Settings extends Listed {
       path: 'v1/settings',
       key: (each) => each.setting,
       columns: COLUMNS,
-      none: 'The node tells no settings.',
+      none: 'The node shows no settings.',
     });
   }
 }

@@ -94,7 +94,7 @@ async function every() {
 
 /**
  * @param {string} name
- * @returns {Promise<any>} null where it has none to tell: it is gone, or closed
+ * @returns {Promise<any>} null where it has none: it is gone, or closed
  */
 async function statsOf(name) {
   try {

@@ -178,7 +178,7 @@ def _measure(
 
 
 def _round(number: int, clients: Mapping[str, Clients], said: Mapping[str, Any], found: Found) -> None:
-    """Number 0 warms up. Who begins changes from round to round."""
+    """Number 0 warms up. The side that begins changes from round to round."""
     records = said["records"] if number else max(1, said["records"] // _WARM_SHARE)
     for name in list(clients)[:: 1 if number % 2 else -1]:
         rate = clients[name].append(records)

@@ -56,7 +56,7 @@ class Load:
         return max(1, self.batch_bytes // (self.record_bytes + _RECORD_OVERHEAD))
 
     def batch(self, records: int) -> bytearray:
-        """A batch of so many records, compressed, under nobody's producer id.
+        """A batch of so many records, compressed, without a producer id.
 
         Values are letters at random, as kafka-producer-perf-test sends them; the same in every run.
         """

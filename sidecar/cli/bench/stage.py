@@ -1,4 +1,4 @@
-"""Where is measured: a Kafka, a node in front of it, and a topic of its own at each, deleted in the end.
+"""Where is measured: a Kafka, a node in front of it, and its own topic at each, deleted in the end.
 
 Topics of others are never touched. Where one of its own cannot be deleted, it is named.
 """

@@ -64,7 +64,7 @@ def look_at_node(api: AdminApi) -> NodeView:
 
 
 def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
-    """Governed topics and shadows; none where the node is not ready to tell them: its own checks say why."""
+    """Governed topics and shadows; none where the node is not ready to list them: its own checks say why."""
     try:
         governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
         return governed, frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])

@@ -114,7 +114,7 @@ def _own(host: str, port: int) -> set[str]:
 
 
 def judged(members: Sequence[Member], hosts: Collection[str]) -> Finding:
-    """What is to be said of those who read shadows. `hosts`: where members come from that came through a node."""
+    """Findings about consumers that read shadows. `hosts`: where members come from that came through a node."""
     strangers = sorted({member for member in members if member.host not in hosts})
     if strangers:
         shown = [f"{each.client_id} ({each.group}) at {each.host} reads {each.shadow}" for each in strangers[:_SHOWN]]

@@ -86,8 +86,8 @@ def audit(
     """Look through the whole log of each TOPIC, up to its end of now, for what nodes promise never happens.
 
     Duplicates and regressions of sequence ids, interleaved generations, batches that no node wrote, missing first and
-    last ids; gaps between ids are told and are no violation. Exit code 1 on a violation. A shadow is audited through a
-    node (`--bootstrap`).
+    last ids; gaps between ids are reported and are no violation. Exit code 1 on a violation. A shadow is audited
+    through a node (`--bootstrap`).
     """
     if bool(topics) == every:
         raise CommandError("name topics, or --all of them", Exit.USAGE)

@@ -109,7 +109,7 @@ def export(
     stop = threading.Event()
 
     def end(number: int, _: object) -> None:
-        """Behind the commit under way; a second signal ends the process."""
+        """After the commit under way; a second signal ends the process."""
         tell("ending behind the commit under way")
         stop.set()
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""How far behind the readers of a topic's shadows are, as a node tells it. Without a node nothing is known of that."""
+"""How far behind the readers of a topic's shadows are, as a node answers it. Without a node it is not known."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def rebuild(
     """Rebuild what nodes know of the sequence ids of TOPIC: the highest one by producer name and partition.
 
     Goes on from the newest snapshot that is left, else from the beginning of the log, up to offsets that are settled at
-    the start. Nodes may serve the topic meanwhile. A state that tells more is never replaced. Run again, it does the
+    the start. Nodes may serve the topic meanwhile. A state that holds more is never replaced. Run again, it does the
     rest of what was not done.
 
     Exit code 1 where the ids of a partition cannot be known, and where Redis is away in the end.

@@ -98,7 +98,7 @@ def security_of(settings: Settings, client_config: Path | None) -> dict[str, str
 
 def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = True) -> Settings:
     """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
-    of `sidecar up`, which is told unless `tells` is off: for a job that asks neither. Raises CommandError.
+    of `sidecar up`, which is reported unless `tells` is off: for a job that asks neither. Raises CommandError.
     """
     return settings_here(config, tell if tells else None, given)
 
@@ -167,7 +167,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def alive(detail: Callable[[], str]) -> Iterator[None]:
-    """What is told last is what goes on, said again now and then with `detail`."""
+    """The last message is what goes on now; it is repeated now and then with `detail`."""
     with Alive("starting Spark", detail) as telling:
         _running.append(telling)
         try:

@@ -93,14 +93,14 @@ class AdminClient(Twin["_AdminClient"]):
         return self._iterate(self._twin.clients)
 
     def settings(self) -> tuple[Setting, ...]:
-        """What the node that is asked was told."""
+        """The settings of the node that is asked."""
         return self._run(self._twin.settings)
 
     def events(self, topic: str | None = None, *, after: int | None = None) -> Generator[Event]:
-        """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
+        """What happens, of one topic or of all, as it happens and for ever: after the position `after` (-1: all that
         is kept, 90 days), by default from the moment on in which the first is waited for.
 
-        Where the connection ends it goes on behind the last event by itself, and raises `SidecarUnavailableError` once
+        Where the connection ends it goes on after the last event by itself, and raises `SidecarUnavailableError` once
         no node answered for `timeout` seconds. A node has room for 8 such readers, so close it where you stop early:
 
         ```python
@@ -165,14 +165,14 @@ class AdminClient(Twin["_AdminClient"]):
         return self._run(lambda: self._twin.delete_topic(topic, force=force))
 
     def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
+        """Depose the owner for ever; 409 where there is none. Where each partition has its own owner, that of
         `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
-        change: somebody who became the owner meanwhile is left alone, 412.
+        change: a producer that became the owner meanwhile is left alone, 412.
         """
         return self._run(lambda: self._twin.fence(topic, partition=partition, if_generation=if_generation))
 
     def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Clear the owner, who may claim again; otherwise as `fence`."""
+        """Clear the owner, which may claim again; otherwise as `fence`."""
         return self._run(lambda: self._twin.release(topic, partition=partition, if_generation=if_generation))
 
     def producers(self, topic: str, *, limit: int = 100) -> tuple[ProducerIds, ...]:

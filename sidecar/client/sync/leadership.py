@@ -36,21 +36,21 @@ class Leadership(LosableTwin["_Leadership"]):
     globally unique name is assigned.
 
     `mode`, where somebody else owns it or waits for it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive`
-    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those who
+    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those that
     wait get a `ProducerFencedError`. With a `generation` nobody waits: it is taken from an owner whose generation is
     equal or lower, else that is a `ProducerBusyError`; 0 always wins.
 
-    `generation` tells one owner from the next, not for ever: that of a string, or of reading, begins again with 1 once
-    nobody owned it. That of a topic for writing never falls.
+    `generation` distinguishes one owner from the next, not for ever: that of a string, or of reading, begins again with
+    1 once nobody owned it. That of a topic for writing never falls.
 
-    **What `lost()` tells.** The claim belongs to a connection and ends with it: when this process dies, and when the
+    **What `lost()` reports.** The claim belongs to a connection and ends with it: when this process dies, and when the
     node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
     the claim, an administrator does or the node dies. A node that is silent, or a network in between, says nothing:
     then `lost()` returns, and `is_leader` turns False, `silence` seconds after the last question that the node answered
-    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced, and
-    whoever is stalled himself does not see it, nor stop what is on its way to elsewhere. So let what leads *write*
-    through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former owner,
-    or a store that compares the generation of a topic.
+    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced.
+    A process that is stalled does not see that, and cannot stop what it has already sent elsewhere. So let what leads
+    *write* through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former
+    owner, or a store that compares the generation of a topic.
 
     `timeout` (seconds) bounds how long `with` tries while no node answers; waiting for others does not count.
     While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
@@ -113,8 +113,8 @@ class Leadership(LosableTwin["_Leadership"]):
 
     @property
     def is_leader(self) -> bool:
-        """Whether the claim is owned, as far as a node told within `silence`; once False, for ever. See the class for
-        what that leaves open.
+        """Whether the claim is owned, as far as a node answered within `silence`; once False, for ever. See the class
+        for what that leaves open.
         """
         return self._call(lambda: self._twin.is_leader)
 
@@ -127,7 +127,7 @@ class Leadership(LosableTwin["_Leadership"]):
 
     def start(self) -> None:
         """Own it, as `with` does. Raises `ProducerBusyError`; `ProducerFencedError` where somebody took it by
-        force from all who waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
+        force from all that waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
         claimed. Whatever it raises, or interrupted: nothing stays open, and nothing owned.
         """
         return self._start(self._twin.start)

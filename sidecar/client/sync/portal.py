@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that block. Knows nothing of what runs there.
+"""An event loop in its own thread, for callers that block. Knows nothing of what runs there.
 
 A call that is interrupted in its own thread (Ctrl-C) is cancelled in the loop, and has ended there before the
 interruption goes on. A fork takes no threads along: in the child every call is an error instead of a wait for ever.
@@ -33,7 +33,7 @@ class Portal:
 
     def run(self, act: Callable[[], Awaitable[ResultT]], timeout: float | None = None) -> ResultT:
         """The result of what `act` begins in the loop. Raises what that raises; TimeoutError after `timeout` seconds,
-        where it is cancelled; RuntimeError in the loop's own thread, in a forked child, and behind `stop`.
+        where it is cancelled; RuntimeError in the loop's own thread, in a forked child, and after `stop`.
         """
         self._check()
         outcome: concurrent.futures.Future[ResultT] = concurrent.futures.Future()

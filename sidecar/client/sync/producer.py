@@ -122,7 +122,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     @property
     def generation(self) -> int:
         """The generation under which the topic is or was owned: it rises with each owner, from 1 on; 0 before. The
-        highest, where partitions have owners of their own.
+        highest, where partitions have their own owners.
         """
         return self._call(lambda: self._twin.generation)
 
@@ -149,13 +149,13 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
 
         Threads may call it at once: in each partition records stand in the order of the calls. Without `partition`
         the key decides, as in Java's client; without a key see the class. `sequence_id` is at least 0 and above every
-        id that this producer sent to the partition, save one that failed behind all others.
+        id that this producer sent to the partition, save one that failed after all others.
 
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
         seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
         `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
         one that this producer does not own): it is not in the log, unless the message says that an earlier try may
-        have been written, and the same goes for those that left in one batch with it, which fail alike. A cancelled
+        have been written. The other records of its batch fail in the same way. A cancelled
         `send` takes its record back if that has not left.
         """
         return self._run(

@@ -39,7 +39,7 @@ class ShadowReader(Twin["_ShadowReader"]):
     `latest`. `isolation_level` as in Kafka: `read_committed` leaves out records of aborted transactions.
     `timeout` (seconds) bounds `with`, which ends once partitions are assigned.
 
-    Whether the name is a shadow Kafka's protocol does not tell: an ordinary topic is read just the same. What does not
+    Kafka's protocol does not show whether the name is a shadow: an ordinary topic is read just the same. What does not
     exist, and a shadow that is closed, also while it is read, raise `SidecarError` with code 3; a cluster of Kafka
     without a node in front of it raises `SidecarUnavailableError`. Use it once, from as many threads as you like.
 
@@ -119,7 +119,7 @@ class ShadowReader(Twin["_ShadowReader"]):
             raise StopIteration from None
 
     def commit(self) -> None:
-        """Move the group's cursors behind the last records that were read. Raises ValueError without a group."""
+        """Move the group's cursors after the last records that were read. Raises ValueError without a group."""
         return self._run(self._twin.commit)
 
     def lag(self) -> Mapping[int, int]:

@@ -35,7 +35,7 @@ _LEFT_OPEN_S: Final = 5.0
 
 
 class Twin(Generic[TwinT]):
-    """Holds `twin` and runs its methods in a thread of its own, which begins and ends with it."""
+    """Holds `twin` and runs its methods in its own thread, which begins and ends with it."""
 
     def __init__(self, twin: TwinT) -> None:
         self._twin = twin
@@ -118,7 +118,7 @@ class LosableTwin(Twin[LosableT]):
     """A twin of what may be lost."""
 
     def lost(self, timeout: float | None = None) -> bool:
-        """Wait until it is lost or closed, `timeout` seconds at most: whether it is. Ask in a thread of its own, or now
+        """Wait until it is lost or closed, `timeout` seconds at most: whether it is. Ask in its own thread, or now
         and then with `timeout=0`.
         """
         if self._ended:
@@ -139,7 +139,7 @@ def _abandon(portal: Portal, twin: Closable) -> None:
     """Of one that was left open: its owner is gone, or the interpreter exits."""
     try:
         portal.run(lambda: _ends(twin.close, _LEFT_OPEN_S), _LEFT_OPEN_S * 2)
-    except Exception:  # noqa: BLE001, S110  there is nobody left to tell; what is open ends with the loop
+    except Exception:  # noqa: BLE001, S110  no caller is left; what is open ends with the loop
         pass
     finally:
         portal.stop()

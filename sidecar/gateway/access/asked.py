@@ -1,4 +1,4 @@
-"""What a row of the table of rights is made of: a request with who asks, and what is left of it."""
+"""What a row of the table of rights is made of: a request with its principal, and what is left of it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NO_ID: Final = -1
 
 
 class Asking(NamedTuple):
-    """A request with who asks. `has`: whether there is a topic, or a partition of it; `creates`: whether brokers make
-    topics that Metadata asks for (`auto.create.topics.enable`).
+    """A request with its principal. `has`: whether there is a topic, or a partition of it; `creates`: whether brokers
+    make topics that Metadata asks for (`auto.create.topics.enable`).
     """
 
     rights: Rights

@@ -4,8 +4,8 @@ The facts are those of `KafkaApis`, `ControllerApis`, `AclApis` and `ConfigHelpe
 refused as a whole, or goes on without what its client may not have: `Divided` says what is left of it, and how the
 answer to that becomes the client's. Hot APIs ask for themselves, by the operation in their row.
 
-Where a broker's answer depends on whether a topic exists (to delete it, to create it by a mere look, to add it to a
-transaction), the row names the topics in doubt, and the caller looks them up before it asks.
+A broker's answer may depend on whether a topic exists: to delete it, to create it by a mere look, to add it to a
+transaction. Then the row names the topics in doubt, and the caller looks them up before it asks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     **dict.fromkeys(LOGIN_APIS, Open("what a client logs in with")),
     21: PerTopic(Operation.DELETE),
     23: PerTopic(Operation.DESCRIBE, instead=Operation.CLUSTER_ACTION),
-    68: Open("always answered with 35, whoever asks"),
+    68: Open("always answered with 35"),
     **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS, *transactions.ROWS)},
     **dict.fromkeys(range(1000, 1005), _OWN),
 }

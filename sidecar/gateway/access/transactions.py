@@ -54,7 +54,7 @@ def _writable(asking: Asking, name: str) -> bool:
 
 
 def _added_beside(asking: Asking) -> list[str]:
-    """Where one topic is refused nothing is added, and those that are not there are told from those that are."""
+    """Where one topic is refused nothing is added, and missing topics get another code than existing ones."""
     names: list[str] = [topic["name"] for topic in asking.fields["topics"]]
     writable = [name for name in names if _writable(asking, name)]
     return writable if len(writable) != len(names) else []

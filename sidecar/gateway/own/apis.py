@@ -162,7 +162,7 @@ class OwnApis:
     # Watch ------------------------------------------------------------------------------------------------------------
 
     async def handle_watch(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Tell what happens to the claims of a token."""
+        """Report what happens to the claims of a token."""
         try:
             request = decode(control.WatchRequest, head)
             if len(request.token) != TOKEN_BYTES:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES: Final = 16
 LONGEST_WAIT_MS: Final = 300_000
-"""Who asks to wait for longer is answered TIMED_OUT after this, and asks again."""
+"""A client that asks to wait longer gets TIMED_OUT after this, and asks again."""
 WHOLE: Final = -1
 """In place of a partition: all of them."""
 _GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class Target(NamedTuple):
-    """A resource as it is told apart: a topic, or one partition of it (-1: all), or a free string."""
+    """What identifies a resource: a topic, or one partition of it (-1: all), or a free string."""
 
     group: str
     topic: str
@@ -98,9 +98,10 @@ class Asked:
         return tuple(target for target in self.targets if not target.is_written)
 
     def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: Session | None) -> Claimant:
-        """Who claims the topic or partition with this number in the request.
+        """The claimant of the topic or partition with this number in the request.
 
-        A token tells it from its own ghost: one that asks again is not made to wait for the end of an old connection.
+        A token distinguishes it from its own ghost: one that asks again is not made to wait for the end of an old
+        connection.
         """
         names_session = not self.session.is_plain
         return Claimant(

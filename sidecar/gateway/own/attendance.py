@@ -1,4 +1,4 @@
-"""Who calls for which request: as long as somebody does, and 5 s longer, its place or promotion is kept."""
+"""Which calls attend to which request: while one does, and 5 s longer, its place or promotion is kept."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NAME_BYTES: Final = 255
 STRING_BYTES: Final = 1_024
 """Of a free string or a group, in UTF-8."""
 AT_ONCE: Final = 100
-"""Resources that are told, or claims that are given up, before others have a turn."""
+"""Resources that are listed, or claims that are given up, before others have a turn."""
 
 
 class BadRequestError(ValueError):

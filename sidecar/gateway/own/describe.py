@@ -57,12 +57,12 @@ class DescribeOwnersApi:
         self._coordinator = coordinator
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Owners of resources, and who waits for them."""
+        """Owners of resources, and their queues."""
         told = control.DescribeOwnersResponse()
         try:
             request = decode(control.DescribeOwnersRequest, head)
             if len(request.resources) > RESOURCES:
-                raise BadRequestError(f"{RESOURCES} resources at most; without any all are told")
+                raise BadRequestError(f"{RESOURCES} resources at most; without any all are listed")
             if (
                 request.group
                 and client.rights is not None
@@ -150,7 +150,7 @@ class DescribeOwnersApi:
         _add_waiting(told, resource.topic, found, index)
 
     def _tell_topic(self, told: control.DescribeOwnersResponse, name: str, found: Standing) -> None:
-        """The topic; where its partitions have owners of their own, those behind it."""
+        """The topic; where its partitions have their own owners, those after it."""
         told.ownerships.append(ownership_of(control.Resource(topic=name), found))
         for index in sorted(index for index in found.owners if index is not None):
             told.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sidecar.resources.requests import Request, Verdict
 
 _BUSY_S: Final = 10.0
-"""How long a request waits for topics that change hands before it is told so."""
+"""How long a request waits for topics that change hands before it is answered so."""
 _TAKEOVERS: Final = 32
 """At once, for all requests of this node."""
 _FIRST_PAUSE_S: Final = 0.002
@@ -166,7 +166,7 @@ class Granting:
         try:
             verdict = await self._rooms.coordinator.take(ticket.client, request)
         except KafkaError as error:
-            ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # the epoch: who coordinates now decides
+            ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # the epoch: the coordinator of now decides
             return dict.fromkeys(targets, Look(Prospect.BUSY) if ended else not_now(error)), {}
         if verdict.prospect is not Prospect.READY:
             return _by_target(targets, verdict), {}

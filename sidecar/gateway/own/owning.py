@@ -71,7 +71,7 @@ class Ownerships:
     def connect(self, ticket: Ticket, client: Client) -> None:
         """Another connection speaks for the session of a request."""
         if not client.is_alive():
-            return  # its end was told already: nobody would take it back
+            return  # its end was reported already: nobody would take it back
         if ticket.asked.session.is_plain:
             return
         self.tickets.connect(ticket, client)
@@ -121,7 +121,7 @@ class Ownerships:
         return self._rooms.teller.waiting(ticket)
 
     async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
-        """Why it cannot be told what a request owns, where that may be another node's affair by now."""
+        """Why it is unknown what a request owns, where that may be another node's affair by now."""
         try:
             await self._rooms.coordinator.lease.confirm()
         except KafkaError as error:
@@ -216,10 +216,10 @@ class Ownerships:
             raise
         finally:
             ticket.is_driven = False
-            ticket.notify()  # whoever is about to take it back
+            ticket.notify()  # for a call that is about to take it back
 
     def _settle(self, ticket: Ticket, answer: control.OwnResponse) -> None:
-        """It is decided; where no Own waits for it Watch tells, or the next call."""
+        """It is decided; where no Own waits for it Watch reports it, or the next call."""
         is_owning = ticket.stand is Stand.OWNING
         ticket.answer = None if is_owning else answer
         if ticket.own_calls == 0:
@@ -235,7 +235,7 @@ class Ownerships:
 
     def _begin_owning(self, ticket: Ticket) -> None:
         """All its connections stand for what it owns, and no other request of its session does any more. What it lost
-        while it was written down nobody has told it.
+        while it was written down nobody has reported it.
         """
         for target, claim in ticket.claims.items():
             for client in ticket.clients.values():
@@ -313,13 +313,13 @@ class Ownerships:
         self._wake(ticket)
 
     def stirred(self, target: Target) -> None:
-        """Tell those who lost a target, and let the first who waits for it try."""
+        """Report the loss to those that lost a target, and let the first in its queue try."""
         for ticket in self.tickets.owners(target):
             self._check(ticket, target)
         self._wake_first(target)
 
     def _wake_first(self, target: Target) -> None:
-        """Let who waits longest try; and of a topic whoever is at the head of its queue, where somebody else is."""
+        """Let the longest waiter try; and of a topic also the head of its queue, where that is another one."""
         first = self.tickets.first_waiting(target)
         if first is None:
             return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Rooms(NamedTuple):
-    """The rooms that claims are made in, and who words the answers."""
+    """The rooms that claims are made in, and the module that words the answers."""
 
     upstream: KafkaUpstream
     nodes: NodeDirectory

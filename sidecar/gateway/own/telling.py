@@ -43,7 +43,7 @@ class Teller:
     # Ownerships -------------------------------------------------------------------------------------------------------
 
     def now(self, targets: Sequence[Target]) -> list[control.Ownership]:
-        """Who owns each of these; in one group, as those of a request are."""
+        """The owner of each of these; in one group, as those of a request are."""
         topics: dict[str, Standing] = {}
         told: dict[Target, control.Ownership] = {}
         for target in targets:
@@ -80,7 +80,7 @@ class Teller:
         elif self._topics.is_served_elsewhere(claim):
             (told,) = self.now([target])
             told.error, told.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
-        else:  # told of each of hundreds of partitions: without a look at the others
+        else:  # asked for each of hundreds of partitions: without a look at the others
             own = claim.claimant
             told = control.Ownership(resource=target.resource, generation=generation, serving_node=self._nodes.me.id)
             told.owner_name, told.owner_session = own.label, own.session
@@ -119,7 +119,7 @@ class Teller:
         return answer
 
     def answer(self, asked: Asked, looks: Mapping[Target, Look]) -> control.OwnResponse:
-        """Nothing was granted: who owns each target, and what is wrong with which."""
+        """Nothing was granted: the owner of each target, and what is wrong with which."""
         found = self.now(asked.targets)
         for target, told in zip(asked.targets, found, strict=True):
             look = looks.get(target)
@@ -132,7 +132,7 @@ class Teller:
         return self.answer(asked, dict.fromkeys(asked.targets, Look(Prospect.REFUSED, error, message)))
 
     def not_coordinating(self, asked: Asked, error: KafkaError) -> control.OwnResponse:
-        """Free strings and reader claims are another node's affair, or nobody's now."""
+        """Free strings and reader claims are another node's affair, or without an owner now."""
         look = not_now(error)
         return self.answer(asked, {target: look for target in asked.targets if not target.is_written})
 

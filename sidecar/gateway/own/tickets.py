@@ -43,9 +43,9 @@ class Stand(Enum):
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One request. `clients` are the connections that speak for it; `calls` how many of
-    theirs wait right now, `own_calls` those of Own, which are told of a grant; Watch is told where there are none.
+    theirs wait right now, `own_calls` those of Own, which receive a grant; Watch receives it where there are none.
 
-    `kept_until` (monotonic seconds): a place, or a promotion, is kept so long for somebody who does not call.
+    `kept_until` (monotonic seconds): a place, or a promotion, is kept this long without a call.
     """
 
     asked: Asked
@@ -89,7 +89,7 @@ class Ticket:
         return self.stand is Stand.WAITING or (self.stand is Stand.OWNING and self.is_promoted)
 
     def heard(self) -> list[control.Ownership]:
-        """What was not told yet, and is now."""
+        """Takes what was not reported yet."""
         news, self.news, self.is_promoted = list(self.news.values()), {}, False
         return news
 
@@ -104,7 +104,7 @@ class Ticket:
         return bool(self.lost) and all(told.error == control.NOT_SERVING for told in self.lost.values())
 
     def notify(self) -> None:
-        """Something changed: whoever listens looks again."""
+        """Something changed: listeners look again."""
         listeners, self.listeners = self.listeners, set()
         for listener in listeners:
             if not listener.done():
@@ -207,16 +207,16 @@ class Tickets:
         return self._by_token.get(ticket.asked.token) is ticket
 
     def owners(self, target: Target) -> list[Ticket]:
-        """Whoever owns a target by a request."""
+        """The request that owns a target."""
         return list(self._owners.get(target, {}).values())
 
     def first_waiting(self, target: Target) -> Ticket | None:
-        """Who waits for it longest."""
+        """The request that waits for it longest."""
         found = self._waiting.get(target)
         return next(iter(found.values())) if found else None
 
     def waiting_as(self, target: Target, session: str) -> Ticket | None:
-        """Who of a session waits for it longest."""
+        """The request of a session that waits for it longest."""
         found = self._waiting.get(target, OrderedDict[bytes, Ticket]()).values()
         return next((ticket for ticket in found if ticket.asked.session == session), None)
 

@@ -27,18 +27,18 @@ class NodePort(Protocol):
         ...
 
     async def clients(self, after: int, most: int) -> tuple[Sequence[ClientFacts], int | None]:
-        """The clients connected to this node, oldest first: `most` of them behind the place `after` (0: the beginning),
-        and the place to go on behind, None at the end.
+        """The clients connected to this node, oldest first: `most` of them after the place `after` (0: the beginning),
+        and the place to go on after, None at the end.
         """
         ...
 
     def settings(self) -> Sequence[Shown]:
-        """What this node was told, secrets masked."""
+        """The node's settings, secrets masked."""
         ...
 
     async def catch_up(self) -> None:
-        """Returns once this node knows what any node acknowledged before. Whoever is told of owners, of who serves a
-        topic, or of sequence ids waits for that first.
+        """Returns once this node knows what any node acknowledged before. A client that asks for owners, of who serves
+        a topic, or of sequence ids waits for that first.
         """
         ...
 
@@ -58,7 +58,7 @@ class NodePort(Protocol):
         ...
 
     def events(self, after: int | None, newest: int = 0, topic: str | None = None) -> AsyncGenerator[Event | None]:
-        """What happens, with one topic or at all, from now on, with the `newest` so many of before, or behind a
+        """What happens, with one topic or at all, from now on, with the `newest` so many of before, or after a
         position, for ever.
 
         None at first, unless it is refused, and every second while nothing happens.
@@ -97,8 +97,8 @@ class NodePort(Protocol):
     async def producers(
         self, name: str, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[Sequence[Producer], tuple[int, bytes] | None]:
-        """The `most` producer names that wrote to a topic last, newest first, of those behind a place (Unix seconds of
-        the last record, name); and the place to go on behind, None at the end.
+        """The `most` producer names that wrote to a topic last, newest first, of those after a place (Unix seconds of
+        the last record, name); and the place to go on after, None at the end.
 
         Takes a topic over that nobody serves. Raises NotFoundError without such a topic, ConflictError without
         deduplication, ElsewhereError, UnavailableError while the sequence ids are being read.

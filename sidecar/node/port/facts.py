@@ -1,4 +1,4 @@
-"""The facts that a node tells: topics, owners, policies, events, itself. Values only."""
+"""The facts that a node answers with: topics, owners, policies, events, itself. Values only."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Status:
 class ClientFacts:
     """A client's connection to this node. `client_id` as it was sent and the `name` in it, "" before its first request,
     both cut where they are absurdly long; `mode` what the client.id asks for; `software` its name and version as far as
-    told (KIP-511); `since_ms` Unix ms. `requests` were taken up, `in_flight` of them have no answer yet; bytes are
+    named (KIP-511); `since_ms` Unix ms. `requests` were taken up, `in_flight` of them have no answer yet; bytes are
     those of whole frames.
     """
 
@@ -215,7 +215,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of history. `position` is where it stands, `id` tells it from a repetition; times are Unix ms."""
+    """One line of history. `position` is where it stands, a repetition has the same `id`; times are Unix ms."""
 
     position: int
     id: str
@@ -230,7 +230,7 @@ class Event:
     node_id: int = -1
     detail: str = ""
     partition: int | None = None
-    """Of a topic whose partitions have owners of their own."""
+    """Of a topic whose partitions have their own owners."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PortError(Exception):
-    """A call that failed for a reason the caller is told. The message is meant for people."""
+    """A call that failed for a reason that the caller sees. The message is meant for people."""
 
 
 class NotFoundError(PortError):
@@ -31,7 +31,9 @@ class UnavailableError(PortError):
 
     @classmethod
     def unsettled(cls, error: Exception, look: str) -> UnavailableError:
-        """A change that failed on its way to Kafka, and may still have arrived there. `look`: a command that tells."""
+        """A change that failed on its way to Kafka, and may still have arrived there. `look`: a command that shows
+        it.
+        """
         return cls(f"{error}. It may have been done anyway: check with `{look}`")
 
 

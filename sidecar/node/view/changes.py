@@ -100,8 +100,8 @@ class Changes:
             self._check_node(name, number)
 
     def _check_recorded(self, name: str, partition: int | None) -> None:
-        """Where this node knows no owner: raises `ElsewhereError` where the changelog tells of one at another live
-        node, of which Redis, emptied a moment ago, does not tell yet.
+        """Where this node knows no owner: raises `ElsewhereError` where the changelog has one at another live
+        node, of which Redis, emptied a moment ago, does not know yet.
         """
         rooms = rooms_of(self._node)
         if rooms.governor.topic(name).serving:

@@ -22,7 +22,7 @@ async def page_of(
     clients: Mapping[int, Client], node_id: int, after: int, most: int
 ) -> tuple[list[ClientFacts], int | None]:
     """`most` clients whose connections have ids above `after`, the oldest first, and the last id looked at where there
-    are more. Ids rise and are never used again: who stays connected stands in exactly one page of several.
+    are more. Ids rise and are never used again: a client that stays connected is on exactly one page of several.
     """
     ids = sorted(clients)
     start = bisect_right(ids, after)

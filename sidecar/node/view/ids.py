@@ -78,7 +78,7 @@ class IdsView:
 async def newest_of(
     known: KnownIds, most: int, behind: tuple[int, bytes] | None = None
 ) -> tuple[list[port.Producer], tuple[int, bytes] | None]:
-    """The `most` names that wrote last, of those behind a place; and the place to go on behind, None at the end."""
+    """The `most` names that wrote last, of those after a place; and the place to go on after, None at the end."""
     found: list[port.Producer] = []
     names, last_place = await known.newest(most, behind)
     for number, name in enumerate(names, start=1):

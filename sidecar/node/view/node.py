@@ -14,7 +14,7 @@ from sidecar.node.view.ids import IdsView
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.shadows import ShadowView
 from sidecar.node.view.topics import TopicsView
-from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class NodeView:
         self._topics = TopicsView(node, self.shadows)
         self._changes = Changes(node, self._topics)
         self._ids = IdsView(node, self._changes.check_serving)
-        self._event_lanes = [Lane(f"events-{number}") for number in range(_EVENT_STREAMS)]
+        self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     async def checks(self) -> Sequence[port.Check]:
         node, rooms = self._node, self._node.rooms
@@ -100,15 +100,15 @@ class NodeView:
         self, after: int | None, newest: int = 0, topic: str | None = None
     ) -> AsyncGenerator[port.Event | None]:
         rooms = rooms_of(self._node)
-        if not self._event_lanes:
+        if not self._event_channels:
             raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
-        lane = self._event_lanes.pop()
+        channel = self._event_channels.pop()
         try:
             partition = rooms.changelog.events
-            async for found in follow_events(self._node.upstream, partition, lane, after, newest, topic):
+            async for found in follow_events(self._node.upstream, partition, channel, after, newest, topic):
                 yield None if found is None else _as_event(*found)
         finally:
-            self._event_lanes.append(lane)
+            self._event_channels.append(channel)
 
     async def catch_up(self) -> None:
         await self._changes.catch_up()

@@ -7,7 +7,7 @@ comes as plain tables (`facts`).
 
 - `duplicates`: records whose (partition, name, id) is in the log earlier.
 - `regressions`: records whose id is not above the highest before it for (partition, name), and no duplicate.
-- `interleaved`: batches of an older generation behind the first batch of a newer one in their partition.
+- `interleaved`: batches of an older generation after the first batch of a newer one in their partition.
 - `unowned`: batches on a governed partition that no epoch of a writer slot wrote, from where it was governed on.
 - `missing`: first or last stamped sequences or ids that are expected and absent.
 """

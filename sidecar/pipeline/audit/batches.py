@@ -1,4 +1,4 @@
-"""Batches where none may be: of an older generation behind a newer one, and of nobody on a governed partition. Pure.
+"""Batches where none may be: of an older generation after a newer one, and of nobody on a governed partition. Pure.
 
 Both are offsets of a stamp's batches that lie in a forbidden stretch. A run that lies in it whole counts by its number
 of batches; of one that reaches into it the records there are read a second time.
@@ -19,7 +19,7 @@ END: Final = 2**63 - 1
 
 
 def interleaved(runs: DataFrame, stamps: DataFrame) -> DataFrame:
-    """Attributed runs that reach behind the fence of their stamp: with the stretch `lo` to `hi` of offsets, both
+    """Attributed runs that reach after the fence of their stamp: with the stretch `lo` to `hi` of offsets, both
     within, in which their batches may not lie.
     """
     fenced = stamps.where("fenced_at IS NOT NULL").select(*STAMP, "fenced_at")
@@ -38,7 +38,7 @@ def governed(runs: DataFrame, known: DataFrame, ungoverned: DataFrame) -> DataFr
     """The stretches (`partition`, `lo`, `hi`) of offsets in which a topic was governed: from the first offset that
     nodes know of, or the first batch or marker of a slot, without the times between two policies.
 
-    Such a time reaches from behind what was written under the epochs before it to the first epoch after it. Keep-alives
+    Such a time reaches from after what was written under the epochs before it to the first epoch after it. Keep-alives
     go on in the meantime, and fences under epochs that nobody opened: what is surely in front of it is what an epoch
     wrote whose own opening is known, and its first marker.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Writer:
     """Whose a slot's epochs from `first_epoch` to `last_epoch` are.
 
-    `rank` counts the producer ids of a slot, oldest first. `name` is None where nobody's name tells it apart, and
+    `rank` counts the producer ids of a slot, oldest first. `name` is None where no name identifies it, and
     `generation` where the topic had no owner. `opened_at` is the offset of the record in the ownership topic that
     opened `opened_epoch`, the last one up to `first_epoch` that is known to be opened; None where compaction took it.
     Times are Unix ms.
@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A line of the events topic about who writes; `event` is its id in hexadecimal, `partition` is for scope
+    """A line of the events topic about writers; `event` is its id in hexadecimal, `partition` is for scope
     partition alone. `kind` and `mode` as the REST interface calls them.
     """
 

@@ -22,7 +22,7 @@ _STRETCH: Final = 65_536
 
 
 def with_ids(runs: DataFrame) -> DataFrame:
-    """Attributed runs that hold ids under a name, or under one epoch of nobody's name."""
+    """Attributed runs that hold ids under a name, or under one epoch without a name."""
     return runs.where("ids > 0 AND identity IS NOT NULL")
 
 
@@ -71,7 +71,7 @@ def violations(runs: DataFrame, found: DataFrame, records: DataFrame) -> DataFra
     single = single.select(*columns)
     first = Window.partitionBy(*NAME, "sequence_id").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     single = single.withColumn("first_at", F.min("offset").over(first))
-    # What is known of the runs that are not read: behind their last offset, their last id.
+    # What is known of the runs that are not read: after their last offset, their last id.
     ends = runs.join(names, [*NAME], "left_semi").select(
         *NAME, F.col("last_offset").alias("offset"), F.col("last_id").alias("sequence_id")
     )

@@ -26,7 +26,7 @@ ReadRecords: TypeAlias = "Callable[[Sequence[Stretch]], DataFrame]"
 """Reads the records of some stretches: the columns of `view=records` of the source."""
 
 Bounds: TypeAlias = "Mapping[int, tuple[int, int]]"
-"""The range of each partition: first offset and the one behind the last."""
+"""The range of each partition: first offset and the one after the last."""
 
 KINDS: Final = ("duplicates", "regressions", "interleaved", "unowned", "missing")
 MALFORMED: Final = "malformed"
@@ -68,7 +68,7 @@ class Audit:
         return not any(self.totals.values())
 
     def as_json(self) -> dict[str, Any]:
-        """As `sidecar pipeline audit -o json` tells it."""
+        """As `sidecar pipeline audit -o json` prints it."""
         return {
             "topic": self.topic,
             "records": self.records,

@@ -2,7 +2,7 @@
 topic's shadows, under one path.
 
 Rows of an audit bear its id, which is made of the topic and the pinned range: the same audit again replaces its own
-rows, and a verdict is written behind everything it speaks of. Takeovers are added once, by the ids of their events. The
+rows, and a verdict is written after everything it speaks of. Takeovers are added once, by the ids of their events. The
 tables hold audits of one Kafka cluster, of any of its topics.
 """
 

@@ -1,4 +1,4 @@
-"""Runs joined with whose they are, and the offset behind which nothing of a writer may lie. Pure.
+"""Runs joined with whose they are, and the offset after which nothing of a writer may lie. Pure.
 
 Within one slot a higher rank, and within one producer id a higher epoch, fences all below it: Kafka refuses older
 batches from the marker on. Between slots the order is that of the records that opened their epochs; two shared
@@ -22,7 +22,7 @@ is_data: Final = "control IS NULL"
 
 
 def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
-    """Runs, or records, with the columns of the writer whose epoch stamped them, null where nobody's did; `name`, the
+    """Runs, or records, with the columns of the writer whose epoch stamped them, null where none did; `name`, the
     header's or the writer's; and `identity`, which is equal where ids count together: the same name, else the same
     epoch. Null without either.
     """
@@ -45,7 +45,7 @@ def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
 
 def stamps(runs: DataFrame) -> DataFrame:
     """Of attributed runs, each epoch of a slot in each partition: the offsets where it is first seen (`first_seen`,
-    markers too), where its first record lies (`first_data`), and behind which no batch of it may lie (`fenced_at`).
+    markers too), where its first record lies (`first_data`), and after which no batch of it may lie (`fenced_at`).
     """
     found = runs.where("slot IS NOT NULL").groupBy(*STAMP, "slot", "rank", "shared", "opened_at")
     seen = found.agg(

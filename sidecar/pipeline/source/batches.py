@@ -1,6 +1,6 @@
 """One batch of a log, checked and opened: format, CRC-32C, codec, and how it is cut to a range of offsets. Pure.
 
-Whatever is wrong with it is told by the partition and the offset where it lies; nothing is ever skipped for that.
+Errors name the partition and the offset of the fault; nothing is ever skipped for that.
 """
 
 from __future__ import annotations

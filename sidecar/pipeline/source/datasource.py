@@ -2,7 +2,7 @@
 
 What is read is settled once, when the frame is made: end offsets are pinned, so that every action on the frame sees the
 same log, and bad options fail at `load()`. Splits are ranges of offsets; a batch that lies across two is cut. Reads all
-that was written, aborted transactions too, and tells which they are.
+that was written, aborted transactions too, and marks them.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class ClusterDescription:
 class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
     """Metadata of named topics with their ids and replicas. Never creates a topic.
 
-    Version 10 is the first with topic ids (KIP-516); later ones differ in how a client may ask, not in what is told
+    Version 10 is the first with topic ids (KIP-516); later ones differ in how a client may ask, not in the answer
     here.
     """
 
@@ -203,7 +203,7 @@ class Described:
 
 
 class Resource(NamedTuple):
-    """A topic by name or a broker by id; a broker's configuration is told by that broker alone."""
+    """A topic by name or a broker by id; a broker's configuration comes from that broker alone."""
 
     kind: ConfigResource
     name: str

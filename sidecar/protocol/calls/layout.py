@@ -37,7 +37,7 @@ class ClusterLayout:
     topics: dict[str, TopicLayout]
 
     def topic(self, name: str) -> TopicLayout:
-        """One of them; one that is not told of is unknown."""
+        """One of them; one that is missing is unknown."""
         return self.topics.get(name) or TopicLayout(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
 
 

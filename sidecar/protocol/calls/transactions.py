@@ -156,7 +156,6 @@ class TransactionDescription:
     transactional_id: str
     state: str
     timeout_ms: int
-    start_ms: int
     stamp: Stamp
     partitions: tuple[TopicPartition, ...]
 
@@ -167,7 +166,6 @@ class TransactionDescription:
             values["transactional_id"],
             values["transaction_state"],
             values["transaction_timeout_ms"],
-            values["transaction_start_time_ms"],
             stamp_of(values),
             tuple(TopicPartition(topic["topic"], index) for topic in values["topics"] for index in topic["partitions"]),
         )

@@ -8,7 +8,7 @@ from typing import cast
 
 from sidecar.changelog import follow_events
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.protocol.caller import Lane, Upstream
+from sidecar.protocol.caller import Channel, Upstream
 from sidecar.protocol.calls import ProduceBatch
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -20,7 +20,7 @@ Told = AsyncGenerator[tuple[Offset, state.Event] | None]
 
 
 def follow(kafka: KafkaCalls, partition: TopicPartition, newest: int, topic: str | None = None) -> aclosing[Told]:
-    found = follow_events(kafka.upstream, partition, Lane("test-events"), None, newest, topic)
+    found = follow_events(kafka.upstream, partition, Channel("test-events"), None, newest, topic)
     return aclosing(cast(Told, found))
 
 
@@ -68,7 +68,7 @@ async def test_the_newest_of_a_quiet_topic_are_found_behind_thousands_of_others(
 
 async def test_a_reader_who_comes_again_is_answered_before_anything_is_asked():
     nobody = cast(Upstream, None)
-    told = follow_events(nobody, TopicPartition("events", 0), Lane("test-events"), after=7)
+    told = follow_events(nobody, TopicPartition("events", 0), Channel("test-events"), after=7)
     assert await anext(told) is None
 
 

@@ -176,7 +176,7 @@ async def test_a_node_that_is_killed_takes_the_leader_with_it(node_process: Star
     nodes = [await asyncio.to_thread(node_process, cluster=cluster, node_id=number) for number in (1, 2)]
     bootstrap = [each.bootstrap for each in nodes]
     async with Leadership(bootstrap, resource, name="a", silence=100) as lead:
-        owner = lead._tenure._owner
+        owner = lead._claim._owner
         assert owner is not None
         serving = next(each for each in nodes if each.bootstrap == f"{owner.address[0]}:{owner.address[1]}")
         async with waiting(Leadership(bootstrap, resource, name="b")) as start:

@@ -15,7 +15,7 @@ from sidecar.changelog import Kind, View, read_batches
 from sidecar.cluster.logs import LogReader
 from sidecar.exclusive import forgetting
 from sidecar.exclusive.policies import PolicyFields, Scope
-from sidecar.protocol.caller import FencedError, Lane
+from sidecar.protocol.caller import Channel, FencedError
 from tests.conftest import Unique
 from tests.kafka.exclusive.room import Room, open_room, until
 from tests.services import Services
@@ -87,7 +87,7 @@ async def in_redis(services: Services, room: Room, topics: Collection[str]) -> l
 
 async def in_snapshots(room: Room, topic: str) -> set[bytes]:
     """The keys of a topic in the snapshot topic."""
-    changelog, logs = room.governor.changelog, LogReader(room.governor.around.upstream, Lane("test"))
+    changelog, logs = room.governor.changelog, LogReader(room.governor.around.upstream, Channel("test"))
     place = changelog.snapshots_of(topic)
     end = (await logs.ends(place.topic, [place.partition]))[place.partition]
     found: dict[bytes, bytes | None] = {}

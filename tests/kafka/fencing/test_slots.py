@@ -1,4 +1,4 @@
-"""What Kafka does with a fenced writer, shown on a real broker: each sentence of DESIGN's fence is one test."""
+"""What Kafka does with a fenced writer, shown on a real broker (docs/architecture.md, Fencing)."""
 
 from __future__ import annotations
 

@@ -349,10 +349,9 @@ async def test_what_the_server_says_of_itself(hurt: MetadataStore, own: OwnServe
     info = await hurt.check_server()
     with own.client() as client:
         told = client.info()
-    assert (info.role, info.aof_enabled, info.cluster_mode) == ("master", False, False)
+    assert (info.role, info.aof_enabled) == ("master", False)
     assert info.name == told.get("server_name", "redis")
     assert info.version == told.get("valkey_version", told["redis_version"])
-    assert info.run_id == told["run_id"]
     assert info.used_memory > 0
     (warning,) = info.warnings
     assert "appendonly" in warning

@@ -1,5 +1,8 @@
 """A simulated Apache Kafka at the level of frames: see `cluster` for what it is, `faults` and `broker` for what can be
 done to it, `settings` for what it needs of the world.
+
+Comments cite files of Kafka 4.1 with line numbers: KA is KafkaApis.scala, UL UnifiedLog.java, PSM
+ProducerStateManager.java, PAI ProducerAppendInfo.java, TC TransactionCoordinator.scala.
 """
 
 from tests.sim.kafka import apis_fetch, apis_groups, apis_offsets, apis_produce, apis_topics, apis_transactions

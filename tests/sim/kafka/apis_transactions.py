@@ -92,7 +92,7 @@ def add_partitions(broker: Broker, request: Request) -> None:
 
 
 def _older(error: int, request: Request, first: int) -> int:
-    """Versions that do not know 90 are told 47 (KA 1668, 1924)."""
+    """Versions that do not know 90 get 47 (KA 1668, 1924)."""
     if error == errors.PRODUCER_FENCED and request.version < first:
         return errors.INVALID_PRODUCER_EPOCH
     return error

@@ -50,7 +50,7 @@ class Broker:
         self.frozen = False
         self.skew_ms = 0
         self.image = self.applied = Image({}, frozenset(), 0)
-        """What clients are told, and what the replicas act on already."""
+        """What clients see, and what the replicas act on already."""
         self.disks: dict[tuple[bytes, int], Disk] = {}
         self.replicas: dict[tuple[bytes, int], Replica] = {}
         self.channels: set[Channel] = set()

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Cluster(Faults):
-    """See the module. `effects` counts each fault that took effect; `trace` is told what happens, one line each."""
+    """See the module. `effects` counts each fault that took effect; `trace` is called with what happens, one line
+    each."""
 
     def __init__(self, scheduler: Scheduler, settings: ClusterSettings | None = None) -> None:
         super().__init__()

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tests.sim.kafka.replica import Replica
 
 Stamped = Callable[[int, int, int], object]
-"""Told error, producer id, epoch."""
+"""Called with error, producer id, epoch."""
 Done = Callable[[int], object]
-"""Told the error."""
+"""Called with the error."""
 
 _ERRORS = {
     errors.UNKNOWN_TOPIC_OR_PARTITION: errors.COORDINATOR_NOT_AVAILABLE,

@@ -1,4 +1,4 @@
-"""The changes of the controller on their way to one broker: in order, each with a delay of its own (KIP-500)."""
+"""The changes of the controller on their way to one broker: in order, each with its own delay (KIP-500)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Feed:
         broker.later(broker.cluster.delay(broker.cluster.settings.apply), self._apply, image, changed)
 
     def _apply(self, image: Image, changed: set[str]) -> None:
-        """Metadata is told to clients a little before replicas act on it (`BrokerMetadataPublisher`)."""
+        """Clients see metadata a little before replicas act on it (`BrokerMetadataPublisher`)."""
         self._waiting = False
         self._broker.apply(image, changed)
         self.pump()

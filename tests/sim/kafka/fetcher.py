@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Fetcher:
-    """Of one follower; idle on a leader. A ticket tells the answers of an earlier round apart."""
+    """Of one follower; idle on a leader. A ticket identifies the answers of an earlier round."""
 
     __slots__ = ("_replica", "_ticket")
 

@@ -221,8 +221,8 @@ class Groups:
 
     def _append(self, shard: Shard, batch: Batch, pid: int, done: Callable[[int], object]) -> None:
         """Since 4.0 offsets are appended with acks=1, whatever the ISR is (`CoordinatorPartitionWriter`), and wait for
-        the high watermark: whoever waits too long is answered 15, and they count all the same once it has passed them.
-        Before that acks=all was asked of the log, and a wait that is too long was answered 7.
+        the high watermark: a member that waits too long is answered 15, and they count all the same once it has passed
+        them. Before that acks=all was asked of the log, and a wait that is too long was answered 7.
         """
         runtime = self.broker.cluster.settings.version >= (4, 0)
         try:
@@ -261,7 +261,7 @@ class Groups:
     # Membership ----------------------------------------------------------------------------------------------------
 
     def join(self, values: Values, version: int, done: Callable[[Values], object]) -> None:
-        """JoinGroup: everybody who is there joins, then all are answered."""
+        """JoinGroup: every present member joins, then all are answered."""
 
         def refuse(code: int, member_id: str = "") -> None:
             done({"error_code": code, "generation_id": -1, "member_id": member_id, "members": [], "protocol_name": ""})

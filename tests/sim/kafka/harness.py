@@ -135,7 +135,7 @@ class Simulated(Talk):
         return found
 
     def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> Pending:
-        """Send on a connection of its own and do not wait."""
+        """Send on its own connection and do not wait."""
         self._correlation += 1
         return Pending(Connection(self.cluster, self._some(broker)), key, version, fields, self._correlation)
 

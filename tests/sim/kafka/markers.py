@@ -135,7 +135,7 @@ def append(
     commit: bool,
     done: object,
 ) -> None:
-    """Append one marker with acks=all; `done` is told the error code."""
+    """Append one marker with acks=all; `done` is called with the error code."""
     assert callable(done)
     replica = leader.hosted(*partition)
     if replica is None:

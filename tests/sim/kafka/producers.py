@@ -1,6 +1,6 @@
 """What one replica remembers of producer ids (`ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry`).
 
-The rules are those of Kafka 4.1.1 with their line numbers in `facts/kafka-fencing.md` §1-§7. A leader checks what
+The rules are those of Kafka 4.1.1 (`ProducerStateManager`, `ProducerAppendInfo`). A leader checks what
 clients and coordinators send; a follower, or a replica that reads its log again, takes everything in unchecked.
 """
 

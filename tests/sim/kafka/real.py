@@ -15,7 +15,7 @@ _SIZE: Final = Struct(">i")
 
 
 class _Begun:
-    """A request under way on a connection of its own."""
+    """A request under way on its own connection."""
 
     __slots__ = ("key", "socket", "version")
 

@@ -129,7 +129,7 @@ class Replica:
         self.broker.coordinators_lead(self)
 
     def _follow(self, image: PartitionImage) -> None:
-        """`Partition.makeFollower`: whoever waits here is told that this is no leader."""
+        """`Partition.makeFollower`: waiting requests are answered that this is no leader."""
         was = self.leading
         self.leading = False
         self.version = image.version
@@ -174,7 +174,7 @@ class Replica:
             known = self.producers.duplicate(batch)
             if known is not None:
                 self.broker.trace("repeat", self, known)
-                # UL 1211-1216: its time is told with CreateTime too
+                # UL 1211-1216: its time is returned with CreateTime too
                 return Appended(known.base, known.last, known.max_ts, repeat=True)
             self.producers.check_data(batch)
         batch = batches.placed(batch, self.log.end, self.epoch, now if config.log_append_time else None)

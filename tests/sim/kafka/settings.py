@@ -107,7 +107,7 @@ class ClusterSettings:
     replica_lag: float = 30.0
     """replica.lag.time.max.ms."""
     session: float = 9.0
-    """broker.session.timeout.ms: a broker that is not heard of so long is fenced."""
+    """broker.session.timeout.ms: a broker without a heartbeat for this time is fenced."""
     heartbeat: float = 2.0
     """broker.heartbeat.interval.ms."""
     request_timeout: float = 30.0

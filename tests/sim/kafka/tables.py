@@ -1,7 +1,7 @@
 """The messages that a simulated broker reads and writes, as the product's own tables (`sidecar.protocol.schema`).
 
 Where the product has a table it is taken; what it reads by hand, or never serves, stands here, from Kafka's message
-definitions. `SERVED` are the versions that ApiVersions tells: at most those of Kafka 4.1.
+definitions. `SERVED` are the versions that ApiVersions lists: at most those of Kafka 4.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A client that asks brokers and waits for each answer: the same on a simulated cluster and on real brokers.
 
-Whoever implements `ask`, `pause`, `wall_ms` and `topic` gets the rest. Scenarios (`scenarios`) are written against it.
+A class that implements `ask`, `pause`, `wall_ms` and `topic` gets the rest. Scenarios (`scenarios`) are written against
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Talk(ABC):
 
     @abstractmethod
     def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> Any:
-        """Send a request on a connection of its own and do not wait."""
+        """Send a request on its own connection and do not wait."""
 
     @abstractmethod
     def outcome(self, pending: Any, seconds: float = 10.0) -> dict[str, Any] | str | None:
@@ -31,7 +32,7 @@ class Talk(ABC):
 
     @abstractmethod
     def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
-        """The answer to a frame as it stands, on a connection of its own; None where the broker ends that one."""
+        """The answer to a frame as it stands, on its own connection; None where the broker ends that one."""
 
     @abstractmethod
     def pause(self, seconds: float) -> None:
@@ -124,7 +125,7 @@ class Talk(ABC):
         return self.ask(self.coordinator(transactional_id), 26, 3, fields)["error_code"]
 
     def fence(self, transactional_id: str, topic: str, *partitions: int) -> tuple[int, int]:
-        """InitProducerId, then an empty transaction that is aborted: what a node does (DESIGN §2)."""
+        """A node's fence (docs/architecture.md, Fencing): InitProducerId, then an empty transaction, aborted."""
         error, pid, epoch = self.init(transactional_id)
         assert not error
         assert self.add(transactional_id, pid, epoch, topic, *partitions) == 0

@@ -1,4 +1,4 @@
-"""Retention and compaction (facts/kafka-fencing.md §6)."""
+"""Retention and compaction (`LogCleaner`, `UnifiedLog.deleteOldSegments`)."""
 
 from tests.sim.kafka.batches import TRANSACTIONAL
 from tests.sim.kafka.harness import Simulated

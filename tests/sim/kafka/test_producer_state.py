@@ -1,4 +1,4 @@
-"""What a partition remembers of producer ids (facts/kafka-fencing.md §1, §3, §6, §7)."""
+"""What a partition remembers of producer ids (`ProducerStateManager`, `ProducerAppendInfo`)."""
 
 from tests.sim.kafka.batches import LAST_SEQUENCE, TRANSACTIONAL, encode
 from tests.sim.kafka.harness import Simulated

@@ -1,4 +1,4 @@
-"""The transaction coordinator (facts/kafka-fencing.md §2-§6, KIP-360)."""
+"""The transaction coordinator (`TransactionCoordinator`, KIP-360)."""
 
 from tests.sim.kafka import ClusterSettings
 from tests.sim.kafka.batches import TRANSACTIONAL

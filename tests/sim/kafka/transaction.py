@@ -18,7 +18,7 @@ MAX_EPOCH: Final = 32_767
 
 
 class State(Enum):
-    """Values are the names that DescribeTransactions tells."""
+    """Values are the names in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -98,7 +98,7 @@ class Transaction:
         )  # fmt: skip
 
     def rotate(self, producer_id: int, timeout_ms: int, now: int, *, record_last: bool) -> Facts:
-        """`prepareProducerIdRotation`: another producer id, epoch 0. Nobody tells the partitions."""
+        """`prepareProducerIdRotation`: another producer id, epoch 0. The partitions are not informed."""
         facts = self.facts
         return self._prepare(
             facts._replace(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Trouble(Talk):
-    """Three brokers, 1 to 3. Whoever ends one starts it again."""
+    """Three brokers, 1 to 3. A test that ends one starts it again."""
 
     @abstractmethod
     def kill(self, broker: int) -> None:

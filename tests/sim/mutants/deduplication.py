@@ -168,7 +168,7 @@ MUTANTS: Final = (
     Mutant(
         "shift not recorded",
         "failing node",
-        "Records are dropped without a SequenceBase: the session is told 45 for ever, as in the model.",
+        "Records are dropped without a SequenceBase: the session gets 45 for ever, as in the model.",
         (
             Edit(
                 EPOCH,

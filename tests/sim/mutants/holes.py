@@ -60,7 +60,7 @@ LONG: Final = Bias(
     length=(6.0,),
     batches=2_000,
 )
-"""So long that sequences come round."""
+"""Long enough for sequences to wrap."""
 
 
 def _uncommitted(seed_broker: int) -> Schedule:

@@ -83,7 +83,7 @@ _FORGOTTEN: Final = Schedule(
     jitter=0.1,
     brief=True,
 )
-"""It arrives when all nodes were gone for so long that Kafka gave the slot another producer id."""
+"""It arrives when all nodes were gone until Kafka gave the slot another producer id."""
 
 _KEPT: Final = Schedule(
     [

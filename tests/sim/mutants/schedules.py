@@ -53,7 +53,7 @@ def kills(*at: float) -> list[Step]:
 
 
 def rivals(*at: float, topic: str = "owned") -> list[Step]:
-    """New sessions that depose whoever holds the topic."""
+    """New sessions that depose the topic's holder."""
     return [
         produce(moment, f"rival{number}", topic, mode="exclusive_with_fencing", batches=20)
         for number, moment in enumerate(at)

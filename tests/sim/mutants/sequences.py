@@ -293,7 +293,7 @@ MUTANTS: Final = (
     Mutant(
         "a raise asks for any epoch",
         "model RaiseMode_memory",
-        "A raise from memory takes the next epoch whoever had the last one.",
+        "A raise from memory takes the next epoch from any holder of the last one.",
         (
             Edit(
                 SLOT,

@@ -30,7 +30,7 @@ _ARRIVES: Final = Schedule(
     length=5.0,
     jitter=0.1,
 )
-"""It arrives while the next one is told what leaders remembered before."""
+"""It arrives while the next one reads what leaders remembered before."""
 
 _DELETED: Final = Schedule(
     [

@@ -318,7 +318,7 @@ MUTANTS: Final = (
     Mutant(
         "only the master slot is fenced",
         "model FenceSide",
-        "Who takes a whole topic leaves the slots beside the master slot as they are.",
+        "A takeover of a whole topic leaves the slots beside the master slot as they are.",
         (
             Edit(
                 TAKEOVER,

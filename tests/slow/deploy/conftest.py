@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from sidecar.local.ports import HOST, free_ports
-from sidecar.local.process import Child, Command, stop_all
+from sidecar.local.process import Child, Command
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
+from tests.programs import stop_all
 from tests.unit.deploy.files import COMPOSE, ROOT, load_yaml, resolved
 from tests.wait import wait_for
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.local.process import Child, Command, stop_all
+from sidecar.local.process import Child, Command
 from tests.nodes import NodeProcess
+from tests.programs import stop_all
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.local.process import stop_all
 from tests.conftest import Unique
+from tests.programs import stop_all
 from tests.rest import Rest
 from tests.services import Services
 from tests.slow.examples.programs import Logs, Program

@@ -12,7 +12,7 @@ from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError
 from sidecar.changelog.records import RawRecord
 from sidecar.protocol import caller
 from sidecar.protocol.batch import read_header
-from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, FencedError, Lane, TopicLayout
+from sidecar.protocol.caller import Channel, CoordinatorKind, DisconnectedError, FencedError, TopicLayout
 from sidecar.protocol.calls import Appended
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
@@ -56,7 +56,12 @@ class Leader:
         return TopicLayout(UUID(int=1), {0: 1 if leads else -1})
 
     async def call(
-        self, broker_id: int | None, request: Any, *, timeout: float | None = None, lane: Lane = caller.SHARED_LANE
+        self,
+        broker_id: int | None,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        channel: Channel = caller.SHARED_CHANNEL,
     ) -> Any:
         happens = self._script.pop(0) if self._script else self._then
         return happens(self, request.batch)

@@ -183,7 +183,7 @@ async def test_whoever_was_stalled_himself_does_not_believe_to_lead(
         assert lead.is_leader
         loop = asyncio.get_running_loop()
         late = loop.time() + 5.1
-        monkeypatch.setattr(lead._tenure, "_clock", lambda: late)
+        monkeypatch.setattr(lead._claim, "_clock", lambda: late)
         assert not lead.is_leader
         monkeypatch.undo()
 
@@ -350,7 +350,7 @@ async def test_closed_while_it_waits_it_ends(node: PaperClaims) -> None:
 async def test_a_silent_node_does_not_hold_up_the_end_for_long(
     node: PaperClaims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.client._tenure._SHORT_S", 0.2)
+    monkeypatch.setattr("sidecar.client._own_claim._SHORT_S", 0.2)
     lead = Leadership(at(node), "scheduler", name="a")
     async with lead:
         node.silent = True

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.caller import SHARED_LANE, Lane, TopicLayout
+from sidecar.protocol.caller import SHARED_CHANNEL, Channel, TopicLayout
 from sidecar.protocol.calls import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset
@@ -31,7 +31,7 @@ class PaperLog:
         return TopicLayout(UUID(int=1), {0: _LEADER})
 
     async def call(
-        self, broker_id: int | None, request: Any, *, timeout: float | None = None, lane: Lane = SHARED_LANE
+        self, broker_id: int | None, request: Any, *, timeout: float | None = None, channel: Channel = SHARED_CHANNEL
     ) -> Any:
         assert broker_id == _LEADER
         if isinstance(request, ListOffsets):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from sidecar.local.ports import HOST, free_ports
-from sidecar.local.probe import ClusterView, ask_kafka, ask_redis
+from sidecar.local.probe import ClusterView, ask_kafka, ask_redis, gives_producer_ids
 
 
 @contextmanager
@@ -102,7 +102,25 @@ def test_redis_is_ready_when_it_says_pong_and_who_it_is(answer: bytes, process_i
         assert ask_redis(HOST, port) == process_id
 
 
+def producer_id(error: int) -> bytes:
+    return struct.pack(">iiihqh", 20, 1, 0, error, 4711 if error == 0 else -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "given"), [(producer_id(0), True), (producer_id(14), False), (producer_id(0)[:-12], False), (b"", False)]
+)
+def test_a_broker_is_ready_only_once_it_gives_producer_ids(answer: bytes, given: bool) -> None:
+    def reply(connection: socket.socket) -> None:
+        (size,) = struct.unpack(">i", connection.recv(4))
+        assert struct.unpack_from(">hhi", connection.recv(size)) == (22, 0, 1), "InitProducerId v0"
+        connection.sendall(answer)
+
+    with server(reply) as port:
+        assert gives_producer_ids(HOST, port) is given
+
+
 def test_nobody_listening_is_not_ready() -> None:
     (port,) = free_ports(1)
     assert ask_kafka(HOST, port) is None
+    assert not gives_producer_ids(HOST, port)
     assert not ask_redis(HOST, port)

@@ -11,17 +11,17 @@ from metadata.server import parse_info, require_safe_settings
 
 # Of a Redis 7.0.15 of Debian 12, which names no server.
 REDIS = (
-    b"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:0f\r\n\r\n# Memory\r\nused_memory:934216\r\n"
+    b"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n\r\n# Memory\r\nused_memory:934216\r\n"
     b"maxmemory:0\r\nmaxmemory_policy:noeviction\r\n\r\n# Persistence\r\naof_enabled:1\r\n"
     b"aof_last_write_status:ok\r\n\r\n"
-    b"# Replication\r\nrole:master\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n"
+    b"# Replication\r\nrole:master\r\n"
 )
 
 
 def test_a_redis_that_names_no_server():
     info = parse_info(REDIS)
-    assert (info.name, info.version, info.role, info.run_id) == ("redis", "7.0.15", "master", "0f")
-    assert (info.used_memory, info.max_memory, info.aof_enabled, info.cluster_mode) == (934_216, 0, True, False)
+    assert (info.name, info.version, info.role) == ("redis", "7.0.15", "master")
+    assert (info.used_memory, info.max_memory, info.aof_enabled) == (934_216, 0, True)
     assert info.warnings == ()
     require_safe_settings(info, "redis:6379")
 

@@ -134,11 +134,7 @@ def describe_transactions_case() -> Case:
                 ),
             ),
         ),
-        (
-            calls.TransactionDescription(
-                0, "a", "PrepareAbort", 60_000, int(started.timestamp() * 1000), STAMP, (PARTITION,)
-            ),
-        ),
+        (calls.TransactionDescription(0, "a", "PrepareAbort", 60_000, STAMP, (PARTITION,)),),
     )
 
 

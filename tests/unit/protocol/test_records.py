@@ -454,14 +454,15 @@ def test_the_summary_is_what_the_records_say(written: list[Written]) -> None:
 @pytest.mark.parametrize("wanted", ["1", "0", ""])
 def test_the_environment_can_rule_the_compiled_twin_out(wanted: str) -> None:
     told = subprocess.run(
-        [sys.executable, "-c", "from sidecar.protocol import records; print(records.is_compiled())"],
+        [sys.executable, "-c", "from sidecar.protocol import records; print(records.walker().__name__)"],
         env={**os.environ, "PYTHONPATH": str(ROOT), records.PURE: wanted},
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    assert told.stdout.strip() == str(compiled is not None and wanted != "1")
+    is_compiled = compiled is not None and wanted != "1"
+    assert told.stdout.strip() == f"sidecar.protocol.{'_records' if is_compiled else '_records_pure'}"
 
 
 def test_the_twins_refuse_what_is_no_buffer(walker: ModuleType) -> None:

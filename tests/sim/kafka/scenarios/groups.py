@@ -341,7 +341,7 @@ def members_leave_together(talk: Talk) -> list[Any]:
             _state(talk, group)]  # fmt: skip
 
 
-# What is told of groups -----------------------------------------------------------------------------------------------
+# Descriptions of groups -----------------------------------------------------------------------------------------------
 
 
 @scenario

@@ -35,7 +35,7 @@ def _versions(talk: Talk, version: int) -> tuple[int, dict[int, tuple[int, int]]
 
 @scenario
 def every_version_that_is_told_is_served(talk: Talk) -> list[Any]:
-    """A real broker serves more; none of what the simulation tells may be missing."""
+    """A real broker serves more; none of what the simulation serves may be missing."""
     _, found, _ = _versions(talk, 3)
     return [
         key for key, (first, last) in SERVED.items() if not (found[key][0] <= first or not key) or found[key][1] < last

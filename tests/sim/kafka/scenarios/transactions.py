@@ -234,7 +234,7 @@ def the_producer_of_an_abort_may_take_the_raised_epoch(talk: Talk) -> list[Any]:
     return [*found, rival - epoch, talk.init(name, pid, epoch)[0]]
 
 
-# What is told of them -------------------------------------------------------------------------------------------------
+# Descriptions of them -------------------------------------------------------------------------------------------------
 
 
 @scenario

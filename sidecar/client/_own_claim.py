@@ -1,7 +1,7 @@
 """One claim by Own: the node found that can grant it, waited for, held by one connection and watched by another.
 
 The claim belongs to the connection that asked for it and ends with that, so nothing here takes back what was lost:
-each connection asks with a token of its own, and no other connection is opened once the claim was granted. A node says
+each connection asks with its own token, and no other connection is opened once the claim was granted. A node says
 at once what becomes of the claim (Watch), by ending the connection too; while it says nothing the claim counts for
 `silence` seconds from the last question that was answered.
 """
@@ -37,7 +37,7 @@ _QUESTIONS: Final = 4
 """How often a node is asked in `silence`."""
 
 
-class Tenure:
+class OwnClaim:
     """The claim that `asked` asks for, without token and time. `timeout` (seconds): how long no node may answer while
     it is taken; `silence` (seconds): as the module says.
     """
@@ -77,7 +77,7 @@ class Tenure:
 
     async def take(self) -> None:
         """Claim it, and wait as long as it takes where the mode says so. Raises `ProducerBusyError`;
-        `ProducerFencedError` where who waits is evicted; `SidecarUnavailableError`; `SidecarError`.
+        `ProducerFencedError` where the waiting claimant is evicted; `SidecarUnavailableError`; `SidecarError`.
         """
         self._clock = now = asyncio.get_running_loop().time
         until = now() + self._timeout
@@ -125,7 +125,7 @@ class Tenure:
             raise
 
     async def _vouched(self) -> None:
-        """The claim still stands behind a question that was sent after it was granted."""
+        """The claim still stands after a question that was sent after it was granted."""
         now = asyncio.get_running_loop().time()
         if (lost := await self._look(0, now + _SHORT_S)) is not None:
             raise lost
@@ -145,7 +145,7 @@ class Tenure:
         tasks = {ended, watching}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():  # severed by who took it, which the node may be about to tell
+            if ended.done():  # severed by the successor, which the node may be about to report
                 await asyncio.wait(tasks, timeout=_AGAIN_S)
             if watching.done():
                 return watching.result()
@@ -167,7 +167,7 @@ class Tenure:
         return away(f"no node vouched for the claim for {self._silence:g} s")
 
     async def _look(self, wait_ms: int, until: float) -> SidecarError | None:
-        """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where nobody tells by `until`."""
+        """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where no node answers by `until`."""
         now = asyncio.get_running_loop().time
         assert self._owner is not None, "it was granted"
         if self._watcher is None or not self._watcher.is_open:
