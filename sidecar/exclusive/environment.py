@@ -9,9 +9,8 @@ from sidecar.protocol.session import Session
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
-    from sidecar.dedup.environment import Surroundings as Ids
     from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
+    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
     from sidecar.exclusive.ownership_events import OwnershipEvents
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.slots import SlotScope
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 class Environment(Protocol):
     """Shared by all governed topics of a node. Times are in seconds."""
 
-    around: Surroundings
+    services: NodeServices
     forwarder: Forwarder
     tasks: Tasks
-    hooks: Hooks
+    hooks: OwnershipHooks
     reconnect_grace: float
     disconnect_grace: float
     queue_limit: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from sidecar.dedup.environment import Hooks as IdsHooks
+from sidecar.dedup.environment import IdsHooks
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NodeServices:
     """What every takeover of this node needs."""
 
     node_id: int
@@ -77,7 +77,7 @@ class Producing(Protocol):
         ...
 
 
-class Hooks(IdsHooks, Protocol):
+class OwnershipHooks(IdsHooks, Protocol):
     """What the node wants to know (metrics, log); implementations are cheap and never raise."""
 
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...

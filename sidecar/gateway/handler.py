@@ -58,7 +58,7 @@ _LOOK_S: Final = 0.01
 """Between two looks at what is not answered, while the node ends."""
 
 
-class Hooks(Protocol):
+class TrafficHooks(Protocol):
     """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
 
     def client_connected(self, listener: str) -> None: ...
@@ -91,7 +91,7 @@ class _Links:
 
     __slots__ = ("_admission", "_group", "_hooks")
 
-    def __init__(self, admission: Admission, group: str, hooks: Hooks) -> None:
+    def __init__(self, admission: Admission, group: str, hooks: TrafficHooks) -> None:
         self._admission = admission
         self._group = group
         self._hooks = hooks
@@ -117,7 +117,7 @@ class Gateway:
         node_id: int,
         boot_id: str,
         request_limit: int,
-        hooks: Hooks,
+        hooks: TrafficHooks,
         listeners: Sequence[ClientListener] = (UNNAMED,),
         admission: Admission | None = None,
         memory: RequestMemory | None = None,

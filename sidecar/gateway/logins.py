@@ -35,7 +35,7 @@ VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
 """SaslHandshake v0 is left out: after it messages have no headers, and no client of Kafka 1.0 or later needs it."""
 
 
-class Hooks(Protocol):
+class LoginHooks(Protocol):
     """What becomes of logins; implementations never raise."""
 
     def login_done(self, mechanism: str) -> None: ...
@@ -45,7 +45,7 @@ class Hooks(Protocol):
 class Logins:
     """The logins of a listener's clients."""
 
-    def __init__(self, authenticator: Authenticator, hooks: Hooks, login_s: float = LOGIN_S) -> None:
+    def __init__(self, authenticator: Authenticator, hooks: LoginHooks, login_s: float = LOGIN_S) -> None:
         """`login_s`: how long a client may take for its login."""
         self.authenticator = authenticator
         self.admits: Callable[[Client], bool] = lambda _client: True

@@ -34,7 +34,7 @@ _NO_FILES_S: Final = 1.0
 """How long nobody is accepted after the process ran out of file descriptors."""
 
 
-class Hooks(Protocol):
+class HandshakeHooks(Protocol):
     """What becomes of handshakes; implementations never raise."""
 
     def handshake_done(self) -> None: ...
@@ -54,7 +54,7 @@ class TlsListener:
         self,
         factory: Callable[[], asyncio.BaseProtocol],
         context: Callable[[], ssl.SSLContext],
-        hooks: Hooks,
+        hooks: HandshakeHooks,
         admission: Admission | None = None,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.interfaces import Surroundings
+from sidecar.exclusive.interfaces import NodeServices
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.slots import stamp_of
 from sidecar.forwarder.forwarder import Forwarder
@@ -43,9 +43,9 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         buffer_bytes=settings.retry_buffer_bytes,
         request_bytes=settings.linger_bytes,
     )
-    around = Surroundings(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
-    governor = GovernedTopics(
-        around,
+    services = NodeServices(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
+    governed = GovernedTopics(
+        services,
         forwarder,
         gateway.tasks,
         node.hooks,
@@ -58,10 +58,10 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         names_limit=settings.producer_names_limit,
         deduplication=settings.deduplication,
     )
-    governor.catalog.clients_govern = settings.govern_by_client_id
-    governor.start()
+    governed.catalog.clients_govern = settings.govern_by_client_id
+    governed.start()
     known_claims = ClaimsState(
-        around,
+        services,
         node.nodes,
         gateway.tasks,
         node.hooks,
@@ -75,7 +75,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         node.store,
         node.nodes,
         node.registration,
-        Leases(governor, claims.lease),
+        Leases(governed, claims.lease),
         failed=node.hooks.redis_failed,
         restored=node.hooks.redis_restored,
         loops=loops,
@@ -85,7 +85,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
     shadows.start()
-    reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, node.resolver, name))
+    reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governed, node.resolver, name))
     severing = Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks)
     severing.follow()
     acls = None
@@ -99,18 +99,18 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     keeper = Keeper(
         node.upstream,
         gateway.tasks,
-        governor.kept_topics,
-        governor.assume,
-        governor.gone,
+        governed.kept_topics,
+        governed.assume,
+        governed.gone,
         node.hooks.operation_failed,
         lambda topic: [stamp_of(entry).producer_id for entry in changelog.view.opened(topic).values()],
     )
-    governor.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
+    governed.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
         loops,
         changelog,
-        governor,
+        governed,
         forwarder,
         claims,
         membership,
@@ -125,9 +125,9 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
 
 
-def _has_exclusive_reader(governor: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
+def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
     """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
     source = resolver.source(name)
     topic = name if source is None else source.topic
-    policy = governor.catalog.book.effective(topic.decode(errors="replace"))
+    policy = governed.catalog.book.effective(topic.decode(errors="replace"))
     return policy is not None and bool(policy.exclusive_reader)

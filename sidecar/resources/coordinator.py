@@ -158,7 +158,7 @@ class Coordinator:
         """What was answered is in force on this node."""
         if last is not None:
             with suppress(TimeoutError, ChangelogError):
-                await self.state.around.changelog.tailer.reached(last, timeout=_SEEN_S)
+                await self.state.services.changelog.tailer.reached(last, timeout=_SEEN_S)
 
     def _count(self, verdict: Verdict) -> None:
         if verdict.prospect is Prospect.READY:

@@ -57,15 +57,15 @@ class CoordinatorLease:
     """The right to coordinate: taken, kept, lost and handed on. `state` says on this node whether it has it."""
 
     def __init__(self, state: ClaimsState, ends: Ends) -> None:
-        around = state.around
+        services = state.services
         self._state = state
         self._ends = ends
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
-        self._lease = Lease(around.store.lease_ms, clock=around.changelog.clock.elapsed)
+        self._lease = Lease(services.store.lease_ms, clock=services.changelog.clock.elapsed)
         self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
-        self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
+        self._unsubscribe = services.changelog.tailer.subscribe(self._logged)
 
     # Taking and losing it ---------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class CoordinatorLease:
         """
         if not self.is_fresh:
             try:
-                await self._state.around.changelog.tailer.read_to_end(_CONFIRM_S)
+                await self._state.services.changelog.tailer.read_to_end(_CONFIRM_S)
             except _NOT_NOW as error:
                 self._state.events.claims_failed(error)
                 message = "it is not known whether this node still coordinates claims; try again"
@@ -114,14 +114,14 @@ class CoordinatorLease:
         return None
 
     async def _open(self) -> None:
-        me = self._state.around.node_id
+        me = self._state.services.node_id
         if self._state.node != me:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {self._state.node} coordinates claims")
         await self._take_lease()
         self._state.serving = True
         began = self._state.now()
         try:
-            epoch = await open_epoch(self._state.around)
+            epoch = await open_epoch(self._state.services)
         except _NOT_NOW as error:
             self._state.serving = False
             self._state.events.claims_failed(error)
@@ -132,12 +132,12 @@ class CoordinatorLease:
 
     async def _take_lease(self) -> None:
         """Ask for the right to coordinate. Raises `KafkaError` 5, 6."""
-        around = self._state.around
-        serving = around.changelog.view.serving(CLAIMS)
+        services = self._state.services
+        serving = services.changelog.view.serving(CLAIMS)
         last_node = serving.value.node if serving is not None else None
         sent = self._lease.sending()
         try:
-            answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
+            answer = await services.store.serve(CLAIMS, services.node_id, services.boot, last_node=last_node)
         except MetadataUnavailable:
             message = "nothing can be claimed while Redis does not answer; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
@@ -146,7 +146,7 @@ class CoordinatorLease:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
         if answer.status is not ServeStatus.GRANTED:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no node coordinates claims yet; try again")
-        self._state.nodes.serving[_NAME] = around.node_id
+        self._state.nodes.serving[_NAME] = services.node_id
         self._lease.granted(sent)
 
     def _begin(self, epoch: CoordinatorEpoch, began: float) -> None:
@@ -173,7 +173,7 @@ class CoordinatorLease:
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
         """Another node has opened an epoch behind this one."""
-        serving = self._state.around.changelog.view.serving(CLAIMS)
+        serving = self._state.services.changelog.view.serving(CLAIMS)
         return serving is not None and serving.writer != epoch.stamp
 
     def _step_down(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class CoordinatorLease:
         if epoch is None or commits is None:
             return
         self._state.epoch, self._state.commits, self._state.table = None, None, self._state.new_table()
-        if self._state.nodes.serving.get(_NAME) == self._state.around.node_id:
+        if self._state.nodes.serving.get(_NAME) == self._state.services.node_id:
             del self._state.nodes.serving[_NAME]
         self._state.sessions.forget()
         self._state.over.clear()
@@ -249,20 +249,20 @@ class CoordinatorLease:
 
     def _is_orphaned(self) -> bool:
         """Somebody coordinated once, nobody does now, and this node is the first in line."""
-        if self._state.draining or self._state.around.changelog.view.serving(CLAIMS) is None:
+        if self._state.draining or self._state.services.changelog.view.serving(CLAIMS) is None:
             return False
-        return self._state.node == self._state.around.node_id
+        return self._state.node == self._state.services.node_id
 
     async def _keep_fence(self, epoch: CoordinatorEpoch) -> None:
         now = self._state.now()
         if now < self._fence_due:
             return
         try:
-            interval = await keep_alive_interval(self._state.around)
+            interval = await keep_alive_interval(self._state.services)
             self._fence_due = self._fenced_at + interval * _KEPT_ALIVE_SHARE
             if now < self._fence_due:
                 return
-            await keep_alive(self._state.around, epoch)
+            await keep_alive(self._state.services, epoch)
         except FencedError as error:
             if self._state.epoch is epoch:
                 self._step_down(str(error))
@@ -290,7 +290,9 @@ class CoordinatorLease:
         self._unsubscribe = _nothing
         if was_serving:
             with suppress(MetadataUnavailable):  # then the lease runs out
-                await self._state.around.store.hand_over(CLAIMS, self._state.around.node_id, self._state.around.boot)
+                await self._state.services.store.hand_over(
+                    CLAIMS, self._state.services.node_id, self._state.services.boot
+                )
 
 
 def _nothing() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.network.tasks import Tasks
-    from sidecar.resources.epoch import CoordinatorEpoch, Surroundings
+    from sidecar.resources.epoch import CoordinatorEpoch, NodeServices
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
@@ -55,7 +55,7 @@ class ClaimsState:
 
     def __init__(
         self,
-        around: Surroundings,
+        services: NodeServices,
         nodes: NodeDirectory,
         tasks: Tasks,
         events: ClaimEvents,
@@ -68,7 +68,7 @@ class ClaimsState:
     ) -> None:
         """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
         self.told: list[Callable[[bytes, Collection[Key]], None]] = []
-        self.around = around
+        self.services = services
         self.nodes = nodes
         self.tasks = tasks
         self.events = events
@@ -95,14 +95,14 @@ class ClaimsState:
     def node(self) -> int | None:
         """The node that coordinates, or would be the first to; None while none lives."""
         if self.epoch is not None:
-            return self.around.node_id
+            return self.services.node_id
         placement = self.nodes.placement
         serving = self.nodes.serving.get(_NAME)
         found = serving if serving in placement.nodes else placement.of_topic(_NAME)
-        return None if self.draining and found == self.around.node_id else found
+        return None if self.draining and found == self.services.node_id else found
 
     def new_table(self) -> ClaimTable:
-        return ClaimTable(self.around.node_id, self.lost, **self._limits)
+        return ClaimTable(self.services.node_id, self.lost, **self._limits)
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
         """Other bounds from now on; who waits already keeps the place."""
@@ -110,10 +110,10 @@ class ClaimsState:
         self._limits["queue_limit"] = self.table.queue_limit = queue_limit
 
     def now(self) -> float:
-        return self.around.changelog.clock.elapsed()
+        return self.services.changelog.clock.elapsed()
 
     def wall_ms(self) -> int:
-        return self.around.changelog.clock.now_ms()
+        return self.services.changelog.clock.now_ms()
 
     # What happens ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class ClaimsState:
         if self.epoch is not None:
             owners: Iterable[tuple[Key, state.Claim]] = self.table.owners.items()
         else:
-            owners = ((each.key, each.value) for each in self.around.changelog.view.claims())
+            owners = ((each.key, each.value) for each in self.services.changelog.view.claims())
         found = dict.fromkeys(key for key, claim in owners if claim.group == group)
         found.update(dict.fromkeys(key for key in self.table.waiting.queued() if claimed(key)[0] == group))
         return list(found)
@@ -165,7 +165,7 @@ class ClaimsState:
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
         """The owners of these resources, in their order: on the coordinator by its table, else by the changelog."""
         node = -1 if self.node is None else self.node
-        view = self.around.changelog.view
+        view = self.services.changelog.view
         found: list[control.Ownership] = []
         for key in keys:
             entry = view.claim(key) if self.epoch is None else None

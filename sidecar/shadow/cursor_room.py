@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.shadow.records import ShadowRecords
 
 
-class Hooks(Protocol):
+class CursorHooks(Protocol):
     """What the node wants to know; implementations are cheap and never raise."""
 
     def cursors_failed(self, shadow: str, error: BaseException) -> None:
@@ -43,7 +43,7 @@ class CursorRoom:
         catalog: ShadowCatalog,
         records: ShadowRecords,
         tasks: Tasks,
-        hooks: Hooks,
+        hooks: CursorHooks,
     ) -> None:
         self._records = records
         self._tasks = tasks
