@@ -84,14 +84,14 @@ def refused(claimant: Claimant, code: int, message: str | None) -> Look:
 class TopicOwners:
     """Claims to topics and partitions on this node."""
 
-    def __init__(self, governor: GovernedTopics) -> None:
-        self._governor = governor
+    def __init__(self, governed: GovernedTopics) -> None:
+        self._governed = governed
 
     # Before a claim -------------------------------------------------------------------------------------------------
 
     async def govern(self, names: Iterable[str]) -> dict[str, Look]:
         """Have the topics governed; those that cannot be, and why."""
-        catalog = self._governor.catalog
+        catalog = self._governed.catalog
         ordinary = [name for name in names if catalog.book.effective(name) is None]
         found = await asyncio.gather(*[catalog.govern(name) for name in ordinary])
         return {
@@ -104,7 +104,7 @@ class TopicOwners:
 
     def scope_fault(self, topic: str, partition: int | None) -> str:
         """Why a topic cannot be claimed like this; "" where it can."""
-        policy = self._governor.catalog.book.effective(topic)
+        policy = self._governed.catalog.book.effective(topic)
         by_partition = policy is not None and policy.scope is Scope.PARTITION
         if by_partition and partition is None:
             return f"each partition of {topic} has an owner of its own (scope partition): claim partitions"
@@ -117,21 +117,21 @@ class TopicOwners:
 
     def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
         """The mode of a claim that asks for none: the policy's; who asks to own a shared topic wants it alone."""
-        found = MODES.get(asked) or self._governor.mode_of(topic)
+        found = MODES.get(asked) or self._governed.mode_of(topic)
         return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
 
     # A claim --------------------------------------------------------------------------------------------------------
 
     def look(self, claim: TopicClaim) -> Look:
         """How the claim stands now."""
-        governor, claimant = self._governor, claim.claimant
-        if governor.draining:
+        governed, claimant = self._governed, claim.claimant
+        if governed.draining:
             return Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
         fault = self._changed_since(claim)
         if fault:
             return Look(Prospect.REFUSED, control.INVALID_REQUEST, fault)
         whole, part = self._part(claim.topic, claim.partition)
-        if not whole.serving and governor.is_served_elsewhere(claim.topic):
+        if not whole.serving and governed.is_served_elsewhere(claim.topic):
             return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
         if part.busy:
             return _BUSY
@@ -146,7 +146,7 @@ class TopicOwners:
 
     def _changed_since(self, claim: TopicClaim) -> str:
         """What of a topic's policy is not any more what the claim was made for."""
-        if self._governor.catalog.book.effective(claim.topic) is None:
+        if self._governed.catalog.book.effective(claim.topic) is None:
             return f"{claim.topic} has no policy any more: claim it again"
         return self.scope_fault(claim.topic, claim.partition)
 
@@ -195,13 +195,13 @@ class TopicOwners:
         """Another connection speaks for the session: as long as it stands, what is owned here stays so."""
         whole, part = self._part(claim.topic, claim.partition)
         if part.join(claim.claimant.session, connection):
-            self._governor.producers.connected(connection, whole)
+            self._governed.producers.connected(connection, whole)
 
     def generation(self, claim: TopicClaim) -> int | None:
         """Under which generation the claimant owns it; None where it does not. Its own session's heir, a new producer
         id on the connection that owns, counts as itself.
         """
-        if self._governor.catalog.book.effective(claim.topic) is None:
+        if self._governed.catalog.book.effective(claim.topic) is None:
             return None  # no policy any more: whoever likes may write
         holder = self._holding(claim)
         return None if holder is None else holder.generation
@@ -218,7 +218,7 @@ class TopicOwners:
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:
         """Another node has to be asked about it."""
         whole, _ = self._part(claim.topic, claim.partition)
-        return not whole.serving and self._governor.is_served_elsewhere(claim.topic)
+        return not whole.serving and self._governed.is_served_elsewhere(claim.topic)
 
     async def release(self, claim: TopicClaim) -> Look:
         """Let go of it; READY where it is not the claimant's any more."""
@@ -235,11 +235,11 @@ class TopicOwners:
         return _READY
 
     def _connect(self, claim: TopicClaim) -> None:
-        self._governor.producers.connected(claim.claimant.connection, self._governor.topic(claim.topic))
+        self._governed.producers.connected(claim.claimant.connection, self._governed.topic(claim.topic))
 
     def _part(self, topic: str, partition: int | None) -> tuple[Topic, GovernedTopic]:
         """The topic, and what of it can have this owner."""
-        whole = self._governor.topic(topic)
+        whole = self._governed.topic(topic)
         if isinstance(whole, PartitionedTopic):
             return whole, whole.of(partition or 0)
         return whole, whole

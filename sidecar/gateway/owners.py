@@ -56,13 +56,13 @@ class Standing(NamedTuple):
     serving_node: int | None
 
 
-def standing(governor: GovernedTopics, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
+def standing(governed: GovernedTopics, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
     """How a topic stands that exists; without `queue` nobody is told who waits, who may be thousands."""
-    policy = governor.policy_of(name)
+    policy = governed.policy_of(name)
     if policy is None:
-        generation = generation_of(governor.changelog.view, SlotScope(name))
+        generation = generation_of(governed.changelog.view, SlotScope(name))
         return Standing(False, False, generation, {}, {}, (), None)
-    topic, serving = governor.topic(name), nodes.serving.get(name.encode())
+    topic, serving = governed.topic(name), nodes.serving.get(name.encode())
     elsewhere = not topic.serving and serving is not None
     parts = list(topic.parts)
     owners = {part.scope.partition: _owner(part, elsewhere=elsewhere) for part in parts}

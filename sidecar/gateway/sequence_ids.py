@@ -136,11 +136,11 @@ class SequenceIds:
     """Finds the ids of topics that this node serves, or that nobody does yet."""
 
     def __init__(
-        self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: GovernedTopics, catching_up: CatchingUp
+        self, upstream: KafkaUpstream, nodes: NodeDirectory, governed: GovernedTopics, catching_up: CatchingUp
     ) -> None:
         self._upstream = upstream
         self._nodes = nodes
-        self._governor = governor
+        self._governed = governed
         self._catching_up = catching_up
 
     async def of(self, topic: str, timeout: float) -> KnownIds:
@@ -150,12 +150,12 @@ class SequenceIds:
             await self._catching_up.now()
         except BehindError as error:
             raise IdsError(Why.NOT_NOW, str(error)) from None
-        if not self._governor.deduplicates(topic):
+        if not self._governed.deduplicates(topic):
             raise _no_ids(topic)
-        if self._governor.is_served_elsewhere(topic):
+        if self._governed.is_served_elsewhere(topic):
             raise self._elsewhere(topic)
-        found = self._governor.topic(topic)
-        asked = self._governor.tasks.start(self._ask(found, timeout))
+        found = self._governed.topic(topic)
+        asked = self._governed.tasks.start(self._ask(found, timeout))
         await asyncio.wait({asked}, timeout=timeout + _TAKEOVER_S)  # left to end by itself: a fence is no half thing
         if not asked.done():
             raise IdsError(Why.NOT_NOW, f"{topic} is being taken over; try again")

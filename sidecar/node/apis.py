@@ -30,22 +30,22 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
     hot = {
         api.API_VERSIONS: cluster.handle_api_versions,
-        api.PRODUCE: ProduceApi(node.upstream, node.resolver, rooms.governor.producers, tasks).handle,
+        api.PRODUCE: ProduceApi(node.upstream, node.resolver, rooms.governed.producers, tasks).handle,
         api.FETCH: fetches.handle,
         api.LIST_OFFSETS: tables.handle,
         api.DELETE_RECORDS: tables.handle,
         api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
     }
-    own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governor, rooms.claims, rooms.catching_up, tasks)
+    own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governed, rooms.claims, rooms.catching_up, tasks)
     reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
-    cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, rooms.governor.producers, auto_reset)
+    cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, rooms.governed.producers, auto_reset)
     cold |= {
         api.METADATA: cluster.handle_metadata,
         api.FIND_COORDINATOR: cluster.handle_find_coordinator,
         api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
         **own.handlers(),
     }
-    gateway.closed_callbacks.append(lambda client: rooms.governor.producers.connection_closed(client.connection.id))
+    gateway.closed_callbacks.append(lambda client: rooms.governed.producers.connection_closed(client.connection.id))
     gateway.closed_callbacks.append(lambda client: rooms.claims.connection_closed(client.connection.id))
     gateway.closed_callbacks.append(own.ownerships.connection_closed)
     gateway.serve(Apis(hot, cold), cluster.served)

@@ -23,11 +23,11 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
     metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
     metrics.read_gauge("lease_expiry_timestamp_seconds", lambda: rooms.membership.lease_until)
-    metrics.read_gauge("dedup_names", lambda: float(names_known(rooms.governor)))
+    metrics.read_gauge("dedup_names", lambda: float(names_known(rooms.governed)))
     metrics.in_flight = rooms.gateway.unanswered_by_api
-    metrics.queue = lambda topic: queue_of(rooms.governor, topic)
-    metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
-    metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
+    metrics.queue = lambda topic: queue_of(rooms.governed, topic)
+    metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governed).reading))
+    metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governed).lost))
     metrics.read_gauge("claims_held", lambda: float(rooms.claims.held))
     metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.waiting_wishes))
     metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
@@ -43,9 +43,9 @@ def _age_of(acls: AclMirror) -> Callable[[], float]:
     return lambda: acls.age
 
 
-def known_ids(governor: GovernedTopics) -> port.Deduplicated:
+def known_ids(governed: GovernedTopics) -> port.Deduplicated:
     """The topics that this node serves, by what it knows of their sequence ids."""
-    topics = [governor.topic(name) for name in governor.served_topics()]
+    topics = [governed.topic(name) for name in governed.served_topics()]
     states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
     count = {state: states.count(state.value) for state in port.IdsState}
     return port.Deduplicated(
@@ -53,16 +53,16 @@ def known_ids(governor: GovernedTopics) -> port.Deduplicated:
     )
 
 
-def names_known(governor: GovernedTopics) -> int:
+def names_known(governed: GovernedTopics) -> int:
     """The producer names whose sequence ids are in memory, each counted in each partition."""
-    ids = [governor.topic(name).ids for name in governor.served_topics()]
+    ids = [governed.topic(name).ids for name in governed.served_topics()]
     return sum(len(state.marks) for each in ids if each is not None for state in each.partitions.values())
 
 
-def queue_of(governor: GovernedTopics, topic: str) -> Queue:
+def queue_of(governed: GovernedTopics, topic: str) -> Queue:
     """Who waits for a topic, or for its partitions, at this node."""
     waiting = stranded = 0
-    for part in governor.topic(topic).parts if governor.serves(topic) else ():
+    for part in governed.topic(topic).parts if governed.serves(topic) else ():
         if there := part.queue.count():
             waiting += there
             if part.owner.current is None and not part.shared.connected():

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 class Leases:
     """Implements `sidecar.cluster.membership.Asserted`."""
 
-    def __init__(self, governor: GovernedTopics, claims: Coordinator) -> None:
-        self._governor = governor
+    def __init__(self, governed: GovernedTopics, claims: Coordinator) -> None:
+        self._governed = governed
         self._claims = claims
 
     def served_topics(self) -> Collection[str]:
-        return [*self._governor.served_topics(), *self._claims.served_topics()]
+        return [*self._governed.served_topics(), *self._claims.served_topics()]
 
     def owned(self) -> Collection[Ownership]:
-        return self._governor.owned()
+        return self._governed.owned()
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
-        self._governor.heard(live, lost)
+        self._governed.heard(live, lost)
         self._claims.heard(lost)
 
     async def refill(self) -> None:
-        await self._governor.refill()
+        await self._governed.refill()

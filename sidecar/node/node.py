@@ -144,7 +144,7 @@ class Node:
                 "metadata": self._refresh,
                 "silent clients": watch.run,
                 "keep-alive": rooms.keeper.run,
-                "snapshots": rooms.governor.keep_ids,
+                "snapshots": rooms.governed.keep_ids,
                 "claims": rooms.claims.run,
                 "shadows": rooms.shadow_keeper.run,
                 "cursors": rooms.cursors.keep,
@@ -258,7 +258,7 @@ class Node:
             port=self.nodes.me.port,
             admin=str(self.settings.admin_advertise),
             position=rooms.changelog.position - 1 if rooms else -1,
-            policy_version=rooms.governor.catalog.version if rooms else 0,
+            policy_version=rooms.governed.catalog.version if rooms else 0,
             version=__version__,
             draining=self.state is NodeState.DRAINING,
         )
@@ -305,7 +305,7 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             grace, limit = settings.disconnect_grace_ms / 1000, settings.queue_limit
-            rooms.governor.limit(disconnect_grace=grace, queue_limit=limit)
+            rooms.governed.limit(disconnect_grace=grace, queue_limit=limit)
             rooms.claims.limit(disconnect_grace=grace, queue_limit=limit)
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
 
@@ -343,7 +343,7 @@ class Node:
             await self._listener.close()
         if rooms is not None:
             await rooms.membership.beat_now()
-            await rooms.governor.drain()
+            await rooms.governed.drain()
             await rooms.claims.drain()
             await rooms.forwarder.drain()
             await rooms.gateway.finish()
@@ -355,7 +355,7 @@ class Node:
         if rooms is not None:
             found["held_bytes"] = rooms.forwarder.held_bytes
             found["unanswered"] = rooms.gateway.unanswered_by_api()
-            found["topics"] = len(rooms.governor.served_topics())
+            found["topics"] = len(rooms.governed.served_topics())
         return found
 
     async def stop(self) -> None:

@@ -60,7 +60,7 @@ class Rooms:
 
     loops: Loops
     changelog: Changelog
-    governor: GovernedTopics
+    governed: GovernedTopics
     forwarder: Forwarder
     claims: Coordinator
     membership: Membership

@@ -43,7 +43,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         request_bytes=settings.linger_bytes,
     )
     around = Surroundings(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
-    governor = GovernedTopics(
+    governed = GovernedTopics(
         around,
         forwarder,
         gateway.tasks,
@@ -57,7 +57,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         names_limit=settings.producer_names_limit,
         deduplication=settings.deduplication,
     )
-    governor.start()
+    governed.start()
     claims = Coordinator(
         around,
         node.nodes,
@@ -72,7 +72,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         node.store,
         node.nodes,
         node.registration,
-        Leases(governor, claims),
+        Leases(governed, claims),
         failed=node.hooks.redis_failed,
         restored=node.hooks.redis_restored,
         loops=loops,
@@ -81,7 +81,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
     shadows.start()
-    reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, node.resolver, name))
+    reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governed, node.resolver, name))
     severing = Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks)
     severing.follow()
     acls = None
@@ -94,18 +94,18 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     keeper = Keeper(
         node.upstream,
         gateway.tasks,
-        governor.kept_topics,
-        governor.assume,
-        governor.gone,
+        governed.kept_topics,
+        governed.assume,
+        governed.gone,
         node.hooks.operation_failed,
         lambda topic: [stamp_of(entry).producer_id for entry in changelog.view.opened(topic).values()],
     )
-    governor.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
+    governed.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
         loops,
         changelog,
-        governor,
+        governed,
         forwarder,
         claims,
         membership,
@@ -120,9 +120,9 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
 
 
-def _has_exclusive_reader(governor: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
+def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
     """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
     source = resolver.source(name)
     topic = name if source is None else source.topic
-    policy = governor.catalog.book.effective(topic.decode(errors="replace"))
+    policy = governed.catalog.book.effective(topic.decode(errors="replace"))
     return policy is not None and bool(policy.exclusive_reader)

@@ -100,7 +100,7 @@ def _address(play: Play, topic: str, partition: int) -> tuple[str, int]:
     rng, world = play.world.rng, play.world
     for number, process in world.nodes.items():
         rooms = process.node.rooms
-        if process.host.alive and rooms is not None and rooms.governor.serves(topic) and rng.random() < 0.9:
+        if process.host.alive and rooms is not None and rooms.governed.serves(topic) and rng.random() < 0.9:
             return world.address(number)
     return rng.choice(world.addresses)
 
@@ -175,7 +175,7 @@ def operate(play: Play, action: str, topic: str, shadow: str) -> None:
         return
     number = play.world.rng.choice(numbers)
     if action in OF_OWNERS:
-        number = next((each for each in numbers if play.world.governor(each).serves(topic)), number)
+        number = next((each for each in numbers if play.world.governed(each).serves(topic)), number)
     process = play.world.nodes[number]
     who = Operator(NodeView(process.node), play.world.rng, topic, shadow, play.counts.get(topic, 2))
 
@@ -204,7 +204,7 @@ def policy(play: Play, topic: str, **fields: Any) -> None:
 
 async def _set_policy(play: Play, number: int, topic: str, change: Any) -> None:
     try:
-        await play.world.governor(number).catalog.set(topic, change)
+        await play.world.governed(number).catalog.set(topic, change)
     except Exception as error:  # noqa: BLE001 - a policy that cannot be set now is no one's fault
         play.world.logged[f"policy: {type(error).__name__}"] += 1
     else:

@@ -136,7 +136,7 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
         if not process.host.alive or rooms is None:
             continue
         held[number] = rooms.forwarder.held_bytes, rooms.forwarder.buffer_bytes
-        for topic in rooms.governor._topics.values():
+        for topic in rooms.governed._topics.values():
             if found := topic.refusals._found:
                 refused[number, topic.name] = max(map(len, found.values()))
             for part in topic.parts:
@@ -176,8 +176,8 @@ def at_rest(nodes: Mapping[int, Process]) -> Iterator[str]:
             continue
         if rooms.forwarder.held_bytes:
             yield f"node {number} still holds {rooms.forwarder.held_bytes} bytes of batches"
-        if rooms.governor.producers._of_connection:
-            yield f"node {number} remembers connections that are gone: {len(rooms.governor.producers._of_connection)}"
+        if rooms.governed.producers._of_connection:
+            yield f"node {number} remembers connections that are gone: {len(rooms.governed.producers._of_connection)}"
         tasks = [task for task in process.host.tasks if not task.done()]
         if len(tasks) > _TASKS:
             yield f"node {number} has {len(tasks)} tasks, the last {tasks[-1].get_coro()}"

@@ -90,7 +90,7 @@ class Watch:
     def look(self) -> None:
         """Once. A node that does not live, or has not started, applies nothing."""
         books = [
-            process.node.rooms.governor.catalog.book
+            process.node.rooms.governed.catalog.book
             for process in self._world.nodes.values()
             if process.host.alive and process.node.rooms is not None
         ]

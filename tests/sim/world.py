@@ -259,11 +259,11 @@ class World:
         process = self.nodes[number]
         return process.host.alive and process.starting.done() and not process.starting.cancelled()
 
-    def governor(self, number: int) -> Any:
+    def governed(self, number: int) -> Any:
         """The governed topics of a node, for what an operator asks of it."""
         rooms = self.nodes[number].node.rooms
         assert rooms is not None
-        return rooms.governor
+        return rooms.governed
 
     # Beginning ----------------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class World:
             raise RuntimeError(f"nodes did not start: {[p.node.problem for p in self.nodes.values()]}")
         for name, plan in topics.items():
             if plan.policy is not None:
-                self.do_on(1, self.governor(1).catalog.set(name, plan.policy))
+                self.do_on(1, self.governed(1).catalog.set(name, plan.policy))
             if plan.shadow_of:
                 rooms = self.nodes[1].node.rooms
                 assert rooms is not None

@@ -57,18 +57,18 @@ class OwnApis:
         upstream: KafkaUpstream,
         nodes: NodeDirectory,
         resolver: NameResolver,
-        governor: GovernedTopics,
+        governed: GovernedTopics,
         coordinator: Coordinator,
         catching_up: CatchingUp,
         tasks: Tasks,
     ) -> None:
-        topics = TopicOwners(governor)
-        teller = Teller(nodes, governor, topics, coordinator)
-        self._rooms = Rooms(upstream, nodes, resolver, governor, topics, coordinator, teller)
+        topics = TopicOwners(governed)
+        teller = Teller(nodes, governed, topics, coordinator)
+        self._rooms = Rooms(upstream, nodes, resolver, governed, topics, coordinator, teller)
         self.ownerships = Ownerships(self._rooms, tasks)
-        self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
-        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up))
-        governor.watchers.append(self.ownerships.topic_stirred)
+        self._describe = DescribeOwnersApi(upstream, nodes, governed, coordinator, catching_up)
+        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up))
+        governed.watchers.append(self.ownerships.topic_stirred)
         coordinator.told.append(self.ownerships.token_stirred)
 
     def handlers(self) -> dict[int, ColdApi]:
@@ -95,7 +95,7 @@ class OwnApis:
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for the session that it names: its producer id is another client's."""
-        bindings = self._rooms.governor.bindings
+        bindings = self._rooms.governed.bindings
         refused = bindings.check_claim(wanted.session, wanted.client_id)
         if refused is not None:
             return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
@@ -104,9 +104,9 @@ class OwnApis:
 
     def _knows_first(self, client: Client) -> bool:
         """Whether the producer id 0 was given to a client, here or at a node that wrote of its session."""
-        if self._rooms.governor.producers.gave_first_id or 0 in client.producer_ids:
+        if self._rooms.governed.producers.gave_first_id or 0 in client.producer_ids:
             return True
-        view = self._rooms.governor.changelog.view
+        view = self._rooms.governed.changelog.view
         owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))
         return any(Session(entry.value.session).producer_id == 0 for entry in owned)
 
@@ -151,7 +151,7 @@ class OwnApis:
                 look = not_now(error)
                 return control.ReleaseResponse(error=look.error, message=look.message)
         for target, found in zip(targets, self._rooms.teller.now(targets), strict=True):
-            if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governor.node_id):
+            if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governed.node_id):
                 message = f"node {found.serving_node} serves {target}: release it there"
                 return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
             if found.owner_session:

@@ -46,14 +46,14 @@ class DescribeOwnersApi:
         self,
         upstream: KafkaUpstream,
         nodes: NodeDirectory,
-        governor: GovernedTopics,
+        governed: GovernedTopics,
         coordinator: Coordinator,
         catching_up: CatchingUp,
     ) -> None:
         self._catching_up = catching_up
         self._upstream = upstream
         self._nodes = nodes
-        self._governor = governor
+        self._governed = governed
         self._coordinator = coordinator
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
@@ -92,7 +92,7 @@ class DescribeOwnersApi:
         """Every governed topic that exists and that the client may know of."""
         found = await existing_partitions(self._upstream, None)
         governed = sorted(
-            name for name in found if self._governor.policy_of(name) is not None and may_see(client, name)
+            name for name in found if self._governed.policy_of(name) is not None and may_see(client, name)
         )
         for number, name in enumerate(governed):
             self._tell_topic(told, name, self._standing(name))
@@ -138,7 +138,7 @@ class DescribeOwnersApi:
         told.waiting.extend(waiting)
 
     def _standing(self, name: str) -> Standing:
-        return standing(self._governor, self._nodes, name)
+        return standing(self._governed, self._nodes, name)
 
     def _tell(self, told: control.DescribeOwnersResponse, resource: control.Resource) -> None:
         found = self._standing(resource.topic)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def find_faults(rooms: Rooms, asked: Asked) -> dict[Target, Look]:
     """By target, why it cannot be owned; topics that were not governed are governed then."""
-    if rooms.governor.draining:
+    if rooms.governed.draining:
         return _all(asked, control.NOT_SERVING, "this node is shutting down: ask another one")
     names = {target.topic for target in asked.targets if target.topic and is_legal(target.topic.encode())}
     try:

@@ -183,7 +183,7 @@ class Ownerships:
             if target.is_written:
                 mode = rooms.topics.mode(target.topic, asked.mode)
                 claimant = asked.claimant(
-                    number, client.connection_id, mode, rooms.governor.producers.followed_by(asked.session)
+                    number, client.connection_id, mode, rooms.governed.producers.followed_by(asked.session)
                 )
                 ticket.claims[target] = TopicClaim(
                     target.topic, target.index, claimant, client.address, client.is_alive

@@ -20,7 +20,7 @@ class Rooms(NamedTuple):
     upstream: KafkaUpstream
     nodes: NodeDirectory
     resolver: NameResolver
-    governor: GovernedTopics
+    governed: GovernedTopics
     topics: TopicOwners
     coordinator: Coordinator
     teller: Teller

@@ -33,10 +33,10 @@ class Teller:
     """Words answers by what the rooms know at that moment."""
 
     def __init__(
-        self, nodes: NodeDirectory, governor: GovernedTopics, topics: TopicOwners, coordinator: Coordinator
+        self, nodes: NodeDirectory, governed: GovernedTopics, topics: TopicOwners, coordinator: Coordinator
     ) -> None:
         self._nodes = nodes
-        self._governor = governor
+        self._governed = governed
         self._topics = topics
         self._coordinator = coordinator
 
@@ -54,7 +54,7 @@ class Teller:
                 told[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
                 continue
             if target.topic not in topics:
-                topics[target.topic] = standing(self._governor, self._nodes, target.topic, queue=False)
+                topics[target.topic] = standing(self._governed, self._nodes, target.topic, queue=False)
             told[target] = ownership_of(target.resource, topics[target.topic])
         return [told[target] for target in targets]
 

@@ -40,7 +40,7 @@ class Changes:
             raise port.UnavailableError(str(error)) from None
 
     async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
-        governor = rooms_of(self._node).governor
+        governed = rooms_of(self._node).governed
         await self.catch_up()
         wanted_generations = await self._wanted(name, match)
         if (source := self._node.resolver.source(name.encode())) is not None:
@@ -48,7 +48,7 @@ class Changes:
                 f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
         try:
-            await governor.catalog.set(name, change, wanted_generations)
+            await governed.catalog.set(name, change, wanted_generations)
         except UnservedError as error:
             raise port.InvalidError(str(error)) from None
         except GenerationChanged as error:
@@ -78,7 +78,7 @@ class Changes:
     async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
         await self.catch_up()
         try:
-            deleted = await rooms_of(self._node).governor.catalog.delete(name, await self._wanted(name, match))
+            deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match))
         except GenerationChanged as error:
             raise _another(name, error.current) from None
         except MetadataUnavailable as error:
@@ -90,7 +90,7 @@ class Changes:
 
     def check_serving(self, name: str) -> None:
         rooms = rooms_of(self._node)
-        if rooms.governor.serves(name):
+        if rooms.governed.serves(name):
             return
         number = self._node.nodes.serving.get(name.encode())
         if number is None and not rooms.membership.available:  # then the last one that wrote down that it does
@@ -104,7 +104,7 @@ class Changes:
         node, of which Redis, emptied a moment ago, does not tell yet.
         """
         rooms = rooms_of(self._node)
-        if rooms.governor.topic(name).serving:
+        if rooms.governed.topic(name).serving:
             return
         slot = MASTER_SLOT if partition is None else partition_slot(partition)
         recorded = rooms.changelog.view.serving(name, slot)
@@ -112,7 +112,7 @@ class Changes:
             self._check_node(name, recorded.value.node)
 
     def _check_node(self, name: str, number: int) -> None:
-        live = rooms_of(self._node).governor.catalog.live
+        live = rooms_of(self._node).governed.catalog.live
         if live is None or number not in live.nodes:
             return
         admin = live.nodes[number].admin
@@ -132,7 +132,7 @@ class Changes:
             raise port.ConflictError(f"{name} is not governed: nobody owns it")
         self.check_serving(name)
         try:
-            topic = rooms_of(self._node).governor.topic(name)
+            topic = rooms_of(self._node).governed.topic(name)
             await topic.administer(partition, fence=fence, generations=generations)
         except ValueError as error:
             raise port.InvalidError(str(error)) from None

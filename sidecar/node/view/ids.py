@@ -63,7 +63,7 @@ class IdsView:
         """The sequence ids of a topic that this node serves, or that nobody does."""
         node, rooms = self._node, rooms_of(self._node)
         try:
-            return await SequenceIds(node.upstream, node.nodes, rooms.governor, rooms.catching_up).of(name, _KNOW_S)
+            return await SequenceIds(node.upstream, node.nodes, rooms.governed, rooms.catching_up).of(name, _KNOW_S)
         except IdsError as error:
             if error.why is Why.NO_TOPIC:
                 raise port.NotFoundError(str(error)) from None

@@ -78,9 +78,9 @@ class NodeView:
             nodes=[port.Peer(n.id, n.host, n.port) for n in node.nodes.placement.nodes.values()],
             brokers=[port.Peer(b.id, b.host, b.port) for b in view.brokers.values()],
             client_connections=node.metrics.client_connections,
-            governed_topics=len(rooms.governor.known_topics()) if rooms else 0,
+            governed_topics=len(rooms.governed.known_topics()) if rooms else 0,
             checks=await self.checks(),
-            deduplication=known_ids(rooms.governor) if rooms else port.Deduplicated(),
+            deduplication=known_ids(rooms.governed) if rooms else port.Deduplicated(),
         )
 
     async def clients(self, after: int, most: int) -> tuple[Sequence[port.ClientFacts], int | None]:

@@ -44,9 +44,9 @@ class TopicsView:
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
         if governed:
-            names = [name for name in names if rooms.governor.policy_of(name) is not None]
-        policies = rooms.governor.catalog.book
-        waiting = [name for name in policies.topics if rooms.governor.policy_of(name) is not None]
+            names = [name for name in names if rooms.governed.policy_of(name) is not None]
+        policies = rooms.governed.catalog.book
+        waiting = [name for name in policies.topics if rooms.governed.policy_of(name) is not None]
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def of(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
@@ -74,8 +74,8 @@ class TopicsView:
         return {topic.name: frozenset(found.partition for found in topic.partitions) for topic in state}
 
     async def _with_producers(self, topic: port.Topic, partitions: frozenset[int] | None) -> port.Topic:
-        governor = rooms_of(self._node).governor
-        ids = governor.topic(topic.name).ids if topic.deduplication is port.IdsState.READY else None
+        governed = rooms_of(self._node).governed
+        ids = governed.topic(topic.name).ids if topic.deduplication is port.IdsState.READY else None
         if ids is None or partitions is None:
             return topic
         known = KnownIds(ids, partitions)
@@ -95,23 +95,23 @@ class TopicsView:
         return [topic for topic in state.topics if topic.partitions]
 
     def _prefix(self, name: str) -> port.Topic | None:
-        policy = rooms_of(self._node).governor.catalog.book.exact(name)
+        policy = rooms_of(self._node).governed.catalog.book.exact(name)
         return None if policy is None else port.Topic(name, 0, policy)
 
     def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
-        governor = rooms_of(self._node).governor
+        governed = rooms_of(self._node).governed
         if partitions is None:  # a policy may be there before its topic: it holds from the first batch on
-            waiting, own = governor.policy_of(name), governor.catalog.book.exact(name)
+            waiting, own = governed.policy_of(name), governed.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, waiting)
-        policy = governor.policy_of(name)
-        stands = standing(governor, self._node.nodes, name)
+        policy = governed.policy_of(name)
+        stands = standing(governed, self._node.nodes, name)
         if policy is None:
             off = port.IdsState.OFF
             return port.Topic(
                 name, len(partitions), generation=stands.generation, deduplication=off, shadows=self._names(name)
             )
         owners = {index: _owner(found) for index, found in stands.owners.items()}
-        ids, detail = state_of(governor.topic(name), elsewhere=governor.is_served_elsewhere(name))
+        ids, detail = state_of(governed.topic(name), elsewhere=governed.is_served_elsewhere(name))
         return port.Topic(
             name,
             len(partitions),

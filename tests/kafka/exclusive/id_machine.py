@@ -102,12 +102,12 @@ class Machine:
     async def _serve(self, room: Room, until: float, writing: list[asyncio.Task[None]]) -> None:
         """A room's life, and its end: it leaves, or crashes (`CrashedError`), or it is the last one."""
         scene, loop = self._scene, asyncio.get_running_loop()
-        if scene.topic not in room.governor.catalog.book.topics:
-            await room.governor.catalog.set(scene.topic, scene.policy)
+        if scene.topic not in room.governed.catalog.book.topics:
+            await room.governed.catalog.set(scene.topic, scene.policy)
         end = min(until, loop.time() + self._random.uniform(0.5, 5.0))
         life = Life(room, loop.create_future())
         scene.life.set_result(life)
-        scene.tell("node", room.governor.node_id)
+        scene.tell("node", room.governed.node_id)
         while loop.time() < end:
             (step,) = self._random.choices(list(_STEPS), list(_STEPS.values()))
             scene.tell(step.__name__)
@@ -120,7 +120,7 @@ class Machine:
         scene.life = loop.create_future()
         if self._random.random() < 0.25:
             scene.tell("leaves")
-            await room.governor.drain()
+            await room.governed.drain()
             life.over.set_result(None)
         else:
             scene.tell("crashes")
@@ -149,7 +149,7 @@ class Machine:
 
     async def fence(self, room: Room) -> None:
         """Kafka refuses an epoch, or only a fence can tell what became of a batch: a takeover in mid-traffic."""
-        topic = room.governor.topic(self._scene.topic)
+        topic = room.governed.topic(self._scene.topic)
         epochs = [part for part in topic.parts if part.writer.epoch is not None]
         if epochs:
             self._random.choice(epochs).takeovers.lose_epoch()
@@ -205,11 +205,11 @@ class Machine:
     async def keep_alive(self, room: Room) -> None:
         """The fence is renewed in mid-traffic."""
         with suppress(*FAILURES):
-            await room.governor.topic(self._scene.topic).keep_alive()
+            await room.governed.topic(self._scene.topic).keep_alive()
 
     async def save(self, room: Room) -> None:
         """There are snapshots of all that has moved, and sessions that are gone are forgotten."""
-        ids = room.governor.topic(self._scene.topic).ids
+        ids = room.governed.topic(self._scene.topic).ids
         assert ids is not None
         await ids.save_all()
         assert not await ids.tidy(), "no name was idle for so long"

@@ -156,7 +156,7 @@ class Party:
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.connection_id = connection
-        self.session = Session.by_connection(room.governor.node_id, room.boot, connection)
+        self.session = Session.by_connection(room.governed.node_id, room.boot, connection)
         self.address = f"party {connection}"
         self.producer_id = producer_id
         self.sequence = 0
@@ -178,7 +178,7 @@ class Party:
 
     def close(self) -> None:
         self._alive = False
-        self._room.governor.producers.connection_closed(self.connection_id)
+        self._room.governed.producers.connection_closed(self.connection_id)
 
     def begin(
         self,
@@ -228,10 +228,10 @@ class Party:
             answer.set_result(result)
 
         (part,) = request.parts
-        governor = self._room.governor
+        governed = self._room.governed
         self._room.sent.append(answer)
-        if not governor.producers.append_whole(self, request, frame, body, 0, Asker(done)):
-            governor.producers.append(self, part, frame.view(part.start, part.end), timeout_ms, done)
+        if not governed.producers.append_whole(self, request, frame, body, 0, Asker(done)):
+            governed.producers.append(self, part, frame.view(part.start, part.end), timeout_ms, done)
         return answer
 
     async def send_ids(self, topic: str, ids: list[int | bytes | None], **options: Any) -> int:
@@ -248,8 +248,8 @@ class Party:
 class Room:
     """One node's room. Everything sent is answered once; nothing is held when it ends; no exception is unexpected."""
 
-    def __init__(self, governor: GovernedTopics, gates: Gates, told: Told, boot: str) -> None:
-        self.governor = governor
+    def __init__(self, governed: GovernedTopics, gates: Gates, told: Told, boot: str) -> None:
+        self.governed = governed
         self.gates = gates
         self.told = told
         self.boot = boot
@@ -266,12 +266,12 @@ class Room:
         return Party(self, next(self._connections), client_id, producer_id)
 
     def topic(self, name: str) -> GovernedTopic:
-        found = self.governor.topic(name)
+        found = self.governed.topic(name)
         assert isinstance(found, GovernedTopic)
         return found
 
     async def govern(self, topic: str, mode: AccessMode = AccessMode.EXCLUSIVE) -> None:
-        await self.governor.catalog.set(topic, PolicyFields(mode))
+        await self.governed.catalog.set(topic, PolicyFields(mode))
 
     def crash(self) -> None:
         """Nothing is handed back when the room ends."""
@@ -279,8 +279,8 @@ class Room:
 
     async def gives_up(self, topic: str) -> None:
         """The right to serve a topic goes to whoever asks first, and this node does not know it yet."""
-        self.governor.topic(topic).serving = False  # else its next heartbeat takes it again
-        await self.governor.around.store.hand_over(topic, self.governor.node_id, self.boot)
+        self.governed.topic(topic).serving = False  # else its next heartbeat takes it again
+        await self.governed.around.store.hand_over(topic, self.governed.node_id, self.boot)
 
     async def idle(self, topic: str) -> GovernedTopic:
         """The topic once nothing is under way."""
@@ -306,16 +306,16 @@ async def open_room(
     """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong."""
     async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts:
         forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
-        governor = GovernedTopics(
+        governed = GovernedTopics(
             parts.surroundings(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
             reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
         )  # fmt: skip
-        governor.start()
-        membership = parts.membership(governor, lambda: governor.catalog.version)
-        governor.catalog.attach(beat=membership.beat_now)
+        governed.start()
+        membership = parts.membership(governed, lambda: governed.catalog.version)
+        governed.catalog.attach(beat=membership.beat_now)
         await membership.join()
-        parts.tasks.start(governor.keep_ids())
-        room = Room(governor, parts.gates, told, parts.boot)
+        parts.tasks.start(governed.keep_ids())
+        room = Room(governed, parts.gates, told, parts.boot)
         room.unexpected = parts.unexpected
         try:
             yield room

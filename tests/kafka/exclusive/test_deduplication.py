@@ -176,7 +176,7 @@ async def test_the_session_goes_on_behind_dropped_records_at_the_next_node(servi
             assert (await write(billing, topic, 0, 1, 2))[0] == 0
             assert await write(billing, topic, 1, 2) == (0, -1)
             assert await write(billing, topic, 2, 3) == (0, -1)  # the base moved twice: client 7 is stamped 4
-            await first.governor.drain()
+            await first.governed.drain()
         back = second.connect("billing", producer_id=billing.producer_id)
         back.sequence = 7
         await until(lambda: back.send_ids(topic, [4], sequence=7))

@@ -32,7 +32,7 @@ def ids_of(room: Room, topic: str) -> TopicIds:
 
 async def knows_policies_of(second: Room, first: Room) -> None:
     async def caught_up() -> bool:
-        return second.governor.catalog.version >= first.governor.catalog.version
+        return second.governed.catalog.version >= first.governed.catalog.version
 
     await wait_for_async(caught_up, "the policy to be known")
 
@@ -45,7 +45,7 @@ async def leave(party: Party, room: Room, topic: str) -> None:
 async def hand_over(room: Room, topic: str) -> None:
     """Whoever asks next may serve the topic."""
     await room.topic(topic).hand_back()
-    await room.governor.around.store.hand_over(topic, room.governor.node_id, room.boot)
+    await room.governed.around.store.hand_over(topic, room.governed.node_id, room.boot)
 
 
 async def redis_copy(redis: str, cluster: str, topic: str, put: bytes | None = None) -> bytes:
@@ -104,7 +104,7 @@ async def test_an_empty_answer_is_not_the_end_of_the_log(
 ) -> None:
     """A leader just elected knows a lower high watermark for a while; reading ended there, and ids were missed."""
     async with after_a_crash(services, unique("d")) as (second, topic):
-        logs = second.governor.ids.logs
+        logs = second.governed.ids.logs
         ask, lagged = logs._ask, 0
 
         async def lags_once(leader: int, partition: Any, *rest: Any) -> Any:
@@ -127,7 +127,7 @@ async def test_what_retention_takes_while_the_log_is_read_is_not_taken_for_known
 ) -> None:
     """The reader went on where the log began by then, and ids that had been in it were written again."""
     async with after_a_crash(services, unique("d")) as (second, topic):
-        logs = second.governor.ids.logs
+        logs = second.governed.ids.logs
         ends, taken = logs.ends, 0
 
         async def and_then_retention(name: str, *rest: Any) -> dict[int, int]:
@@ -265,7 +265,7 @@ async def test_a_shift_of_sequences_for_a_batch_that_failed_counts_for_nothing(
     cluster, kafka, redis = unique("d"), services.kafka_bootstrap, services.redis_url
     async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
         topic = await asyncio.to_thread(create_topic, kafka, 1, **{"max.message.bytes": "115"})
-        await first.governor.catalog.set(topic, PolicyFields(deduplication=True))
+        await first.governed.catalog.set(topic, PolicyFields(deduplication=True))
         await knows_policies_of(second, first)
         billing = first.connect("billing")
         for number in range(3):
@@ -274,7 +274,7 @@ async def test_a_shift_of_sequences_for_a_batch_that_failed_counts_for_nothing(
         assert result.error == 10
         await until(lambda: billing.send_ids(topic, [4], sequence=3))
         if failover:
-            await first.governor.drain()
+            await first.governed.drain()
             billing = second.connect("billing", producer_id=billing.producer_id)
         else:
             first.topic(topic).takeovers.lose_epoch()
@@ -315,7 +315,7 @@ async def test_what_a_session_was_refused_in_anothers_partition_is_no_business_o
 ) -> None:
     """Its place there is written down once it owns that one: until then it was taken over again without end."""
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 2)
-    await room.governor.catalog.set(
+    await room.governed.catalog.set(
         topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, scope=Scope.PARTITION)
     )
     neighbour, owner = room.connect("shipping"), room.connect("billing")

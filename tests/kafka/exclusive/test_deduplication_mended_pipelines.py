@@ -49,7 +49,7 @@ class OnTheWay:
     """Batches that have left and have not reached their leader."""
 
     def __init__(self, room: Room) -> None:
-        self._ship = room.governor.forwarder.ship
+        self._ship = room.governed.forwarder.ship
         self._batches: list[tuple[Lane, Append]] = []
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ def slow_leader(room: Room) -> Iterator[OnTheWay]:
     batches = OnTheWay(room)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sidecar.exclusive.epoch.SlotEpoch.append_whole", lambda *_: False)
-        patch.setattr(room.governor.forwarder, "ship", batches.add)
+        patch.setattr(room.governed.forwarder, "ship", batches.add)
         yield batches
 
 
@@ -133,7 +133,7 @@ async def test_a_second_look_at_one_partition_leaves_what_others_have_under_way(
             assert (await write(seed, topic, 0, partition=partition))[0] == 0
         before.crash()
     async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as room:
-        logs = room.governor.ids.logs
+        logs = room.governed.ids.logs
         fetch, ends, gate = logs.fetch, logs.ends, Gate()
         failing, failed = True, 0
 
@@ -335,7 +335,7 @@ async def test_the_parts_of_a_batch_that_was_too_large_are_no_duplicates_of_it(r
     for written. The others were acknowledged, and nowhere.
     """
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1, **{"max.message.bytes": "150"})
-    await room.governor.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+    await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
     billing = room.connect("billing")
     assert (await write(billing, topic, 0))[0] == 0
     with slow_leader(room) as batches:

@@ -73,7 +73,7 @@ async def test_ids_go_on_where_they_were_after_a_reconnect_and_after_the_topic_w
     billing.close()
     again = room.connect("billing")
     assert (await write(again, topic, *range(6)))[0] == 0
-    await room.governor.topic(topic).hand_back()  # as another node takes it
+    await room.governed.topic(topic).hand_back()  # as another node takes it
     last = room.connect("billing", producer_id=again.producer_id)
     last.sequence = 6
     assert (await write(last, topic, *range(9)))[0] == 0
@@ -127,7 +127,7 @@ async def test_a_node_that_leaves_lets_the_next_one_read_nothing_again(services:
         billing = first.connect("billing")
         for number in range(20):
             assert (await write(billing, topic, number))[0] == 0
-        await first.governor.drain()
+        await first.governed.drain()
         assert first.told.snapshots == [1]
     await forget_redis(redis, cluster)
     async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second:
@@ -153,7 +153,7 @@ async def test_names_are_purged_when_redis_is_back_and_never_one_that_came_back_
 ) -> None:
     billing = room.connect("billing")
     assert (await write(billing, topic, 1))[0] == 0
-    ids, store = ids_of(room, topic), room.governor.around.store
+    ids, store = ids_of(room, topic), room.governed.around.store
     marks = ids.of(0).marks
     for name in (b"gone", b"back"):
         marks.learn(Mark(name, 7, 0, 0))
@@ -268,7 +268,7 @@ async def test_what_fails_while_the_storage_is_away_can_be_sent_again_and_is_the
     kafka = mortal_kafka
     async with open_room(kafka.bootstrap, services.redis_url, unique("h")) as room:
         topic = await asyncio.to_thread(create_topic, kafka.bootstrap, 1)
-        await room.governor.catalog.set(topic, PolicyFields(mode, deduplication=True))
+        await room.governed.catalog.set(topic, PolicyFields(mode, deduplication=True))
         billing = room.connect("billing", plain=plain)
         for number in range(3):
             assert (await write(billing, topic, number))[0] == 0

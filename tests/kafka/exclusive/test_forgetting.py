@@ -53,7 +53,7 @@ async def delete(services: Services, topics: Collection[str]) -> None:
 
 
 async def govern(room: Room, **fields: Any) -> None:
-    await room.governor.catalog.set(f"{PREFIX}*", PolicyFields(AccessMode.EXCLUSIVE, **fields))
+    await room.governed.catalog.set(f"{PREFIX}*", PolicyFields(AccessMode.EXCLUSIVE, **fields))
 
 
 async def write(room: Room, topic: str, partition: int = 0) -> None:
@@ -64,8 +64,8 @@ async def write(room: Room, topic: str, partition: int = 0) -> None:
 
 async def forget(room: Room, topics: Collection[str]) -> list[str]:
     """Two looks at topics that a broker does not know."""
-    assert await room.governor.forgetting.look(topics) == []
-    return await room.governor.forgetting.look(topics)
+    assert await room.governed.forgetting.look(topics) == []
+    return await room.governed.forgetting.look(topics)
 
 
 def kinds(view: View, topic: str) -> list[Kind]:
@@ -76,7 +76,7 @@ async def in_redis(services: Services, room: Room, topics: Collection[str]) -> l
     """Every field of every hash and sorted set of the cluster that names one of the topics."""
     client = Redis.from_url(services.redis_url)
     found: list[str] = []
-    async for key in client.scan_iter(f"sidecar:{{{room.governor.around.cluster}}}:*"):
+    async for key in client.scan_iter(f"sidecar:{{{room.governed.around.cluster}}}:*"):
         kind = await client.type(key)
         fields: Any = await client.hkeys(key) if kind == b"hash" else ()
         fields = await client.zrange(key, 0, -1) if kind == b"zset" else fields
@@ -87,7 +87,7 @@ async def in_redis(services: Services, room: Room, topics: Collection[str]) -> l
 
 async def in_snapshots(room: Room, topic: str) -> set[bytes]:
     """The keys of a topic in the snapshot topic."""
-    changelog, logs = room.governor.changelog, LogReader(room.governor.around.upstream, Lane("test"))
+    changelog, logs = room.governed.changelog, LogReader(room.governed.around.upstream, Lane("test"))
     place = changelog.snapshots_of(topic)
     end = (await logs.ends(place.topic, [place.partition]))[place.partition]
     found: dict[bytes, bytes | None] = {}
@@ -114,32 +114,32 @@ async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(
 
     assert sorted(await forget(room, topics)) == sorted(topics)
 
-    assert [kinds(room.governor.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
+    assert [kinds(room.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
     assert await in_redis(services, room, topics) == []
     assert [await in_snapshots(room, topic) for topic in topics] == [set(), set()]
-    assert not set(topics) & (set(room.governor._topics) | set(room.governor.known_topics()))
-    assert not any(room.governor.changelog.view.opened(topic) for topic in topics)
+    assert not set(topics) & (set(room.governed._topics) | set(room.governed.known_topics()))
+    assert not any(room.governed.changelog.view.opened(topic) for topic in topics)
     for topic in topics:
-        (entry,) = room.governor.changelog.view.of_topic(topic)
+        (entry,) = room.governed.changelog.view.of_topic(topic)
         assert entry.value.generation == 1
         assert len(entry.key.encode()) + entry.value.ByteSize() < len(topic) + 64
-    cluster = room.governor.around.cluster
+    cluster = room.governed.around.cluster
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as fresh:
-        assert [kinds(fresh.governor.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
-        assert not set(topics) & (set(fresh.governor._topics) | set(fresh.governor.known_topics()))
+        assert [kinds(fresh.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
+        assert not set(topics) & (set(fresh.governed._topics) | set(fresh.governed.known_topics()))
 
 
 async def test_another_node_forgets_the_topic_too(room: Room, services: Services, name: str) -> None:
-    cluster = room.governor.around.cluster
+    cluster = room.governed.around.cluster
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
         await govern(room)
         await create(services, name)
         await write(room, name)
-        other.governor.topic(name)
+        other.governed.topic(name)
         await delete(services, [name])
         assert await forget(room, [name]) == [name]
-        await other.governor.changelog.tailer.read_to_end(20)
-        assert name not in other.governor._topics
+        await other.governed.changelog.tailer.read_to_end(20)
+        assert name not in other.governed._topics
 
 
 async def test_a_topic_created_anew_later_goes_on_with_its_generation(
@@ -168,12 +168,12 @@ async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_al
         owner.close()
     await delete(services, [name])
     assert await forget(room, [name]) == [name]
-    assert kinds(room.governor.changelog.view, name) == [Kind.OWNERSHIP]
+    assert kinds(room.governed.changelog.view, name) == [Kind.OWNERSHIP]
     await create(services, name)
     for partition in (0, 1):
         owner = room.connect("heir")
         await until(lambda: owner.send(name, partition=partition, sequence=0))  # noqa: B023  at once
-    parts = {part.scope.partition: part.generation for part in room.governor.topic(name).parts}
+    parts = {part.scope.partition: part.generation for part in room.governed.topic(name).parts}
     assert parts == {0: 3, 1: 3}
 
 
@@ -182,7 +182,7 @@ async def test_a_broker_that_knows_the_topic_is_believed(room: Room, services: S
     await create(services, name)
     await write(room, name)
     assert await forget(room, [name]) == []
-    assert Kind.SERVING in kinds(room.governor.changelog.view, name)
+    assert Kind.SERVING in kinds(room.governed.changelog.view, name)
 
 
 async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, services: Services, name: str) -> None:
@@ -190,14 +190,14 @@ async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, 
     await create(services, name)
     await write(room, name)
     await delete(services, [name])
-    look = room.governor.forgetting.look
+    look = room.governed.forgetting.look
     assert await look([name]) == []
     await create(services, name)
     assert await look([name]) == []
     assert await look([]) == []
     await delete(services, [name])
     assert await look([name]) == [], "the look before it came back counts no more"
-    assert Kind.SERVING in kinds(room.governor.changelog.view, name)
+    assert Kind.SERVING in kinds(room.governed.changelog.view, name)
 
 
 async def test_a_topic_whose_client_is_connected_waits(room: Room, services: Services, name: str) -> None:
@@ -208,7 +208,7 @@ async def test_a_topic_whose_client_is_connected_waits(room: Room, services: Ser
     await delete(services, [name])
     assert await forget(room, [name]) == []
     owner.close()
-    assert await room.governor.forgetting.look([name]) == [name]
+    assert await room.governed.forgetting.look([name]) == [name]
 
 
 async def test_a_topic_that_somebody_lost_a_moment_ago_waits(room: Room, services: Services, name: str) -> None:
@@ -230,14 +230,14 @@ async def test_a_topic_created_anew_while_it_is_fenced_keeps_everything(
     await create(services, name)
     await write(room, name)
     await delete(services, [name])
-    assert await room.governor.forgetting.look([name]) == []
+    assert await room.governed.forgetting.look([name]) == []
     gate = room.gates.hold("InitProducerId")
-    look = asyncio.ensure_future(room.governor.forgetting.look([name]))
+    look = asyncio.ensure_future(room.governed.forgetting.look([name]))
     await gate.reached()
     await create(services, name)
     gate.open()
     assert await look == []
-    assert Kind.SERVING in kinds(room.governor.changelog.view, name)
+    assert Kind.SERVING in kinds(room.governed.changelog.view, name)
     heir = room.connect("heir")
     await until(lambda: heir.send(name, sequence=0))
     assert room.topic(name).generation == 2
@@ -250,12 +250,12 @@ async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing
     await create(services, name)
     await write(room, name)
     await delete(services, [name])
-    assert await room.governor.forgetting.look([name]) == []
+    assert await room.governed.forgetting.look([name]) == []
     gate = room.gates.hold("ProduceBatch")
-    look = asyncio.ensure_future(room.governor.forgetting.look([name]))
+    look = asyncio.ensure_future(room.governed.forgetting.look([name]))
     await gate.reached()
     await create(services, name)
-    cluster = room.governor.around.cluster
+    cluster = room.governed.around.cluster
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as rival:
         heir = rival.connect("heir")
         await until(lambda: heir.send(name, sequence=0))
@@ -264,7 +264,7 @@ async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing
         assert any(isinstance(error, FencedError) for error in room.told.failures)
         assert await heir.send(name, sequence=1) == OK
         assert rival.topic(name).generation == 2
-        for view in (room.governor.changelog.view, rival.governor.changelog.view):
+        for view in (room.governed.changelog.view, rival.governed.changelog.view):
             serving = view.serving(name)
             assert serving is not None
             assert serving.value.node == 2

@@ -28,12 +28,12 @@ OK, NO_TOPIC = 0, 3
 class Kept:
     """A room whose keeper looks when it is told to, with places for the series of one topic."""
 
-    governor: GovernedTopics
+    governed: GovernedTopics
     keeper: Keeper
     metrics: NodeMetrics
 
     async def look(self) -> None:
-        await self.keeper._read(list(self.governor.kept_topics()))
+        await self.keeper._read(list(self.governed.kept_topics()))
 
     def series(self) -> dict[str, tuple[int | None, str | None]]:
         """Generation and owner by topic."""
@@ -45,15 +45,15 @@ class Kept:
 
 @pytest.fixture
 def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    metrics, governor = NodeMetrics({}, "test", topic_limit=1), room.governor
+    metrics, governed = NodeMetrics({}, "test", topic_limit=1), room.governed
     for hook in ("owner_changed", "topic_forgotten", "governed_produce", "fenced"):
         monkeypatch.setattr(room.told, hook, getattr(metrics, hook))
     monkeypatch.setattr(keeper, "_READ_S", -1.0)
     monkeypatch.setattr(keeper, "_GONE_S", 0.0)
-    tasks, upstream, told = Tasks(room.unexpected.append), governor.around.upstream, room.told.operation_failed
+    tasks, upstream, told = Tasks(room.unexpected.append), governed.around.upstream, room.told.operation_failed
     assert isinstance(upstream, GatedUpstream)
-    found = Keeper(upstream, tasks, governor.kept_topics, governor.assume, governor.gone, told, lambda topic: ())
-    return Kept(governor, found, metrics)
+    found = Keeper(upstream, tasks, governed.kept_topics, governed.assume, governed.gone, told, lambda topic: ())
+    return Kept(governed, found, metrics)
 
 
 async def delete(services: Services, topic: str) -> None:

@@ -50,7 +50,7 @@ async def test_a_client_that_is_gone_when_its_takeover_ends_does_not_keep_the_to
     room: Room, topic: str, step: str, plain: bool
 ) -> None:
     first, second = room.connect("first", plain=plain), room.connect("second")
-    await room.governor.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
+    await room.governed.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     gate = room.gates.hold(step)
     first.begin(topic)
     await gate.reached()
@@ -243,7 +243,7 @@ async def test_a_takeover_that_redis_does_not_hear_of_is_one_all_the_same(
 async def test_an_owner_whom_only_redis_knows_may_come_back_before_anybody_else(room: Room, topic: str) -> None:
     """Redis was filled from a changelog that this node has not read so far."""
     held = Ownership(topic, Generation(7), 10**9, "pid:77", "elder", node_id=1)
-    await room.governor.around.store.publish(held, None)
+    await room.governed.around.store.publish(held, None)
     newcomer = room.connect("newcomer")
     answer = await newcomer.begin(topic, sequence=0)
     assert (answer.error, answer.message) == (AGAIN, "elder may still come back to the topic")
@@ -253,7 +253,7 @@ async def test_an_owner_whom_only_redis_knows_may_come_back_before_anybody_else(
 
 async def test_a_generation_that_is_too_low_for_redis_is_refused_and_not_asked_for_ever(room: Room, topic: str) -> None:
     held = Ownership(topic, Generation(7), 10**9, "pid:77", "elder", node_id=1)
-    await room.governor.around.store.publish(held, None)
+    await room.governed.around.store.publish(held, None)
     assert await room.connect("x;generation=5").send(topic) == REFUSED
     assert room.gates.passed.count("claim") <= 3
 
@@ -262,7 +262,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
     rival = ClaimRequest(
         topic, b"0123456789abcdef", 1, room.boot, "pid:88", "rival", AccessMode.EXCLUSIVE, 500, topic=topic
     )
-    store = room.governor.around.store
+    store = room.governed.around.store
     assert (await store.claim(rival)).generation == 1
     newcomer = room.connect("newcomer")
     assert await newcomer.send(topic, sequence=0) == BUSY
@@ -271,7 +271,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
 
 
 async def test_a_topic_that_another_node_serves_is_not_taken(room: Room, topic: str) -> None:
-    store = room.governor.around.store
+    store = room.governed.around.store
     other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, policy_version=10**6)
     await store.heartbeat(other)
     await store.serve(topic, 2, other.boot, last_node=None)
@@ -319,9 +319,9 @@ async def test_a_topic_that_does_not_exist_is_refused_and_forgotten(room: Room, 
     for number in range(20):
         assert await party.send(f"{prefix}{number}", sequence=0) == UNKNOWN_TOPIC
     assert await party.send(f"{prefix}0", sequence=0) == UNKNOWN_TOPIC
-    assert not [name for name in room.governor._topics if name.startswith(prefix)]
-    assert not [name for name in room.governor.served_topics() if name.startswith(prefix)]
-    assert sum(map(len, room.governor.producers._of_connection.values())) == 0
+    assert not [name for name in room.governed._topics if name.startswith(prefix)]
+    assert not [name for name in room.governed.served_topics() if name.startswith(prefix)]
+    assert sum(map(len, room.governed.producers._of_connection.values())) == 0
 
 
 async def test_a_topic_that_is_created_after_its_first_batch_is_governed(
@@ -473,15 +473,15 @@ async def test_a_new_producer_id_that_struck_back_is_deposed_on_other_connection
     assert await room.connect("third;mode=exclusive_with_fencing").send(topic) == OK
     listed = {deposed.session for deposed in room.topic(topic).owner.record.deposed}  # type: ignore[union-attr]
     assert f"pid:{fresh}" in listed
-    assert room.governor.producers.check(again, fresh) is not None
+    assert room.governed.producers.check(again, fresh) is not None
 
 
 async def test_the_node_lost_the_right_to_serve_and_gives_the_topic_back(room: Room, topic: str) -> None:
     owner = room.connect("owner")
     assert await owner.send(topic, sequence=0) == OK
-    live = room.governor.catalog.live
+    live = room.governed.catalog.live
     assert live is not None
-    room.governor.heard(live, {topic})
+    room.governed.heard(live, {topic})
     answers = [owner.begin(topic, sequence=i) for i in range(1, 4)]
     codes = [(await answer).error for answer in answers]
     assert set(codes) <= {OK, MOVED}
@@ -511,7 +511,7 @@ async def test_nothing_grows_with_connections_that_came_and_went(room: Room, top
         party.close()
     newcomers = room.topic(topic).newcomers
     assert (newcomers.ghosts, newcomers.tainted, newcomers.struck) == ({}, set(), {})
-    assert set(room.governor.producers._of_connection) == {owner.connection_id}
+    assert set(room.governed.producers._of_connection) == {owner.connection_id}
 
 
 # A policy that one half of the cluster has -------------------------------------------------------------------------
@@ -521,7 +521,7 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-    policies, store = room.governor.catalog, room.governor.around.store
+    policies, store = room.governed.catalog, room.governed.around.store
     decided = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True)
     await store.set_policy(topic, decided.body(), policies._known(), b"of-a-dead-node-1")
     refused = await policies.govern(topic)
@@ -534,4 +534,4 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
 
 
 async def settled(room: Room, topic: str) -> bool:
-    return await room.governor.catalog.govern(topic) is None
+    return await room.governed.catalog.govern(topic) is None

@@ -45,7 +45,7 @@ def topic(services: Services, rest: Rest) -> str:
 
 async def governed(room: Room, services: Services, policy: PolicyFields = EACH) -> str:
     name = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    await room.governor.catalog.set(name, policy)
+    await room.governed.catalog.set(name, policy)
     return name
 
 
@@ -181,27 +181,27 @@ async def test_partitions_that_are_none_leave_nothing_behind(services: Services,
         for room, party in ((first, one), (second, two)):
             for partition in range(1000, 1050):
                 assert await party.send(topic, b"x", partition=partition, sequence=0) in (UNKNOWN_TOPIC, 6)
-            assert len(list(room.governor.topic(topic).parts)) <= 2
+            assert len(list(room.governed.topic(topic).parts)) <= 2
 
 
 async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Room, services: Services) -> None:
     topic = await governed(room, services, WHOLE)
     owner = room.connect("owner")
     assert await owner.send(topic, b"0", sequence=0) == OK
-    await room.governor.catalog.set(topic, EACH)
+    await room.governed.catalog.set(topic, EACH)
     one = room.connect("one")
     await until(lambda: one.send(topic, b"1", sequence=0))
     assert await owner.send(topic, b"x", sequence=1) == REFUSED
     await until(lambda: owner.send(topic, b"0", sequence=0, partition=1))
-    await room.governor.catalog.set(topic, WHOLE)
+    await room.governed.catalog.set(topic, WHOLE)
     whole = room.connect("whole")
     await until(lambda: whole.send(topic, b"2", sequence=0))
     assert await one.send(topic, b"x", sequence=1) == REFUSED
     assert room.topic(topic).generation == 3
     whole.close()
-    await room.governor.catalog.set(topic, EACH)
+    await room.governed.catalog.set(topic, EACH)
     await until(lambda: one.send(topic, b"3", sequence=2))
-    found = room.governor.topic(topic)
+    found = room.governed.topic(topic)
     assert [part.generation for part in found.parts if part.scope.partition == 0] == [4], "it was not its own between"
     assert await log(services, topic) == [b"0", b"1", b"2", b"3"]
 
@@ -211,18 +211,18 @@ async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(
     one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING};generation=7")
     await until(lambda: one.send(topic, b"0", sequence=0))
     assert await fencer.send(topic, b"f", sequence=0) == OK
-    await room.governor.catalog.set(topic, WHOLE)
+    await room.governed.catalog.set(topic, WHOLE)
     again = room.connect("one", producer_id=one.producer_id)
     assert await again.send(topic, b"x", sequence=1) == FENCED
     whole = room.connect("whole")
     await until(lambda: whole.send(topic, b"w", sequence=0))
     assert room.topic(topic).generation == 8
-    await room.governor.catalog.set(topic, EACH)
+    await room.governed.catalog.set(topic, EACH)
     again = room.connect("one", producer_id=one.producer_id)
     assert await again.send(topic, b"x", sequence=1) == FENCED
     other = room.connect("other")
     await until(lambda: other.send(topic, b"o", sequence=0))
-    assert [part.generation for part in room.governor.topic(topic).parts if part.scope.partition == 0] == [9]
+    assert [part.generation for part in room.governed.topic(topic).parts if part.scope.partition == 0] == [9]
 
 
 async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_whole(
@@ -239,7 +239,7 @@ async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_wh
         answer = late.begin(topic, b"late")
         await gate.reached()
         await first.gives_up(topic)
-        await second.governor.catalog.set(topic, WHOLE)
+        await second.governed.catalog.set(topic, WHOLE)
         owner = second.connect(f"owner;{FENCING}")
         await until(lambda: owner.send(topic, b"0", sequence=0))
         gate.open()

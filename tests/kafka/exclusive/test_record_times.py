@@ -42,13 +42,13 @@ def ago(milliseconds: int) -> int:
 async def topic(services: Services, room: Room) -> str:
     """Its settings are known."""
     name = await governed_in(room, services, 1)
-    room.topic(name).upkeep.read((await read_keep_alives(room.governor.around.upstream, [name]))[name])
+    room.topic(name).upkeep.read((await read_keep_alives(room.governed.around.upstream, [name]))[name])
     return name
 
 
 async def remembered(room: Room, topic: str) -> ActiveProducer:
     """What the leader remembers of the owner."""
-    upstream = room.governor.around.upstream
+    upstream = room.governed.around.upstream
     leader = (await upstream.layout(topic)).leaders[0]
     answer = (await upstream.call(leader, DescribeProducers({topic: (0,)})))[TopicPartition(topic, 0)]
     (found,) = answer.producers
@@ -74,16 +74,16 @@ async def test_old_records_are_refused_whatever_the_header_says_of_them(
 async def test_compressed_records_that_were_older_than_their_header_said_get_a_new_fence_and_are_opened_from_then_on(
     room: Room, topic: str, services: Services, codec: int
 ) -> None:
-    owner, governor, old = room.connect("owner"), room.governor, ago(30 * HOUR_MS)
+    owner, governed, old = room.connect("owner"), room.governed, ago(30 * HOUR_MS)
     failures: list[BaseException] = []
-    upstream = governor.around.upstream
+    upstream = governed.around.upstream
     assert isinstance(upstream, KafkaUpstream)
 
     def writers(name: str) -> list[ProducerId]:
-        return [stamp_of(entry).producer_id for entry in governor.changelog.view.opened(name).values()]
+        return [stamp_of(entry).producer_id for entry in governed.changelog.view.opened(name).values()]
 
     keeper = Keeper(
-        upstream, governor.tasks, governor.kept_topics, governor.assume, governor.gone,
+        upstream, governed.tasks, governed.kept_topics, governed.assume, governed.gone,
         lambda name, error: failures.append(error), writers,
     )  # fmt: skip
     found = room.topic(topic)

@@ -93,7 +93,7 @@ async def log_of(services: Services, topic: str) -> list[int]:
 
 async def governed(room: Room, services: Services, policy: PolicyFields) -> str:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-    await room.governor.catalog.set(topic, policy)
+    await room.governed.catalog.set(topic, policy)
     return topic
 
 
@@ -201,7 +201,7 @@ async def test_where_the_policy_changes_during_a_replacement_the_new_one_holds(r
     party = owner.party
     renewing = party.begin(topic, ids=[LIMIT], sequence=LIMIT)
     await gate.reached()
-    await room.governor.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+    await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
     gate.open()
     if (await renewing).error != OK:
         await until(lambda: party.send_ids(topic, [LIMIT], sequence=LIMIT))
@@ -246,7 +246,7 @@ async def test_a_client_whose_sequences_wrap_goes_on_through_epochs_and_takeover
         with RawProducer(kafka, "billing", party.producer_id) as before:  # while the topic has no policy
             sent = await asyncio.to_thread(before.send, topic, b"0", sequence=first)
         assert sent.error == OK
-        await room.governor.catalog.set(topic, policy)
+        await room.governed.catalog.set(topic, policy)
         writer = Writer(party, topic, policy, first, sent=1)
         for _ in range(12 // records):
             async with asyncio.timeout(20):
@@ -274,8 +274,8 @@ class NobodysLane:
 async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, services: Services) -> None:
     """2^31 - 3 and five records end with 1; what follows is 2."""
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-    forwarder = room.governor.forwarder
-    await room.governor.around.upstream.layout(topic, refresh=True)
+    forwarder = room.governed.forwarder
+    await room.governed.around.upstream.layout(topic, refresh=True)
     with RawProducer(services.kafka_bootstrap, "numbers") as client:
         await asyncio.to_thread(client.initialise)
         stamp = Stamp(ProducerId(client.producer_id), ProducerEpoch(0))

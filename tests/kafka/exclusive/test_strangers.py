@@ -57,7 +57,7 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     name = await governed_in(room, services)
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
-    room.governor.bindings.given(owner.producer_id, "billing")
+    room.governed.bindings.given(owner.producer_id, "billing")
     session = Session(f"pid:{owner.producer_id}")
     claimant = Claimant(
         session, "attacker", False, stranger.connection_id, AccessMode.EXCLUSIVE, names_session=True,
@@ -193,11 +193,11 @@ async def test_nobody_succeeds_a_session_of_another_client_id(room: Room, servic
     topic = await governed_in(room, services)
     owner, stranger = room.connect("billing"), room.connect("attacker")
     assert await owner.send(topic) == 0
-    error = room.governor.producers.check(stranger, owner.producer_id)
+    error = room.governed.producers.check(stranger, owner.producer_id)
     assert error is not None
     assert error.code == HELD
-    assert room.governor.producers.check(room.connect("billing;mode=exclusive"), owner.producer_id) is None
-    room.governor.producers.initialised(
+    assert room.governed.producers.check(room.connect("billing;mode=exclusive"), owner.producer_id) is None
+    room.governed.producers.initialised(
         stranger, stranger.producer_id, owner.producer_id
     )  # though another node let it pass
     assert await stranger.send(topic) == HELD
@@ -212,7 +212,7 @@ async def test_what_kafka_gave_is_the_clients_who_asked_for_it_whoever_comes_fir
     guess = room.connect("attacker", producer_id=rival.producer_id)
     assert await owner.send(topic) == 0
     assert await guess.send(topic, ids=[None] * 500, sequence=0) == HELD
-    room.governor.producers.initialised(rival, rival.producer_id, None)
+    room.governed.producers.initialised(rival, rival.producer_id, None)
     assert await guess.send(topic, sequence=500) == HELD
     owner.close()
     await free(room, topic)
@@ -242,7 +242,7 @@ async def test_a_partition_that_is_not_there_is_no_business_of_the_topic(
     assert await owner.send(topic) == 0
     assert await rival.send(topic, partition=partition) == UNKNOWN
     assert await owner.send(topic, partition=partition, sequence=1) == UNKNOWN
-    assert room.governor.producers.refused.total == 0
+    assert room.governed.producers.refused.total == 0
     assert not (await room.idle(topic)).busy
     owner.close()
     await free(room, topic)
@@ -274,7 +274,7 @@ async def test_nothing_overtakes_a_batch_that_waits_for_its_topic_to_be_known(
 ) -> None:
     """Somebody else may have asked for the topic meanwhile: a request that could go on whole waits all the same."""
     topic = await governed_in(room, services)
-    upstream, told = room.governor.around.upstream, Gate()
+    upstream, told = room.governed.around.upstream, Gate()
     assert isinstance(upstream, KafkaUpstream)
     learn = upstream.learn
 
@@ -326,12 +326,12 @@ async def test_a_refused_session_goes_on_correctly_on_another_connection(room: R
 async def test_what_many_refused_sessions_leave_behind_is_bounded(room: Room, services: Services) -> None:
     topic = await governed_in(room, services)
     owner, ids = room.connect("billing"), count(5_000_000_000)
-    room.governor.producers.refused = room.topic(topic).refusals._ledger = RefusedLedger(100, 10)
+    room.governed.producers.refused = room.topic(topic).refusals._ledger = RefusedLedger(100, 10)
     assert await owner.send(topic) == 0
     flood = room.connect("flood")
     for _ in range(120):
         flood.producer_id = next(ids)
         assert await flood.send(topic, sequence=0) == HELD
-    assert room.governor.producers.refused.total == 100
+    assert room.governed.producers.refused.total == 100
     flood.close()
-    assert room.governor.producers.refused.total == 10
+    assert room.governed.producers.refused.total == 10

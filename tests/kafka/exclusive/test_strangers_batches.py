@@ -65,11 +65,11 @@ async def test_what_was_refused_is_looked_at_once_its_client_may_write(
     assert (await write(owner, topic, 1))[0] == 0
     assert (await write(rival, topic, 5, codec=ZSTD))[0] == 44
     assert not opened
-    assert room.governor.producers.kept.in_all
+    assert room.governed.producers.kept.in_all
     owner.close()
     assert (await write(rival, topic, 6, codec=ZSTD))[0] == 0
     assert opened
-    assert not room.governor.producers.kept.in_all
+    assert not room.governed.producers.kept.in_all
     assert (await write(rival, topic, 5, codec=ZSTD))[0] == 44
     assert await log_of(services, topic) == ["1", "6"]
 
@@ -80,12 +80,12 @@ async def test_what_is_kept_of_a_connection_goes_with_it(room: Room, services: S
     assert (await write(owner, topic, 1))[0] == 0
     then = int(time.time() * 1_000)
     assert (await write(rival, topic, 5, timestamp_ms=then))[0] == 44
-    held = room.governor.producers.kept.in_all
+    held = room.governed.producers.kept.in_all
     assert held
     assert (await write(rival, topic, 5, timestamp_ms=then))[0] == 44
-    assert room.governor.producers.kept.in_all == held, "the same batch is kept once"
+    assert room.governed.producers.kept.in_all == held, "the same batch is kept once"
     rival.close()
-    assert not room.governor.producers.kept.in_all
+    assert not room.governed.producers.kept.in_all
 
 
 async def test_a_large_batch_is_opened_and_cut_by_a_thread(

@@ -75,9 +75,9 @@ def send(room: Room, party: Party, frame: Frame, version: int, timeout_ms: int =
     """As the gateway does: whole, or batch by batch."""
     request = walk(frame.buffer, BODY, frame.end, version)
     answer = Answer(version)
-    if not room.governor.producers.append_whole(party, request, frame, BODY, 0, answer):
+    if not room.governed.producers.append_whole(party, request, frame, BODY, 0, answer):
         for part in request.parts:
-            room.governor.producers.append(party, part, frame.view(part.start, part.end), timeout_ms, answer.settle)
+            room.governed.producers.append(party, part, frame.view(part.start, part.end), timeout_ms, answer.settle)
     return answer
 
 
@@ -126,7 +126,7 @@ async def test_what_stands_beside_the_batches_reaches_no_broker(
 
 
 def links(room: Room) -> list[Any]:
-    return [link._connection for link in room.governor.forwarder._links.values()]
+    return [link._connection for link in room.governed.forwarder._links.values()]
 
 
 # Who owns, and when it ends -----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(
         deposed = first.producer_id
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, clock=off(ahead_s)) as room:
         assert await room.connect(f"third;{FENCING}").send(topic, b"2") == OK
-        record = room.governor.changelog.view.ownership(topic)
+        record = room.governed.changelog.view.ownership(topic)
         assert record is not None
         assert f"pid:{deposed}" in [each.session for each in record.value.deposed]
         assert abs(record.value.since_ms / 1000 - time.time()) < 3600
@@ -54,7 +54,7 @@ async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(
 async def test_names_are_not_idle_because_the_clock_of_a_node_is_ahead(services: Services, unique: Unique) -> None:
     async with open_room(services.kafka_bootstrap, services.redis_url, unique("room"), clock=off(2 * DAY_S)) as room:
         topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-        await room.governor.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+        await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
         owner = room.connect("billing")
         assert await owner.send_ids(topic, [7]) == OK
         ids = room.topic(topic).ids
@@ -70,7 +70,7 @@ async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room,
     """
     topic = await governed_in(room, services, 1)
     assert await room.connect("owner").send(topic, b"0") == OK
-    around, opened = room.governor.around, room.governor.changelog.view.opened(topic)[MASTER_SLOT]
+    around, opened = room.governed.around, room.governed.changelog.view.opened(topic)[MASTER_SLOT]
     aged = replace(opened, at_ms=opened.at_ms - (20 * 3600 * 1000))
     look = Look({0: 9}, {0: 1}, {TopicPartition(topic, 0): PartitionProducers(0, None, ())})
 

@@ -102,7 +102,7 @@ async def test_an_operators_word_waits_while_the_topic_moves(pair: Pair, monkeyp
     name, held = await pair.acknowledged()
     held.go_on()
     serving, moves = pair.serving, asyncio.Event()
-    governed = serving.rooms.governor.topic(name)
+    governed = serving.rooms.governed.topic(name)
     hand_back = governed.hand_back
 
     async def slow() -> None:
@@ -110,7 +110,7 @@ async def test_an_operators_word_waits_while_the_topic_moves(pair: Pair, monkeyp
         await hand_back()
 
     monkeypatch.setattr(governed, "hand_back", slow)
-    rights: ServingRights = serving.rooms.governor._rights
+    rights: ServingRights = serving.rooms.governed._rights
     rights.moving.add(name)
     governed.serving = False
     moving = asyncio.ensure_future(rights._hand_over(governed, 2))

@@ -51,10 +51,10 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
 
     monkeypatch.setattr(describe, "standing", lambda *_: Standing(True, False, 4, {}, {}, (), None))
     upstream: Any = SimpleNamespace(metadata=metadata)
-    governor: Any = SimpleNamespace(policy_of=lambda _: object())
+    governed: Any = SimpleNamespace(policy_of=lambda _: object())
     coordinator: Any = SimpleNamespace(claimed=lambda _: [])
     whole: Any = SimpleNamespace(now=nothing)
-    return DescribeOwnersApi(upstream, SimpleNamespace(), governor, coordinator, whole)  # pyright: ignore[reportArgumentType]
+    return DescribeOwnersApi(upstream, SimpleNamespace(), governed, coordinator, whole)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(("allowed", "told"), [(None, ["hidden", "seen"]), (rights(SEEN), ["seen"]), (rights(), [])])

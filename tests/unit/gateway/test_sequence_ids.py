@@ -121,7 +121,7 @@ class PaperUpstream:
         return TopicLayout(UUID(int=1), {0: 1, 1: -1})
 
 
-class PaperGovernor:
+class PaperGovernedTopics:
     """One topic with deduplication, whose ids end in `outcome`: an exception, or nothing for ever (None)."""
 
     def __init__(self, outcome: Exception | None = None, **ids: Any) -> None:
@@ -153,12 +153,12 @@ class UpToDate:
 
 
 def asked_of(
-    governor: PaperGovernor, upstream: PaperUpstream | None = None, catching_up: UpToDate | None = None
+    governed: PaperGovernedTopics, upstream: PaperUpstream | None = None, catching_up: UpToDate | None = None
 ) -> SequenceIds:
     nodes = NodeDirectory(NodeAddress(1, "here", 1))
     nodes.placement = Placement([nodes.me, NodeAddress(2, "there", 2)])
     nodes.serving[b"orders"] = 2
-    found: Any = (upstream or PaperUpstream(), nodes, governor, catching_up or UpToDate())
+    found: Any = (upstream or PaperUpstream(), nodes, governed, catching_up or UpToDate())
     return SequenceIds(*found)
 
 
@@ -187,40 +187,40 @@ async def refusal(ids: SequenceIds, name: str = "orders", timeout: float = 1.0) 
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 async def test_a_failure_says_whether_to_ask_again_or_whom(failure: Exception, why: Why, told: str):
-    governor = PaperGovernor(failure)
-    found = await refusal(asked_of(governor))
+    governed = PaperGovernedTopics(failure)
+    found = await refusal(asked_of(governed))
     assert (found[0], found[1].startswith(told)) == (why, True)
-    assert governor.failures == []
+    assert governed.failures == []
 
 
 async def test_a_topic_whose_policy_has_just_changed_says_what_begins_it():
-    governor = PaperGovernor(LookupError("orders"))
-    governor._found.ids = None
-    found = await refusal(asked_of(governor))
+    governed = PaperGovernedTopics(LookupError("orders"))
+    governed._found.ids = None
+    found = await refusal(asked_of(governed))
     assert found == (Why.NO_IDS, "topic orders has no deduplication; `sidecar topic set orders --dedup` begins it")
 
 
 async def test_a_defect_is_not_taken_for_an_answer():
-    governor = PaperGovernor(KeyError("a defect"))
+    governed = PaperGovernedTopics(KeyError("a defect"))
     with pytest.raises(KeyError):
-        await asked_of(governor).of("orders", 1.0)
-    assert len(governor.failures) == 1
+        await asked_of(governed).of("orders", 1.0)
+    assert len(governed.failures) == 1
 
 
 @pytest.mark.parametrize(
     "ids", [{"is_begun": False}, {"problem": "the ids of orders-0 are lost"}], ids=["before", "lost"]
 )
 async def test_what_the_topic_says_by_itself_is_told_as_it_is(ids: dict[str, Any]):
-    governor = PaperGovernor(KafkaError(5, "its own words"), **ids)
-    assert await refusal(asked_of(governor)) == (Why.NOT_NOW, "its own words")
+    governed = PaperGovernedTopics(KafkaError(5, "its own words"), **ids)
+    assert await refusal(asked_of(governed)) == (Why.NOT_NOW, "its own words")
 
 
 async def test_who_asks_waits_no_longer_than_he_said_and_the_takeover_goes_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sequence_ids, "_TAKEOVER_S", 0.0)
-    governor = PaperGovernor()
-    assert await refusal(asked_of(governor), timeout=0.0) == (Why.NOT_NOW, "orders is being taken over; try again")
-    assert len(governor.tasks._tasks) == 1
-    await governor.tasks.cancel()
+    governed = PaperGovernedTopics()
+    assert await refusal(asked_of(governed), timeout=0.0) == (Why.NOT_NOW, "orders is being taken over; try again")
+    assert len(governed.tasks._tasks) == 1
+    await governed.tasks.cancel()
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ async def test_who_asks_waits_no_longer_than_he_said_and_the_takeover_goes_on(mo
     ],
 )
 async def test_where_kafka_does_not_describe_the_topic_no_broker_is_named(failure: Exception, why: Why):
-    found, told = await refusal(asked_of(PaperGovernor(), PaperUpstream(failure)))
+    found, told = await refusal(asked_of(PaperGovernedTopics(), PaperUpstream(failure)))
     assert found is why
     assert "10.0.0.1" not in told
 
@@ -241,17 +241,17 @@ async def test_where_kafka_does_not_describe_the_topic_no_broker_is_named(failur
 @pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 250])
 async def test_a_name_that_no_topic_can_have_is_not_asked_for(name: str):
     upstream = PaperUpstream(AssertionError())
-    assert (await refusal(asked_of(PaperGovernor(), upstream), name))[0] is Why.NO_TOPIC
+    assert (await refusal(asked_of(PaperGovernedTopics(), upstream), name))[0] is Why.NO_TOPIC
 
 
 async def test_what_another_node_acknowledged_is_known_before_it_is_looked_who_serves_the_topic():
-    governor = PaperGovernor()
+    governed = PaperGovernedTopics()
 
     class Late(UpToDate):
         async def now(self) -> None:
-            governor.is_served_elsewhere = lambda name: True  # type: ignore[method-assign]
+            governed.is_served_elsewhere = lambda name: True  # type: ignore[method-assign]
 
-    assert (await refusal(asked_of(governor, catching_up=Late())))[0] is Why.ELSEWHERE
+    assert (await refusal(asked_of(governed, catching_up=Late())))[0] is Why.ELSEWHERE
 
 
 async def test_a_node_that_cannot_read_on_guesses_nothing():
@@ -259,5 +259,5 @@ async def test_a_node_that_cannot_read_on_guesses_nothing():
         async def now(self) -> None:
             raise BehindError("this node cannot read on")
 
-    found = await refusal(asked_of(PaperGovernor(AssertionError()), catching_up=Behind()))
+    found = await refusal(asked_of(PaperGovernedTopics(AssertionError()), catching_up=Behind()))
     assert found == (Why.NOT_NOW, "this node cannot read on")

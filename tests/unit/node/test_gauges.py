@@ -25,8 +25,8 @@ class PaperTopic:
         return self._serving
 
 
-def governor_of(**topics: PaperTopic) -> Any:
-    """A governor with nothing but these."""
+def governed_of(**topics: PaperTopic) -> Any:
+    """Governed topics with nothing but these."""
     found = object.__new__(GovernedTopics)
     found._topics = topics  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
     return found
@@ -39,11 +39,11 @@ def test_one_topics_queue_is_told_without_a_look_at_the_others() -> None:
         name: PaperTopic(serving=True, waiting=number, looked=lambda name=name: looks.append(name))
         for number, name in enumerate(names)
     }
-    governor = governor_of(**topics)
-    assert [queue_of(governor, name) for name in names] == [Queue(number, number) for number in range(1000)]
+    governed = governed_of(**topics)
+    assert [queue_of(governed, name) for name in names] == [Queue(number, number) for number in range(1000)]
     assert looks == names
 
 
 def test_nobody_waits_for_what_is_served_elsewhere_or_unheard_of() -> None:
-    governor = governor_of(moved=PaperTopic(serving=False, waiting=3, looked=lambda: None))
-    assert queue_of(governor, "moved") == queue_of(governor, "unheard-of") == Queue(0, 0)
+    governed = governed_of(moved=PaperTopic(serving=False, waiting=3, looked=lambda: None))
+    assert queue_of(governed, "moved") == queue_of(governed, "unheard-of") == Queue(0, 0)
