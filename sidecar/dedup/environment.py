@@ -35,7 +35,7 @@ class Hooks(Protocol):
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
 
-class Surroundings(NamedTuple):
+class IdsServices(NamedTuple):
     """What the ids of every topic of this node need."""
 
     logs: LogReader

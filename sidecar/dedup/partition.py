@@ -16,7 +16,7 @@ from sidecar.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from sidecar.dedup.environment import Surroundings
+    from sidecar.dedup.environment import IdsServices
     from sidecar.dedup.marks import UnderWay
     from sidecar.dedup.names import NameHolders
 
@@ -31,7 +31,7 @@ class Topic(Protocol):
     """
 
     topic: str
-    around: Surroundings
+    services: IdsServices
     is_urged: bool
 
     def now(self) -> int:
@@ -120,11 +120,11 @@ class PartitionIds:
 
     def dropped(self, records: int) -> None:
         """Duplicates were acknowledged."""
-        self._topic.around.hooks.duplicates_dropped(self._topic.topic, records)
+        self._topic.services.hooks.duplicates_dropped(self._topic.topic, records)
 
     def undecided(self) -> None:
         """A batch was told to come again."""
-        self._topic.around.hooks.ids_unknown(self._topic.topic)
+        self._topic.services.hooks.ids_unknown(self._topic.topic)
 
     def want_fence(self) -> None:
         """Only a fence can tell what became of a batch of a session that is gone."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Journal
     from sidecar.cluster.logs import LogReader
-    from sidecar.dedup.environment import Surroundings
+    from sidecar.dedup.environment import IdsServices
     from sidecar.dedup.partition import PartitionIds
     from sidecar.dedup.recovery import Extent
     from sidecar.protocol.ids import Stamp, TopicPartition
@@ -43,10 +43,10 @@ async def scan(logs: LogReader, partition: TopicPartition, collector: Collector,
 class SnapshotLog:
     """Of one topic. `fence_wanted`: nothing more can be written under the epoch that there is."""
 
-    def __init__(self, topic: str, around: Surroundings, fence_wanted: Callable[[], None]) -> None:
+    def __init__(self, topic: str, services: IdsServices, fence_wanted: Callable[[], None]) -> None:
         self.topic = topic
         self.topic_id = b""
-        self._around = around
+        self._services = services
         self._fence_wanted = fence_wanted
         self._journal: Journal | None = None
         self._writing = asyncio.Lock()
@@ -58,7 +58,7 @@ class SnapshotLog:
 
     def renewed(self, stamp: Stamp) -> None:
         """The master slot has a newer epoch: snapshots are stamped with it."""
-        self._journal = self._around.changelog.snapshot_journal(stamp, self.topic)
+        self._journal = self._services.changelog.snapshot_journal(stamp, self.topic)
 
     def end(self) -> None:
         """Another node may write them from now on."""
@@ -70,7 +70,7 @@ class SnapshotLog:
         """
         found: dict[int, Saved] = {}
         try:
-            values = await self._around.store.snapshots(self.topic, self.topic_id, list(extents))
+            values = await self._services.store.snapshots(self.topic, self.topic_id, list(extents))
         except MetadataUnavailable:
             values = {}
         positions: dict[int, int] = {}
@@ -95,7 +95,7 @@ class SnapshotLog:
     async def _scan(self, offset: int) -> Collector:
         """Read on from an offset. Zombies are fenced there."""
         collector = Collector(self.topic, self.topic_id)
-        await scan(self._around.logs, self._around.changelog.snapshots_of(self.topic), collector, offset)
+        await scan(self._services.logs, self._services.changelog.snapshots_of(self.topic), collector, offset)
         return collector
 
     async def write(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
@@ -107,7 +107,7 @@ class SnapshotLog:
             if journal is None:
                 return False
             saved = state.to_save(without)
-            chunks = snapshots.encode(self.topic_id, saved, self._around.changelog.clock.now_ms())
+            chunks = snapshots.encode(self.topic_id, saved, self._services.changelog.clock.now_ms())
             position = 0
             try:
                 for record in snapshots.to_records(self.topic, state.partition, chunks):
@@ -117,19 +117,19 @@ class SnapshotLog:
                     self._journal = None  # another node has the topic
                 return False
             except AppendUncertainError as error:  # nothing can follow under this epoch
-                self._around.hooks.operation_failed(self.topic, error)
+                self._services.hooks.operation_failed(self.topic, error)
                 if self._journal is journal:
                     self._journal = None
                     self._fence_wanted()
                 return False
             except FAILURES as error:
-                self._around.hooks.operation_failed(self.topic, error)
+                self._services.hooks.operation_failed(self.topic, error)
                 return False
             state.was_saved(saved)
             value = snapshots.to_value(chunks, position)
-            self._around.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
+            self._services.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
             try:
-                await self._around.store.keep_snapshot(self.topic, state.partition, self.topic_id, saved.order, value)
+                await self._services.store.keep_snapshot(self.topic, state.partition, self.topic_id, saved.order, value)
             except MetadataUnavailable:  # then the next one, or the snapshot topic
                 if without:
                     raise

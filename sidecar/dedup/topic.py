@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from uuid import UUID
 
-    from sidecar.dedup.environment import Surroundings
+    from sidecar.dedup.environment import IdsServices
     from sidecar.dedup.marks import Mark
     from sidecar.dedup.snapshots import Saved
     from sidecar.protocol.ids import Stamp
@@ -56,7 +56,7 @@ class TopicIds:
     def __init__(
         self,
         topic: str,
-        around: Surroundings,
+        services: IdsServices,
         is_live: Callable[[str], bool],
         fence_wanted: Callable[[], None],
         *,
@@ -66,7 +66,7 @@ class TopicIds:
         """`since`: see `sidecar.exclusive.records.Covered`."""
         self.topic = topic
         self.since = since
-        self.around = around
+        self.services = services
         self.fence_wanted = fence_wanted
         self.is_urged = False
         """A snapshot of everything is wanted now."""
@@ -77,7 +77,7 @@ class TopicIds:
         self._is_live = is_live
         self._by_partition = by_partition
         self._names = NameHolders(is_live)
-        self._snapshots = SnapshotLog(topic, around, fence_wanted)
+        self._snapshots = SnapshotLog(topic, services, fence_wanted)
         self._writers = WriterNames()
         self._turn = 0
         self._settling = False
@@ -85,7 +85,7 @@ class TopicIds:
 
     def now(self) -> int:
         """Unix seconds by the brokers' clock: every node that serves the topic goes by the same."""
-        return self.around.changelog.clock.now_ms() // 1000
+        return self.services.changelog.clock.now_ms() // 1000
 
     # Taking over ------------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class TopicIds:
         found = self.partitions.get(partition)
         if found is None:
             names = NameHolders(self._is_live) if self._by_partition else self._names
-            found = self.partitions[partition] = PartitionIds(self, partition, names, self.around.names_limit)
+            found = self.partitions[partition] = PartitionIds(self, partition, names, self.services.names_limit)
         return found
 
     def begin(
@@ -112,7 +112,7 @@ class TopicIds:
             state.is_ready, state.problem = False, None
             state.fenced.clear()
         self._ids_from = ids_from
-        self.around.tasks.start(self._recover(self._turn, list(partitions)))
+        self.services.tasks.start(self._recover(self._turn, list(partitions)))
 
     def begin_slot(self, producer_id: int, partitions: Collection[int], names: WriterNames) -> None:
         """One slot among others was fenced: read where it had something under way, or outcomes that nobody knows."""
@@ -124,7 +124,7 @@ class TopicIds:
                 state.fenced.add(producer_id)
         if not self._settling and any(state.fenced for state in self.partitions.values()):
             self._settling = True
-            self.around.tasks.start(self._settle_slots(self._turn))
+            self.services.tasks.start(self._settle_slots(self._turn))
 
     async def _settle_slots(self, turn: int) -> None:
         """Until nothing that a fenced slot had under way is unknown, or the whole topic is fenced anew."""
@@ -166,11 +166,11 @@ class TopicIds:
             try:
                 await self._read(turn, partitions, fenced)
             except FAILURES as error:
-                self.around.hooks.operation_failed(self.topic, error)
+                self.services.hooks.operation_failed(self.topic, error)
                 await asyncio.sleep(_AGAIN_S)
             else:
                 if turn == self._turn:
-                    self.around.hooks.ids_recovered(self.topic, self.progress.records, time.monotonic() - began)
+                    self.services.hooks.ids_recovered(self.topic, self.progress.records, time.monotonic() - began)
                 return
 
     async def _read(
@@ -179,7 +179,7 @@ class TopicIds:
         partitions: list[int],
         fenced: Mapping[int, frozenset[int]] | None,
     ) -> None:
-        logs = self.around.logs
+        logs = self.services.logs
         if (await logs.topic_id(self.topic)).bytes != self._snapshots.topic_id:
             self.fence_wanted()
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} was created anew")
@@ -219,10 +219,10 @@ class TopicIds:
         if saved is not None and not saved.rebuilt:  # of that this node writes a snapshot of its own soon
             state.saved_up_to = max(state.saved_up_to, saved.covered)
         self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
-        reading = Reading(self._writers, self.around.headers, extent.ids_from)
+        reading = Reading(self._writers, self.services.headers, extent.ids_from)
         try:
             await recovery.read_on(
-                self.around.logs, partition, state.marks, offset, extent.end, reading, self._progressed, self.now
+                self.services.logs, partition, state.marks, offset, extent.end, reading, self._progressed, self.now
             )
         except IdsLostError as error:
             self._lose(turn, state, error)
@@ -237,7 +237,7 @@ class TopicIds:
 
     def _progressed(self, offsets: int, records: int) -> None:
         known = self.progress
-        self.around.hooks.ids_read(self.topic, records)
+        self.services.hooks.ids_read(self.topic, records)
         self.progress = Progress(known.records + records, known.done + offsets, known.total)
 
     def _lose(self, turn: int, state: PartitionIds, error: IdsLostError) -> None:
@@ -248,7 +248,7 @@ class TopicIds:
             " and then `--dedup` starts again with what is left in the log"
         )
         state.problem = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
-        self.around.hooks.ids_lost(self.topic, message)
+        self.services.hooks.ids_lost(self.topic, message)
         state.wake()
 
     # Snapshots --------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class TopicIds:
         if not quiet:
             return
         with suppress(*FAILURES):
-            ends = await self.around.logs.ends(self.topic, list(quiet))
+            ends = await self.services.logs.ends(self.topic, list(quiet))
             for state in states:
                 covered = quiet.get(state.partition)
                 if state.is_ready and state.marks.is_at_rest and covered == state.marks.covered:
@@ -376,7 +376,7 @@ class TopicIds:
 
     async def tidy(self) -> int:
         """Forget names that are idle, once a snapshot has, and sessions that are gone; how many names those were."""
-        if not self.around.changelog.clock.is_confirmed:
+        if not self.services.changelog.clock.is_confirmed:
             return 0  # this machine's own clock may be a day ahead
         now, gone = self.now(), 0
         for state in list(self.partitions.values()):

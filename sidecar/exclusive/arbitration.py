@@ -19,7 +19,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sidecar.changelog import Entry, Opened
-    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.v1 import state_pb2 as state
@@ -49,8 +49,8 @@ class ExhaustedError(KafkaError):
 class Arbitration:
     """The claims of one takeover."""
 
-    def __init__(self, around: Surroundings, scope: SlotScope, request: Request) -> None:
-        self._around = around
+    def __init__(self, services: NodeServices, scope: SlotScope, request: Request) -> None:
+        self._services = services
         self._scope = scope
         self._request = request
 
@@ -62,17 +62,17 @@ class Arbitration:
         `keeps`: the session is the last owner. Raises `HeldError`, `KafkaError`, `MetadataUnavailable`.
         """
         # Model: Arbitrate, GoOnAlone.
-        around, wanted, scope = self._around, self._request, self._scope
+        services, wanted, scope = self._services, self._request, self._scope
         if scope.is_shared:
             return None, 0
         # Generations of a topic never fall, also where it was deleted and created again.
-        latest = around.changelog.view.ownership(scope.topic, scope.slot)
+        latest = services.changelog.view.ownership(scope.topic, scope.slot)
         if wanted.is_for_nobody:  # nobody's claim: the right to serve is enough
             return None, latest.value.generation if latest is not None else 0
-        known, floor = None, generation_floor(around.changelog.view, scope)
+        known, floor = None, generation_floor(services.changelog.view, scope)
         if latest is not None:
             known = owner_record(scope.resource, latest, opened.value.node if opened is not None else -1)
-            if ownership is None or is_outdated(around.changelog.view, scope, ownership):
+            if ownership is None or is_outdated(services.changelog.view, scope, ownership):
                 known = Ownership(scope.resource, known.generation, known.position, None)
         if not keeps and floor > (known.generation if known is not None else 0):
             # The scope was another one since: generations never fall.
@@ -83,8 +83,8 @@ class Arbitration:
         request = ClaimRequest(
             resource=scope.resource,
             token=token,
-            node_id=around.node_id,
-            boot=around.boot,
+            node_id=services.node_id,
+            boot=services.boot,
             session=wanted.session,
             name=wanted.name,
             mode=AccessMode.EXCLUSIVE_WITH_FENCING if wanted.deposes else wanted.mode,
@@ -97,7 +97,7 @@ class Arbitration:
         try:
             answer = await self._ask(request)
         except MetadataUnavailable:
-            if keeps and ownership is not None and opened is not None and opened.value.node == around.node_id:
+            if keeps and ownership is not None and opened is not None and opened.value.node == services.node_id:
                 return None, ownership.value.generation  # who served last goes on without Redis
             raise
         if answer.status is ClaimStatus.GRANTED and answer.generation is not None:
@@ -113,11 +113,11 @@ class Arbitration:
     async def _ask(self, request: ClaimRequest) -> ClaimAnswer:
         """Claim; where the answer was lost, again with the same token, which is the same claim."""
         try:
-            return await self._around.store.claim(request)
+            return await self._services.store.claim(request)
         except MetadataUnavailable as error:
             if not error.maybe_applied:
                 raise
-        return await self._around.store.claim(request)
+        return await self._services.store.claim(request)
 
     async def publish(self, taken: TakenSlot, token: bytes | None) -> None:
         """Tell the outcome, and end the claim."""
@@ -131,15 +131,15 @@ class Arbitration:
             name=value.name,
             mode=mode_of(value.mode),
             since_ms=value.since_ms,
-            node_id=self._around.node_id,
+            node_id=self._services.node_id,
             producer_id=taken.stamp.producer_id,
             producer_epoch=taken.stamp.epoch,
         )
         with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives tells Redis
-            await self._around.store.publish(record, token)
+            await self._services.store.publish(record, token)
 
     async def abandon(self, token: bytes | None) -> None:
         """Give the claim up."""
         if token is not None:
             with suppress(MetadataUnavailable):  # the claim's own lease ends it
-                await self._around.store.abandon(self._scope.resource, token)
+                await self._services.store.abandon(self._scope.resource, token)

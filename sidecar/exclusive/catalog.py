@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.interfaces import NodeServices
 
 _SEEN_S: Final = 5.0
 _APPLIED_S: Final = 10.0
@@ -64,7 +64,7 @@ class PolicyCatalog:
 
     def __init__(
         self,
-        around: Surroundings,
+        services: NodeServices,
         default: PolicyFields | None = None,
         changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None,
     ) -> None:
@@ -80,7 +80,7 @@ class PolicyCatalog:
         self._beat: Callable[[], Awaitable[None]] = _no_beat
         self._settings_changed: Callable[[], None] = lambda: None
         self._changed = changed
-        self._around = around
+        self._services = services
         self._governing: dict[str, asyncio.Lock] = {}
         self._missing: dict[str, tuple[int, float]] = {}
 
@@ -100,7 +100,7 @@ class PolicyCatalog:
 
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
-        entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}
+        entries = {entry.key.topic: entry.value for entry in self._services.changelog.view.policies()}
         self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()}, self._default)
         self.version = max((value.version for value in entries.values()), default=0)
         self._highest = max(self._highest, self.version)
@@ -110,7 +110,7 @@ class PolicyCatalog:
         """Whether every live node applies the policies that this one applies: before that nothing may be granted."""
         if self.live is None:
             return True
-        others = [node for node in self.live.nodes.values() if node.node_id != self._around.node_id]
+        others = [node for node in self.live.nodes.values() if node.node_id != self._services.node_id]
         return all(node.policy_version >= self.version for node in others)
 
     async def set(self, name: str, change: PolicyFields, generations: Generations = None) -> PolicyFields:
@@ -146,8 +146,8 @@ class PolicyCatalog:
         try:
             async with self._governing.setdefault(topic, asyncio.Lock()):
                 if self.book.effective(topic) is None:
-                    await self._around.upstream.layout(topic)
-                    known = await self._around.store.policies()
+                    await self._services.upstream.layout(topic)
+                    known = await self._services.store.policies()
                     there = [name for name in known.by_name if _covers(name, topic)]
                     for name in there:  # it is on its way here
                         await self._finish(name, known.by_name[name])
@@ -164,14 +164,14 @@ class PolicyCatalog:
 
     async def _decide(self, name: str, policy: PolicyFields | None, under: Under) -> int:
         """Have Redis give a change its version; None deletes."""
-        store, known, token = self._around.store, self._known(), secrets.token_bytes(16)
+        store, known, token = self._services.store, self._known(), secrets.token_bytes(16)
         if policy is None:
             return await store.delete_policy(name, known, token, under=under)
         return await store.set_policy(name, policy.body(), known, token, under=under)
 
     async def _begin(self, topic: str, policy: PolicyFields) -> bool:
         """Write a topic's first policy down, unless somebody else was first."""
-        store = self._around.store
+        store = self._services.store
         version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
         if version:
             await self._write_down(topic, policy, version)
@@ -203,7 +203,7 @@ class PolicyCatalog:
         """The condition as Redis decides on it, in one step with the change: a claim comes before it or behind."""
         if generations is None:
             return ANY
-        changelog, wanted = self._around.changelog, generations.wanted
+        changelog, wanted = self._services.changelog, generations.wanted
         await changelog.tailer.read_to_end(_SEEN_S)
         scope = (
             SlotScope(name) if generations.partition is None else SlotScope.of_partition(name, generations.partition)
@@ -215,13 +215,13 @@ class PolicyCatalog:
     async def refill(self) -> None:
         """Tell an emptied Redis."""
         with suppress(MetadataUnavailable):  # the next beat that arrives tries again
-            await self._around.store.refill_policies(self._known())
+            await self._services.store.refill_policies(self._known())
 
     async def _stamp_records(self, topic: str, *, by_brokers: bool) -> None:
         """Have brokers give records their time, or leave it to writers; the keep-alive that must follow reads it."""
         kind = "LogAppendTime" if by_brokers else "CreateTime"
         wanted = AlterTopicConfig(topic, "message.timestamp.type", kind)
-        done = await self._around.upstream.call(None, wanted, timeout=_STAMP_S)
+        done = await self._services.upstream.call(None, wanted, timeout=_STAMP_S)
         if done.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnservedError(f"log_append_time: topic {topic} does not exist yet; create it first")
         if done.error:
@@ -230,7 +230,7 @@ class PolicyCatalog:
 
     async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
         """Have every node follow a change, and tell of it; None: the policy is gone."""
-        changelog = self._around.changelog
+        changelog = self._services.changelog
         at_ms = changelog.clock.now_ms()
         record = Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms))
         await changelog.tailer.reached(await changelog.append([record]), timeout=_SEEN_S)
@@ -244,7 +244,7 @@ class PolicyCatalog:
         where one lives and does not: nobody is granted anything until it does.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + max(_APPLIED_S, 2 * self._around.store.lease_ms / 1000)
+        deadline = loop.time() + max(_APPLIED_S, 2 * self._services.store.lease_ms / 1000)
         await self._beat()
         while not self.is_applied_everywhere():
             if loop.time() > deadline:
@@ -253,7 +253,7 @@ class PolicyCatalog:
             await self._beat()
 
     def _known(self) -> Policies:
-        entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}
+        entries = {entry.key.topic: entry.value for entry in self._services.changelog.view.policies()}
         by_name = {
             name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
         }

@@ -9,9 +9,9 @@ from sidecar.protocol.session import Session
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
-    from sidecar.dedup.environment import Surroundings as Ids
+    from sidecar.dedup.environment import IdsServices
     from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
+    from sidecar.exclusive.interfaces import Hooks, NodeServices, Owning, Served
     from sidecar.exclusive.ownership_events import OwnershipEvents
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.slots import SlotScope
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Environment(Protocol):
     """Shared by all governed topics of a node. Times are in seconds."""
 
-    around: Surroundings
+    services: NodeServices
     forwarder: Forwarder
     tasks: Tasks
     hooks: Hooks
@@ -34,7 +34,7 @@ class Environment(Protocol):
     bindings: Bindings
     """Whose every producer id is."""
     queues: Queues
-    ids: Ids
+    ids: IdsServices
     """What the sequence ids of every topic need."""
     terms: KeepAlive | None
     """What the brokers demand of every fence; None before they were asked."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.forwarder.brokers import WholeRequest
     from sidecar.forwarder.forwarder import Forwarder
@@ -94,7 +94,7 @@ class SlotEpoch:
         session = Session(taken.session, producer_name(taken.name), taken.stamp.producer_id)
         space = self._spaces[index] if self._idempotent else None
         released = self._forwarder.released
-        return Gate(ids.of(index), session, self._lanes[index], space, ids.around.headers, self, released)
+        return Gate(ids.of(index), session, self._lanes[index], space, ids.services.headers, self, released)
 
     def covers(self, partition: int) -> bool:
         """Whether the partition was fenced for this epoch."""
@@ -216,22 +216,22 @@ class SlotEpoch:
             await asyncio.sleep(_POLL_S)
         return True
 
-    async def raise_for(self, around: Surroundings, partition: int, client_epoch: int) -> SlotEpoch:
+    async def raise_for(self, services: NodeServices, partition: int, client_epoch: int) -> SlotEpoch:
         """The next slot epoch, for a session whose client raised its own epoch on one partition; see `renew`."""
         # Model: RaiseFor.
-        return await self._next(around, {partition: Position(client_epoch, 0)}, {})
+        return await self._next(services, {partition: Position(client_epoch, 0)}, {})
 
-    async def renew(self, around: Surroundings) -> SlotEpoch:
+    async def renew(self, services: NodeServices) -> SlotEpoch:
         """The next slot epoch for the session as it stands, with every base where its client goes on (KIP-360).
 
         Nothing is under way (`quiet`), and every outcome is known (`certain`). Kafka refuses the raise when anybody
         took the topic over since: then `FencedError`.
         """
         # Model: Renew.
-        ends = await LogReader(around.upstream).ends(self.taken.scope.topic, self.wrote())
-        return await self._next(around, {}, ends)
+        ends = await LogReader(services.upstream).ends(self.taken.scope.topic, self.wrote())
+        return await self._next(services, {}, ends)
 
-    async def _next(self, around: Surroundings, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
+    async def _next(self, services: NodeServices, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
         """`raised` are bases that are not where the session stands; `ends` are offsets in front of the new epoch, so
         that a takeover right behind it does not look for its batches in all that came before.
         """
@@ -239,19 +239,19 @@ class SlotEpoch:
         refused = {index: found for index, found in self.taken.refused.items() if index not in raised}
         taken = self.taken
         stamp = await taken.slot.raise_epoch()
-        journal = around.changelog.journal(stamp)
-        known = taken.scope.opened(around.changelog.view)
+        journal = services.changelog.journal(stamp)
+        known = taken.scope.opened(services.changelog.view)
         last = known.value if known is not None else None
         left = list(last.left) if last is not None else []
         own = unpack_positions(last.own) if last is not None else {}
         entry = records.opening(
             taken.topic_id,
-            around.node_id,
+            services.node_id,
             stamp,
             (taken.session, taken.name),
             None if taken.scope.is_shared else taken.generation,
             Sequences(bases, refused, left, own),
-            around.changelog.clock.now_ms(),
+            services.changelog.clock.now_ms(),
             retired_ids=last.retired_producer_ids if last is not None else (),
             former=last.former if last is not None else (),
             ids_from=taken.ids_from,
@@ -297,4 +297,4 @@ class SlotEpoch:
     def start(self, work: Coroutine[None, None, None]) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
         assert self.ids is not None
-        self.ids.around.tasks.start(work)
+        self.ids.services.tasks.start(work)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Entry, Key, SlotName, View
     from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.interfaces import Hooks, Surroundings
+    from sidecar.exclusive.interfaces import Hooks, NodeServices
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 _AT_ONCE: Final = 20
@@ -123,11 +123,11 @@ def _forgettable(view: View, topic: str) -> list[Entry[Any]]:
 class Forgetting:
     """Of one node. `look` may come as often as it likes."""
 
-    def __init__(self, around: Surroundings, logs: LogReader, room: Room) -> None:
-        self._around = around
+    def __init__(self, services: NodeServices, logs: LogReader, room: Room) -> None:
+        self._services = services
         self._logs = logs
         self._room = room
-        self._view = around.changelog.view
+        self._view = services.changelog.view
         self._since: dict[str, float] = {}
         self._looking = False
 
@@ -148,13 +148,13 @@ class Forgetting:
             self._looking = False
 
     async def _look(self, names: Collection[str]) -> list[str]:
-        now, now_ms = self._room.now(), self._around.changelog.clock.now_ms()
+        now, now_ms = self._room.now(), self._services.changelog.clock.now_ms()
         ripe = [name for name in names if is_ripe(self._view, name, now_ms)]
         due = sorted((name for name in ripe if self._is_due(name, now)), key=self._since.__getitem__)[:_AT_ONCE]
         fresh = [name for name in ripe if name not in self._since][:_AT_ONCE]
         if not due and not fresh:
             return []
-        absent = await self._around.upstream.absent([*due, *fresh])
+        absent = await self._services.upstream.absent([*due, *fresh])
         self._since.update(dict.fromkeys((name for name in fresh if name in absent), now))
         forgotten: list[str] = []
         gone = [name for name in due if self._since.pop(name, None) is not None and name in absent]
@@ -182,19 +182,21 @@ class Forgetting:
             return False
 
     async def _forget(self, name: str, snapshots: list[bytes]) -> bool:
-        around, changelog, clock = self._around, self._around.changelog, self._around.changelog.clock
+        services, changelog, clock = self._services, self._services.changelog, self._services.changelog.clock
         before = left_of(self._view, name, clock.now_ms())
         partitions = self._partitions(name)
         stamp = await self._fence(name)
         await changelog.tailer.seen(stamp, timeout=_SEEN_S)
         left = left_of(self._view, name, clock.now_ms())
-        if left.known != before.known or name not in await around.upstream.absent([name]):
+        if left.known != before.known or name not in await services.upstream.absent([name]):
             return False
         journal = changelog.snapshot_journal(stamp, name)
         for first in range(0, len(snapshots), _RECORDS_AT_ONCE):
             await journal.append([RawRecord(key, None) for key in snapshots[first : first + _RECORDS_AT_ONCE]])
         resources = sorted({name, *(SlotScope(name, key.slot or MASTER_SLOT).resource for key in left.known)})
-        if not await around.store.forget(name, around.node_id, around.boot, left.generation, resources, partitions):
+        if not await services.store.forget(
+            name, services.node_id, services.boot, left.generation, resources, partitions
+        ):
             return False
         records = changelog.journal(stamp)
         for batch in left.batches():
@@ -208,25 +210,25 @@ class Forgetting:
 
     async def _fence(self, name: str) -> Stamp:
         """Take all slots of a topic, and fence them where they stamp anything but the topic; the master slot's."""
-        around, opened = self._around, self._view.opened(name)
+        services, opened = self._services, self._view.opened(name)
         names: list[SlotName] = [MASTER_SLOT, *sorted(self._view.slots(name) - {MASTER_SLOT})]
-        ids = {slot: transactional_id(around.cluster, name, slot) for slot in names}
-        slots = [WriterSlot(around.upstream, ids[slot]) for slot in names]
+        ids = {slot: transactional_id(services.cluster, name, slot) for slot in names}
+        slots = [WriterSlot(services.upstream, ids[slot]) for slot in names]
         formers = {ids[slot]: stamp_of(entry).producer_id for slot, entry in opened.items()}
-        own, kept = around.changelog.partition, around.changelog.snapshots_of(name)
+        own, kept = services.changelog.partition, services.changelog.snapshots_of(name)
         fenced = {own.topic: [own.partition], kept.topic: [kept.partition]}
         await open_slots(slots)
-        await fence_slot(around.upstream, slots[0], fenced, formers)
+        await fence_slot(services.upstream, slots[0], fenced, formers)
         for first in range(1, len(slots), _SLOTS_AT_ONCE):
             some = slots[first : first + _SLOTS_AT_ONCE]
             await asyncio.gather(
-                *[fence_slot(around.upstream, slot, {own.topic: [own.partition]}, formers) for slot in some]
+                *[fence_slot(services.upstream, slot, {own.topic: [own.partition]}, formers) for slot in some]
             )
         return slots[0].stamp
 
     async def _snapshots(self, names: Iterable[str]) -> dict[str, list[bytes]]:
         """The keys under which the snapshot topic has anything of some topics: each partition of it is read once."""
-        changelog = self._around.changelog
+        changelog = self._services.changelog
         found: dict[str, dict[bytes, None]] = {name: {} for name in names}
         where: dict[TopicPartition, list[str]] = {}
         for name in found:

@@ -14,7 +14,7 @@ from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import TopicKind
 from sidecar.dedup.content import Headers
-from sidecar.dedup.environment import Surroundings as Ids
+from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Change, Changelog
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
+    from sidecar.exclusive.interfaces import Hooks, NodeServices, Owning, Served
     from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -56,7 +56,7 @@ class GovernedTopics:
 
     def __init__(
         self,
-        around: Surroundings,
+        services: NodeServices,
         forwarder: Forwarder,
         tasks: Tasks,
         hooks: Hooks,
@@ -73,22 +73,22 @@ class GovernedTopics:
         """`headers` carry sequence ids and names, of which `names_limit` are remembered per partition; `deduplication`
         is the default of topics without a nearer policy.
         """
-        self.around = around
+        self.services = services
         self.forwarder = forwarder
         self.tasks = tasks
         self.hooks = hooks
         self.reconnect_grace = reconnect_grace
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
-        logs = LogReader(around.upstream, Lane("sequence-ids"))
-        self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
-        self.events = OwnershipEvents(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
+        logs = LogReader(services.upstream, Lane("sequence-ids"))
+        self.ids = IdsServices(logs, services.changelog, services.store, tasks, hooks, headers, names_limit)
+        self.events = OwnershipEvents(services, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         default = PolicyFields(deduplication=True) if deduplication else None
-        self.catalog = PolicyCatalog(around, default, self.events.policy_changed)
-        self.queues = Queues(around, tasks)
-        self.bindings = Bindings(around.changelog.view)
+        self.catalog = PolicyCatalog(services, default, self.events.policy_changed)
+        self.queues = Queues(services, tasks)
+        self.bindings = Bindings(services.changelog.view)
         self.draining = False
-        self.producers = Producers(self, tasks, around.upstream)
+        self.producers = Producers(self, tasks, services.upstream)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._topics: dict[str, Topic] = {}
@@ -97,8 +97,8 @@ class GovernedTopics:
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
         self._gone: set[str] = set()
-        self._rights = ServingRights(around, nodes, tasks, self.catalog.is_applied_everywhere)
-        self.forgetting = Forgetting(around, logs, self)
+        self._rights = ServingRights(services, nodes, tasks, self.catalog.is_applied_everywhere)
+        self.forgetting = Forgetting(services, logs, self)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
         """Told of a topic, and the partition where that has an owner of its own, whose owner may be another one."""
@@ -121,11 +121,11 @@ class GovernedTopics:
 
     @property
     def node_id(self) -> int:
-        return self.around.node_id
+        return self.services.node_id
 
     @property
     def changelog(self) -> Changelog:
-        return self.around.changelog
+        return self.services.changelog
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

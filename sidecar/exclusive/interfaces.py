@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every takeover of this node needs."""
+class NodeServices:
+    """What every takeover needs of its node: which one it is, and the services that it calls."""
 
     node_id: int
     boot: str

@@ -20,7 +20,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.interfaces import Hooks, Owning, Surroundings
+    from sidecar.exclusive.interfaces import Hooks, NodeServices, Owning
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks
@@ -31,13 +31,13 @@ class OwnershipEvents:
 
     def __init__(
         self,
-        around: Surroundings,
+        services: NodeServices,
         tasks: Tasks,
         hooks: Hooks,
         wall_ms: Callable[[], int],
         generation_of: Callable[[str], int],
     ) -> None:
-        self._around = around
+        self._services = services
         self._tasks = tasks
         self._hooks = hooks
         self._wall_ms = wall_ms
@@ -77,7 +77,7 @@ class OwnershipEvents:
         """A session writes beside others from now on, under this epoch."""
         event = state.Event(
             id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self._wall_ms(), topic=topic,
-            session=taken.session, name=taken.name, mode=control.SHARED, client=client, node=self._around.node_id,
+            session=taken.session, name=taken.name, mode=control.SHARED, client=client, node=self._services.node_id,
             producer_id=taken.stamp.producer_id, producer_epoch=taken.stamp.epoch,
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
@@ -98,10 +98,10 @@ class OwnershipEvents:
             max(0, topic.owner.position),
             holder.session,
             holder.name,
-            node_id=self._around.node_id,
+            node_id=self._services.node_id,
         )
         with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
-            await self._around.store.release(held)
+            await self._services.store.release(held)
 
     def _add_event(self, kind: state.Event.Kind, topic: Owning, holder: Holder | None, detail: str = "") -> None:
         ownership = topic.owner.record
@@ -115,7 +115,7 @@ class OwnershipEvents:
             name=holder.name if holder else "",
             mode=mode_number(holder.mode) if holder else control.ACCESS_MODE_UNSPECIFIED,
             client=ownership.client if ownership is not None else "",
-            node=self._around.node_id,
+            node=self._services.node_id,
             detail=detail,
         )
         if topic.scope.partition is not None:
@@ -133,13 +133,13 @@ class OwnershipEvents:
         """
         event = state.Event(
             id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=at_ms, topic=name,
-            node=self._around.node_id, detail=body or "deleted",
+            node=self._services.node_id, detail=body or "deleted",
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
 
     async def _append_event(self, event: state.Event) -> None:
         try:
             async with self._in_order:
-                await self._around.changelog.add_event(event)
+                await self._services.changelog.add_event(event)
         except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
             self._hooks.operation_failed(event.topic, error)

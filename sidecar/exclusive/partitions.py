@@ -181,7 +181,7 @@ class PartitionedTopic:
                 raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
             taken = self._taken
             if taken is not None and partition not in taken.partitions:
-                layout = await self._env.around.upstream.whole_layout(self.name)
+                layout = await self._env.services.upstream.whole_layout(self.name)
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
                 taken = None  # it was added: nobody may have a slot that is not fenced there
@@ -196,7 +196,7 @@ class PartitionedTopic:
         """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
         began = self.upkeep.now()
         ids = self.ids
-        takeover = Takeover(self._env.around, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        takeover = Takeover(self._env.services, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
         taken = await takeover.run()
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
@@ -220,7 +220,7 @@ class PartitionedTopic:
         """Renew the fences of all slots of the topic."""
         began, taken = self.upkeep.now(), self._taken
         if taken is not None:
-            if await renew_fence(self._env.around, taken, None) is Renewal.KEPT:
+            if await renew_fence(self._env.services, taken, None) is Renewal.KEPT:
                 await self._keep_slots(taken)
                 self.upkeep.kept(began)
                 return
@@ -236,7 +236,7 @@ class PartitionedTopic:
         for name, slot in list(self._idle.items()):
             scope = SlotScope(self.name, name)
             try:
-                await keep_slot_alive(self._env.around, scope, slot, scope.of(taken.partitions))
+                await keep_slot_alive(self._env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 self._idle.pop(name, None)  # a partition's owner has it, or the topic is another node's
             except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:

@@ -10,7 +10,7 @@ from metadata import MetadataUnavailable
 from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
-    from sidecar.exclusive.interfaces import Owning, Surroundings
+    from sidecar.exclusive.interfaces import NodeServices, Owning
     from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05
@@ -19,8 +19,8 @@ _GATHER_S: Final = 0.05
 class Queues:
     """The queues of all topics that this node serves."""
 
-    def __init__(self, around: Surroundings, tasks: Tasks) -> None:
-        self._around = around
+    def __init__(self, services: NodeServices, tasks: Tasks) -> None:
+        self._services = services
         self._tasks = tasks
         self._changed: set[Owning] = set()
 
@@ -37,12 +37,12 @@ class Queues:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
                     resource, queue = topic.scope.resource, topic.queue.sessions()
-                    await self._around.store.keep_queue(
-                        topic.name, self._around.node_id, self._around.boot, queue, resource=resource
+                    await self._services.store.keep_queue(
+                        topic.name, self._services.node_id, self._services.boot, queue, resource=resource
                     )
 
     async def of(self, topic: Owning) -> list[Session]:
         """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
         with suppress(MetadataUnavailable):
-            return list(map(Session, await self._around.store.queue(topic.scope.resource)))
+            return list(map(Session, await self._services.store.queue(topic.scope.resource)))
         return []

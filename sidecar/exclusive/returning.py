@@ -188,4 +188,4 @@ class Answering:
 
 def _opened(client: Producing, ids: TopicIds, records: int, batch: memoryview) -> Content:
     name = producer_name(client.producer[0])
-    return Content(batch, records, ids.around.headers, name, at_once=True, names_limit=ids.around.names_limit)
+    return Content(batch, records, ids.services.headers, name, at_once=True, names_limit=ids.services.names_limit)

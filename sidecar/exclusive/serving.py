@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.interfaces import Moving, Served, Surroundings
+    from sidecar.exclusive.interfaces import Moving, NodeServices, Served
     from sidecar.network.tasks import Tasks
 
 _SETTLED_LEASES: Final = 2
@@ -31,16 +31,16 @@ class ServingRights:
     """Those of this node, to all governed topics. Shares are by rendezvous hashing."""
 
     def __init__(
-        self, around: Surroundings, nodes: NodeDirectory, tasks: Tasks, is_policy_everywhere: Callable[[], bool]
+        self, services: NodeServices, nodes: NodeDirectory, tasks: Tasks, is_policy_everywhere: Callable[[], bool]
     ) -> None:
         """`is_policy_everywhere`: whether every live node applies the policies that this one applies."""
         self.moving: set[str] = set()
         """Topics on their way: this node takes none of them back."""
-        self._around = around
+        self._services = services
         self._nodes = nodes
         self._tasks = tasks
         self._is_policy_everywhere = is_policy_everywhere
-        self._myself = Holder(around.node_id, around.boot)
+        self._myself = Holder(services.node_id, services.boot)
         self._placed = nodes.placement
         self._placed_at = 0.0
 
@@ -53,18 +53,18 @@ class ServingRights:
             return False
         if not self._is_policy_everywhere():
             raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not read the newest policies yet")
-        around, serving = self._around, self._around.changelog.view.serving(name)
+        services, serving = self._services, self._services.changelog.view.serving(name)
         last_node = serving.value.node if serving is not None else None
         try:
-            answer = await around.store.serve(name, around.node_id, around.boot, last_node=last_node)
+            answer = await services.store.serve(name, services.node_id, services.boot, last_node=last_node)
         except MetadataUnavailable:
-            if last_node != around.node_id:
+            if last_node != services.node_id:
                 raise
             topic.begin_serving()
             return True
         if answer.status is ServeStatus.GRANTED:
             topic.begin_serving()
-            self._nodes.serving[name.encode()] = around.node_id
+            self._nodes.serving[name.encode()] = services.node_id
             return True
         if answer.status is ServeStatus.HELD:
             return False
@@ -84,25 +84,25 @@ class ServingRights:
 
     def is_elsewhere(self, topic: str) -> bool:
         """Whether another live node serves a topic, by the last heartbeat."""
-        node = self._nodes.serving.get(topic.encode(), self._around.node_id)
-        return node != self._around.node_id and node in self._nodes.placement.nodes
+        node = self._nodes.serving.get(topic.encode(), self._services.node_id)
+        return node != self._services.node_id and node in self._nodes.placement.nodes
 
     def is_first_in_line(self, topic: bytes) -> bool:
         """Whether nobody serves a topic, and it is this node's share."""
-        return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._around.node_id
+        return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._services.node_id
 
     def hand_out(self, topics: Iterable[Moving]) -> None:
         """Begin to hand over those of the topics served here that are others' share, some at a time."""
         placement, now = self._nodes.placement, asyncio.get_running_loop().time()
         if placement is not self._placed:
             self._placed, self._placed_at = placement, now
-        if now - self._placed_at < _SETTLED_LEASES * self._around.store.lease_ms / 1000:
+        if now - self._placed_at < _SETTLED_LEASES * self._services.store.lease_ms / 1000:
             return
         strange = (
             (topic, to)
             for topic in topics
             if topic.serving
-            and (to := placement.of_topic(topic.name.encode())) != self._around.node_id
+            and (to := placement.of_topic(topic.name.encode())) != self._services.node_id
             and topic.may_move
         )
         for topic, to in islice(strange, _AT_ONCE):
@@ -114,7 +114,7 @@ class ServingRights:
         try:
             await topic.hand_back()
             with suppress(MetadataUnavailable):  # then its lease runs out
-                await self._around.store.hand_over(topic.name, self._around.node_id, self._around.boot, to=to)
+                await self._services.store.hand_over(topic.name, self._services.node_id, self._services.boot, to=to)
                 self._nodes.serving[topic.name.encode()] = to
         finally:
             self.moving.discard(topic.name)

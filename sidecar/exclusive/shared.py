@@ -140,7 +140,7 @@ class SharedSession:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids
         takeover = Takeover(
-            self._env.around,
+            self._env.services,
             self.scope,
             request,
             master=master.stamp,
@@ -162,7 +162,7 @@ class SharedSession:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
-        self.writer.begin(SlotEpoch(taken, self._env.forwarder, self.writer, ids, self._env.around.epoch_records))
+        self.writer.begin(SlotEpoch(taken, self._env.forwarder, self.writer, ids, self._env.services.epoch_records))
 
     async def grow(self, partition: int) -> None:
         await self._sessions.share_anew(lambda its: partition not in its.partitions)
@@ -187,7 +187,7 @@ class SharedSession:
         epoch = self.writer.epoch
         if epoch is None or self.writer.busy:
             return
-        renewal = await renew_fence(self._env.around, epoch.taken, epoch)
+        renewal = await renew_fence(self._env.services, epoch.taken, epoch)
         if renewal is not Renewal.KEPT and self.writer.epoch is epoch:
             self.writer.drop_epoch(MOVED)
 
@@ -383,7 +383,7 @@ class SharedSessions:
                     await at_work[name].keep_alive()
                 else:
                     scope = SlotScope(self.topic, name)
-                    await keep_slot_alive(self.env.around, scope, slot, scope.of(taken.partitions))
+                    await keep_slot_alive(self.env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 continue  # opened anew meanwhile, here or by whoever takes the topic
             except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:

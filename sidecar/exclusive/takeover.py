@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
-    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.records import Covered
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.slots import Known
@@ -103,22 +103,22 @@ class Takeover:
 
     def __init__(
         self,
-        around: Surroundings,
+        services: NodeServices,
         scope: SlotScope,
         request: Request,
         master: Stamp | None = None,
         trusted_ms: float = 0.0,
         ids: Covered | None = None,
     ) -> None:
-        self._around = around
+        self._services = services
         self._scope = scope
         self._topic = scope.topic
         self._request = request
         self._trusted_ms = trusted_ms
         self._has_ids = ids is not None
         self._former = FormerWriters(scope.topic, ids, is_master=scope.is_master)
-        self._records = SlotRecords(around.changelog.view, around.changelog.clock, scope, request, master)
-        self._arbitration = Arbitration(around, scope, request)
+        self._records = SlotRecords(services.changelog.view, services.changelog.clock, scope, request, master)
+        self._arbitration = Arbitration(services, scope, request)
 
     async def run(self, granted: Callable[[], None] = lambda: None) -> TakenSlot:
         """`granted` is called once nobody objects: what writes under an older epoch should stop now.
@@ -161,13 +161,13 @@ class Takeover:
 
     async def _look(self) -> _Start:
         """What is there to take, without fencing. Raises `KafkaError`, `OutdatedMasterError`, `GenerationError`."""
-        layout = await self._around.upstream.whole_layout(self._topic)
+        layout = await self._services.upstream.whole_layout(self._topic)
         self._records.check_topic(layout.topic_id)
         partitions = self._records.partitions(layout)
         known = self._records.known(layout.topic_id)
         keeps = self._records.keeps(known.ownership)
         self._former.check(known.opened)
-        self._former.served_by(self._around.node_id, known.opened)
+        self._former.served_by(self._services.node_id, known.opened)
         return _Start(layout.topic_id, partitions, known, keeps)
 
     # 2. Note where the previous epoch stopped -----------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Takeover:
     async def _note_tails(self, start: _Start) -> _Noted:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
-        reader = tail_reader(self._around.upstream, self._topic)
+        reader = tail_reader(self._services.upstream, self._topic)
         look = await reader.look(start.partitions)
         formers = start.known.others | self._records.followed(start.topic_id)
         if start.known.opened is not None:
@@ -187,14 +187,14 @@ class Takeover:
                 continue  # nobody's, or of somebody who never comes back
             former, writer = SlotScope(self._topic, name), stamp_of(entry)
             since = self._begins(former, entry, start) | trusted_ends(
-                self._around.changelog.view, self._around.changelog.clock, former, entry, look, self._trusted_ms
+                self._services.changelog.view, self._services.changelog.clock, former, entry, look, self._trusted_ms
             )
-            view, indexes = self._around.changelog.view, former.of(look.ends)
+            view, indexes = self._services.changelog.view, former.of(look.ends)
             found[name] = reader.before(view, name, writer, look, indexes, since)
             news += reader.records(view, name, start.topic_id, writer, found[name], self._records.now_ms)
             await asyncio.sleep(0)  # there may be hundreds, of hundreds of partitions each
         for first in range(0, len(news), _RECORDS_AT_ONCE):
-            await self._around.changelog.append(news[first : first + _RECORDS_AT_ONCE])
+            await self._services.changelog.append(news[first : first + _RECORDS_AT_ONCE])
         return _Noted(reader, look, formers, found)
 
     @staticmethod
@@ -209,31 +209,33 @@ class Takeover:
 
     async def _fence(self, noted: _Noted, others: Mapping[SlotName, Entry[Opened]]) -> _Fenced:
         """The next epoch of each slot; then nothing of an older one gets into the partitions or internal topics."""
-        around, scope, partition = self._around, self._scope, self._around.changelog.partition
+        services, scope, partition = self._services, self._scope, self._services.changelog.partition
         slots = {name: self._slot(name) for name in (scope.slot, *others)}
         await open_slots([*slots.values()])
         former: dict[str, ProducerId] = {}
         only: dict[str, int] = {}
         for name, entry in noted.formers.items():
-            former[transactional_id(around.cluster, self._topic, name)] = stamp_of(entry).producer_id
+            former[transactional_id(services.cluster, self._topic, name)] = stamp_of(entry).producer_id
         for name in (*noted.formers, scope.slot):
             if (one := SlotScope(self._topic, name).partition) is not None:
-                only[transactional_id(around.cluster, self._topic, name)] = one
+                only[transactional_id(services.cluster, self._topic, name)] = one
         also = {partition.topic: [partition.partition]}
         if self._has_ids and scope.is_master:
-            snapshots = around.changelog.snapshots_of(self._topic)
+            snapshots = services.changelog.snapshots_of(self._topic)
             also[snapshots.topic] = [snapshots.partition]
-        fenced = await fence_topic(around.upstream, [*slots.values()], self._topic, also=also, former=former, only=only)
+        fenced = await fence_topic(
+            services.upstream, [*slots.values()], self._topic, also=also, former=former, only=only
+        )
         return _Fenced(fenced, slots)
 
     def _slot(self, name: SlotName) -> WriterSlot:
-        return WriterSlot(self._around.upstream, transactional_id(self._around.cluster, self._topic, name))
+        return WriterSlot(self._services.upstream, transactional_id(self._services.cluster, self._topic, name))
 
     # 4. Read the ownership topic up to the marker -------------------------------------------------------------------
 
     async def _still_holds(self, start: _Start, fenced: _Fenced) -> bool:
         """Whether what step 0 saw holds behind the fence, and the partitions that were looked at were fenced."""
-        await self._around.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
+        await self._services.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
         known = self._records.known(fenced.topic.topic_id)
         return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions
 
@@ -312,7 +314,7 @@ class Takeover:
                 request, owned, topic_id, generation, ends, self._records.now_ms, keeps=start.keeps
             )
         entry = self._opening(start, slot.stamp, topic_id, owner, generation, sequences, ids_from, ends)
-        journal = self._around.changelog.journal(slot.stamp)
+        journal = self._services.changelog.journal(slot.stamp)
         is_changed = not self._is_unowned(start) and owner != owned
         offset = await self._append(journal, entry, owner if is_changed else None)
         return TakenSlot(
@@ -351,7 +353,7 @@ class Takeover:
         session, name = (NO_SESSION, "") if request.is_for_nobody else (Session(owner.session), owner.name)
         return records.opening(
             topic_id,
-            self._around.node_id,
+            self._services.node_id,
             stamp,
             (session, name),
             None if self._scope.is_shared else generation,
@@ -368,7 +370,7 @@ class Takeover:
     async def _append(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
         # Model: Commit, Serve.
-        tailer = self._around.changelog.tailer
+        tailer = self._services.changelog.tailer
         batch = [Record(self._scope.key, entry)]
         if owner is not None:
             batch.append(Record(ownership_key(self._topic, self._scope.slot), owner))

@@ -96,7 +96,7 @@ class TopicTakeovers:
     async def _release_record(self, last: Awaited) -> None:
         """The last owner did not come back in time: delete it from Redis."""
         if last.recorded is not None:
-            await self._env.around.store.release(last.recorded)
+            await self._env.services.store.release(last.recorded)
 
     async def again(self) -> None:
         """The same owner under the next epoch."""
@@ -148,7 +148,7 @@ class TopicTakeovers:
         if not upkeep.known and (isinstance(request, Share) or (topic.scope.is_master and topic.shared.known())):
             await self._read_terms()
         started, began, ids = self._env.now(), upkeep.now(), topic.ids
-        takeover = Takeover(self._env.around, topic.scope, request, master, upkeep.trusted_ms, ids)
+        takeover = Takeover(self._env.services, topic.scope, request, master, upkeep.trusted_ms, ids)
         try:
             taken = await takeover.run(topic.stop_writing)
         except OutdatedMasterError:
@@ -193,7 +193,7 @@ class TopicTakeovers:
         """Read how long leaders remember a producer, if the keeper has not read it yet."""
         name = self._topic.name
         with suppress(UpstreamError, KafkaError, TimeoutError):  # then the log is read instead
-            terms = await read_keep_alives(self._env.around.upstream, [name])
+            terms = await read_keep_alives(self._env.services.upstream, [name])
             if name in terms:
                 self._topic.upkeep.read(terms[name])
 
@@ -217,7 +217,7 @@ class TopicTakeovers:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
             topic.writer.begin(
-                SlotEpoch(taken, self._env.forwarder, topic.writer, topic.ids, self._env.around.epoch_records)
+                SlotEpoch(taken, self._env.forwarder, topic.writer, topic.ids, self._env.services.epoch_records)
             )
         owner.step(TakenOver(owned, owner.alone_until))
         if request.deposes and before is not None and before.session != value.session:
@@ -305,7 +305,7 @@ class TopicTakeovers:
                 topic.upkeep.failed(topic.upkeep.now())
             return
         began = topic.upkeep.now()
-        renewal = await renew_fence(self._env.around, taken, topic.writer.epoch)
+        renewal = await renew_fence(self._env.services, taken, topic.writer.epoch)
         if renewal is Renewal.KEPT:
             if topic.whole is None:
                 await topic.shared.keep_alive(taken)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sidecar.changelog import Clock
-    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.exclusive.tails import AtWork
     from sidecar.fencing import KeepAlive, WriterSlot
@@ -228,22 +228,22 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(around: Surroundings, taken: TakenSlot, epoch: AtWork | None) -> Renewal:
+async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: AtWork | None) -> Renewal:
     """Fence a slot again at its epoch, and note where its writer stands, where it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
     """
     scope = taken.scope
-    layout = await around.upstream.whole_layout(scope.topic)
+    layout = await services.upstream.whole_layout(scope.topic)
     if layout.topic_id != taken.topic_id or set(scope.of(layout.leaders)) - set(taken.partitions):
         return Renewal.CHANGED
-    changelog, reader = around.changelog, tail_reader(around.upstream, scope.topic)
+    changelog, reader = services.changelog, tail_reader(services.upstream, scope.topic)
     wrote = () if epoch is None else epoch.wrote()
     look = await reader.look(taken.partitions)
     if has_forgotten(look, scope.topic, taken.slot.stamp, wrote):
         return Renewal.LOST
     try:
-        await keep_slot_alive(around, scope, taken.slot, taken.partitions, snapshots=taken.ids_from is not None)
+        await keep_slot_alive(services, scope, taken.slot, taken.partitions, snapshots=taken.ids_from is not None)
     except FencedError:
         return Renewal.LOST
     if epoch is None or epoch.taken.session.producer_id is None:
@@ -257,7 +257,7 @@ async def renew_fence(around: Surroundings, taken: TakenSlot, epoch: AtWork | No
 
 
 async def keep_slot_alive(
-    around: Surroundings, scope: SlotScope, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
+    services: NodeServices, scope: SlotScope, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
 ) -> None:
     """Renew what makes partitions refuse older epochs of a slot, and all epochs of the producer ids that it had before.
     `snapshots`: it stamps those too.
@@ -265,11 +265,11 @@ async def keep_slot_alive(
     Raises as `renew_fence`, and `FencedError`.
     """
     # Model: KeepAlive.
-    own = around.changelog.partition
+    own = services.changelog.partition
     fenced = {scope.topic: sorted(partitions), own.topic: [own.partition]}
     if snapshots:
-        kept = around.changelog.snapshots_of(scope.topic)
+        kept = services.changelog.snapshots_of(scope.topic)
         fenced[kept.topic] = [kept.partition]
     await slot.keep_alive(fenced)
-    opened = scope.opened(around.changelog.view)
-    await retire_formers(around.upstream, None if opened is None else opened.value, fenced)
+    opened = scope.opened(services.changelog.view)
+    await retire_formers(services.upstream, None if opened is None else opened.value, fenced)

@@ -161,10 +161,10 @@ class SlotWriter:
             self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
             epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
         elif verdict is Verdict.RAISE:
-            following = partial(epoch.raise_for, self._env.around, offer.partition, offer.header.producer_epoch)
+            following = partial(epoch.raise_for, self._env.services, offer.partition, offer.header.producer_epoch)
             self.operations.begin(partial(self._raise, epoch, following), offer)
         elif verdict is Verdict.RENEW:
-            following = partial(epoch.renew, self._env.around)
+            following = partial(epoch.renew, self._env.services)
             self.operations.begin(partial(self._raise, epoch, following), offer)
         else:
             self.operations.answer(offer, SEQUENCE_ANSWERS[verdict])
@@ -179,7 +179,7 @@ class SlotWriter:
 
     async def _find_partition(self, offer: Offer) -> None:
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
-        layout = await self._env.around.upstream.whole_layout(self.name)
+        layout = await self._env.services.upstream.whole_layout(self.name)
         if offer.partition in layout.leaders:
             await self._writing.grow(offer.partition)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.interfaces import Surroundings
+from sidecar.exclusive.interfaces import NodeServices
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.slots import stamp_of
 from sidecar.forwarder.forwarder import Forwarder
@@ -42,9 +42,9 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         buffer_bytes=settings.retry_buffer_bytes,
         request_bytes=settings.linger_bytes,
     )
-    around = Surroundings(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
+    services = NodeServices(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
     governed = GovernedTopics(
-        around,
+        services,
         forwarder,
         gateway.tasks,
         node.hooks,
@@ -59,7 +59,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
     governed.start()
     claims = Coordinator(
-        around,
+        services,
         node.nodes,
         gateway.tasks,
         node.hooks,

@@ -143,7 +143,7 @@ class Coordinator(CoordinatorLease):
         """What was answered is in force on this node."""
         if last is not None:
             with suppress(TimeoutError, ChangelogError):
-                await self._around.changelog.tailer.reached(last, timeout=_SEEN_S)
+                await self._services.changelog.tailer.reached(last, timeout=_SEEN_S)
 
     def _count(self, verdict: Verdict) -> None:
         if verdict.prospect is Prospect.READY:

@@ -41,7 +41,7 @@ _SEEN_S: Final = 10.0
 _RECORDS_AT_ONCE: Final = 5_000
 
 
-class Surroundings(Protocol):
+class NodeServices(Protocol):
     """What a coordinator needs of its node."""
 
     @property
@@ -69,15 +69,15 @@ class CoordinatorEpoch:
     claims: Mapping[Key, state.Claim]
 
 
-async def open_epoch(around: Surroundings) -> CoordinatorEpoch:
+async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
-    changelog = around.changelog
+    changelog = services.changelog
     view, key = changelog.view, serving_key(CLAIMS)
-    slot = WriterSlot(around.upstream, transactional_id(around.cluster, CLAIMS))
+    slot = WriterSlot(services.upstream, transactional_id(services.cluster, CLAIMS))
     await slot.open()
     former = view.serving(CLAIMS)
     formers = {slot.transactional_id: ProducerId(former.value.producer_id)} if former is not None else {}
-    await fence_slot(around.upstream, slot, _ownership_partition(changelog), formers)
+    await fence_slot(services.upstream, slot, _ownership_partition(changelog), formers)
     await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
     found, stamp = view.serving(CLAIMS), slot.stamp
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
@@ -85,7 +85,7 @@ async def open_epoch(around: Surroundings) -> CoordinatorEpoch:
     claims = {entry.key: entry.value for entry in view.claims()}
     void = [gone for gone, claim in claims.items() if is_plain(claim.session)]
     serving = state.Serving(
-        node=around.node_id,
+        node=services.node_id,
         producer_id=stamp.producer_id,
         producer_epoch=stamp.epoch,
         retired_producer_ids=retired_ids(found.value if found is not None else None, stamp),
@@ -102,20 +102,20 @@ async def open_epoch(around: Surroundings) -> CoordinatorEpoch:
     return CoordinatorEpoch(slot, stamp, journal, offset, claims)
 
 
-async def keep_alive(around: Surroundings, epoch: CoordinatorEpoch) -> None:
+async def keep_alive(services: NodeServices, epoch: CoordinatorEpoch) -> None:
     """Renew the fence, before anything forgets it. Raises as `open_epoch`."""
-    partitions = _ownership_partition(around.changelog)
+    partitions = _ownership_partition(services.changelog)
     await epoch.slot.keep_alive(partitions)
-    found = around.changelog.view.serving(CLAIMS)
-    await retire_formers(around.upstream, None if found is None else found.value, partitions)
+    found = services.changelog.view.serving(CLAIMS)
+    await retire_formers(services.upstream, None if found is None else found.value, partitions)
 
 
-async def keep_alive_interval(around: Surroundings) -> float:
+async def keep_alive_interval(services: NodeServices) -> float:
     """How often, in seconds, by the settings of the brokers and of the ownership topic. Raises `UpstreamError`,
     `KafkaError`.
     """
-    topic = around.changelog.partition.topic
-    return (await read_keep_alives(around.upstream, [topic])).get(topic, DEFAULT_KEEP_ALIVE).interval
+    topic = services.changelog.partition.topic
+    return (await read_keep_alives(services.upstream, [topic])).get(topic, DEFAULT_KEEP_ALIVE).interval
 
 
 def _ownership_partition(changelog: Changelog) -> dict[str, list[int]]:

@@ -79,7 +79,7 @@ class CoordinatorLease(ClaimsState):
         """
         if not self.is_fresh:
             try:
-                await self._around.changelog.tailer.read_to_end(_CONFIRM_S)
+                await self._services.changelog.tailer.read_to_end(_CONFIRM_S)
             except _NOT_NOW as error:
                 self._events.claims_failed(error)
                 message = "it is not known whether this node still coordinates claims; try again"
@@ -98,14 +98,14 @@ class CoordinatorLease(ClaimsState):
         return None
 
     async def _open(self) -> None:
-        me = self._around.node_id
+        me = self._services.node_id
         if self.node != me:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {self.node} coordinates claims")
         await self._take_lease()
         self._serving = True
         began = self.now()
         try:
-            epoch = await open_epoch(self._around)
+            epoch = await open_epoch(self._services)
         except _NOT_NOW as error:
             self._serving = False
             self._events.claims_failed(error)
@@ -116,12 +116,12 @@ class CoordinatorLease(ClaimsState):
 
     async def _take_lease(self) -> None:
         """Ask for the right to coordinate. Raises `KafkaError` 5, 6."""
-        around = self._around
-        serving = around.changelog.view.serving(CLAIMS)
+        services = self._services
+        serving = services.changelog.view.serving(CLAIMS)
         last_node = serving.value.node if serving is not None else None
         sent = self._lease.sending()
         try:
-            answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
+            answer = await services.store.serve(CLAIMS, services.node_id, services.boot, last_node=last_node)
         except MetadataUnavailable:
             message = "nothing can be claimed while Redis does not answer; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
@@ -130,7 +130,7 @@ class CoordinatorLease(ClaimsState):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
         if answer.status is not ServeStatus.GRANTED:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no node coordinates claims yet; try again")
-        self._nodes.serving[_NAME] = around.node_id
+        self._nodes.serving[_NAME] = services.node_id
         self._lease.granted(sent)
 
     def _begin(self, epoch: CoordinatorEpoch, began: float) -> None:
@@ -157,7 +157,7 @@ class CoordinatorLease(ClaimsState):
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
         """Another node has opened an epoch behind this one."""
-        serving = self._around.changelog.view.serving(CLAIMS)
+        serving = self._services.changelog.view.serving(CLAIMS)
         return serving is not None and serving.writer != epoch.stamp
 
     def _step_down(self, reason: str) -> None:
@@ -167,7 +167,7 @@ class CoordinatorLease(ClaimsState):
         if epoch is None or commits is None:
             return
         self._epoch, self._commits, self.table = None, None, self._new_table()
-        if self._nodes.serving.get(_NAME) == self._around.node_id:
+        if self._nodes.serving.get(_NAME) == self._services.node_id:
             del self._nodes.serving[_NAME]
         self._sessions.forget()
         self._over.clear()
@@ -233,20 +233,20 @@ class CoordinatorLease(ClaimsState):
 
     def _is_orphaned(self) -> bool:
         """Somebody coordinated once, nobody does now, and this node is the first in line."""
-        if self._draining or self._around.changelog.view.serving(CLAIMS) is None:
+        if self._draining or self._services.changelog.view.serving(CLAIMS) is None:
             return False
-        return self.node == self._around.node_id
+        return self.node == self._services.node_id
 
     async def _keep_fence(self, epoch: CoordinatorEpoch) -> None:
         now = self.now()
         if now < self._fence_due:
             return
         try:
-            interval = await keep_alive_interval(self._around)
+            interval = await keep_alive_interval(self._services)
             self._fence_due = self._fenced_at + interval * _KEPT_ALIVE_SHARE
             if now < self._fence_due:
                 return
-            await keep_alive(self._around, epoch)
+            await keep_alive(self._services, epoch)
         except FencedError as error:
             if self._epoch is epoch:
                 self._step_down(str(error))
@@ -270,7 +270,7 @@ class CoordinatorLease(ClaimsState):
         self._unsubscribe = _nothing
         if was_serving:
             with suppress(MetadataUnavailable):  # then the lease runs out
-                await self._around.store.hand_over(CLAIMS, self._around.node_id, self._around.boot)
+                await self._services.store.hand_over(CLAIMS, self._services.node_id, self._services.boot)
 
 
 def _nothing() -> None:

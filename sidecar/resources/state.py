@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.network.tasks import Tasks
-    from sidecar.resources.epoch import CoordinatorEpoch, Surroundings
+    from sidecar.resources.epoch import CoordinatorEpoch, NodeServices
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
@@ -60,7 +60,7 @@ class ClaimsState(ABC):
 
     def __init__(
         self,
-        around: Surroundings,
+        services: NodeServices,
         nodes: NodeDirectory,
         tasks: Tasks,
         events: ClaimEvents,
@@ -73,7 +73,7 @@ class ClaimsState(ABC):
     ) -> None:
         """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
         self.told: list[Callable[[bytes, Collection[Key]], None]] = []
-        self._around = around
+        self._services = services
         self._nodes = nodes
         self._tasks = tasks
         self._events = events
@@ -89,11 +89,11 @@ class ClaimsState(ABC):
         self._commits: Commits | None = None
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
-        self._lease = Lease(around.store.lease_ms, clock=around.changelog.clock.elapsed)
+        self._lease = Lease(services.store.lease_ms, clock=services.changelog.clock.elapsed)
         self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
         self.table = self._new_table()
-        self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
+        self._unsubscribe = services.changelog.tailer.subscribe(self._logged)
 
     # Who coordinates ----------------------------------------------------------------------------------------------
 
@@ -106,14 +106,14 @@ class ClaimsState(ABC):
     def node(self) -> int | None:
         """The node that coordinates, or would be the first to; None while none lives."""
         if self._epoch is not None:
-            return self._around.node_id
+            return self._services.node_id
         placement = self._nodes.placement
         serving = self._nodes.serving.get(_NAME)
         found = serving if serving in placement.nodes else placement.of_topic(_NAME)
-        return None if self._draining and found == self._around.node_id else found
+        return None if self._draining and found == self._services.node_id else found
 
     def _new_table(self) -> ClaimTable:
-        return ClaimTable(self._around.node_id, self._lost, **self._limits)
+        return ClaimTable(self._services.node_id, self._lost, **self._limits)
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
         """Other bounds from now on; who waits already keeps the place."""
@@ -121,10 +121,10 @@ class ClaimsState(ABC):
         self._limits["queue_limit"] = self.table.queue_limit = queue_limit
 
     def now(self) -> float:
-        return self._around.changelog.clock.elapsed()
+        return self._services.changelog.clock.elapsed()
 
     def wall_ms(self) -> int:
-        return self._around.changelog.clock.now_ms()
+        return self._services.changelog.clock.now_ms()
 
     # What happens ---------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class ClaimsState(ABC):
         if self._epoch is not None:
             owners: Iterable[tuple[Key, state.Claim]] = self.table.owners.items()
         else:
-            owners = ((each.key, each.value) for each in self._around.changelog.view.claims())
+            owners = ((each.key, each.value) for each in self._services.changelog.view.claims())
         found = dict.fromkeys(key for key, claim in owners if claim.group == group)
         found.update(dict.fromkeys(key for key in self.table.waiting.queued() if claimed(key)[0] == group))
         return list(found)
@@ -179,7 +179,7 @@ class ClaimsState(ABC):
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
         """Who owns these resources, in their order: on the coordinator by its table, else by the changelog."""
         node = -1 if self.node is None else self.node
-        view = self._around.changelog.view
+        view = self._services.changelog.view
         found: list[control.Ownership] = []
         for key in keys:
             entry = view.claim(key) if self._epoch is None else None

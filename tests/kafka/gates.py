@@ -23,7 +23,7 @@ from sidecar.changelog import Changelog, Clock
 from sidecar.cluster.membership import Asserted, Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.interfaces import Surroundings
+from sidecar.exclusive.interfaces import NodeServices
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.tasks import Tasks
 
@@ -206,9 +206,9 @@ class Parts:
     nodes: NodeDirectory
     unexpected: list[BaseException]
 
-    def surroundings(self, epoch_records: int = EPOCH_RECORDS) -> Surroundings:
+    def node_services(self, epoch_records: int = EPOCH_RECORDS) -> NodeServices:
         """As a node gives them to its rooms."""
-        return Surroundings(
+        return NodeServices(
             self.node_id, self.boot, self.cluster, self.upstream, self.changelog, self.store, epoch_records
         )
 

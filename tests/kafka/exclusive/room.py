@@ -280,7 +280,7 @@ class Room:
     async def gives_up(self, topic: str) -> None:
         """The right to serve a topic goes to whoever asks first, and this node does not know it yet."""
         self.governed.topic(topic).serving = False  # else its next heartbeat takes it again
-        await self.governed.around.store.hand_over(topic, self.governed.node_id, self.boot)
+        await self.governed.services.store.hand_over(topic, self.governed.node_id, self.boot)
 
     async def idle(self, topic: str) -> GovernedTopic:
         """The topic once nothing is under way."""
@@ -307,7 +307,7 @@ async def open_room(
     async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts:
         forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
         governed = GovernedTopics(
-            parts.surroundings(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
+            parts.node_services(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
             reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
         )  # fmt: skip
         governed.start()

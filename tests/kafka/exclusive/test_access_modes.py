@@ -274,7 +274,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     assert sorted(epoch.taken.partitions) == list(range(10))  # fenced, though nine were never written
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     await asyncio.to_thread(admin.create_partitions([NewPartitions(topic, 12)])[topic].result, 20)
-    await room.governed.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
+    await room.governed.services.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     assert await rival.send(topic, partition=11, sequence=0) == REFUSED
     await until(lambda: owner.send(topic, b"1", partition=11, sequence=0))
     epoch = room.topic(topic).writer.epoch

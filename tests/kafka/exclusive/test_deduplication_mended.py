@@ -45,7 +45,7 @@ async def leave(party: Party, room: Room, topic: str) -> None:
 async def hand_over(room: Room, topic: str) -> None:
     """Whoever asks next may serve the topic."""
     await room.topic(topic).hand_back()
-    await room.governed.around.store.hand_over(topic, room.governed.node_id, room.boot)
+    await room.governed.services.store.hand_over(topic, room.governed.node_id, room.boot)
 
 
 async def redis_copy(redis: str, cluster: str, topic: str, put: bytes | None = None) -> bytes:

@@ -187,14 +187,14 @@ async def test_a_slot_that_is_fenced_while_another_one_is_looked_at_is_looked_at
     answers, gate = HeldAnswers(monkeypatch), Gate()
     begun = [gone.begin(topic, ids=[1])]
     await answers.came(1)
-    ends = ids.around.logs.ends
+    ends = ids.services.logs.ends
 
     async def held(*asked: Any) -> dict[int, int]:
         await gate.pass_through()
         return await ends(*asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids.around.logs, "ends", held)
+        patch.setattr(ids.services.logs, "ends", held)
         gone.close()
         begun.append(room.connect("heir").begin(topic, ids=[0]))  # gets the slot: partition 0 is looked at
         await gate.reached()

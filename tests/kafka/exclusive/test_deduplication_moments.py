@@ -153,7 +153,7 @@ async def test_names_are_purged_when_redis_is_back_and_never_one_that_came_back_
 ) -> None:
     billing = room.connect("billing")
     assert (await write(billing, topic, 1))[0] == 0
-    ids, store = ids_of(room, topic), room.governed.around.store
+    ids, store = ids_of(room, topic), room.governed.services.store
     marks = ids.of(0).marks
     for name in (b"gone", b"back"):
         marks.learn(Mark(name, 7, 0, 0))

@@ -116,7 +116,7 @@ async def test_sessions_that_come_and_go_take_no_memory_once_every_list_of_them_
     monkeypatch.setattr(succession, "_LEFT_KEPT_SHARED", 3)
     monkeypatch.setattr(records, "_FORMER_KEPT", 5)
     monkeypatch.setattr(bindings, "_FIRST_KEPT", 10)
-    ids.around = ids.around._replace(names_limit=20)
+    ids.services = ids.services._replace(names_limit=20)
     tracemalloc.start()
     try:
         await come_and_go(room, topic, range(_FULL))

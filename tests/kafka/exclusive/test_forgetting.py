@@ -76,7 +76,7 @@ async def in_redis(services: Services, room: Room, topics: Collection[str]) -> l
     """Every field of every hash and sorted set of the cluster that names one of the topics."""
     client = Redis.from_url(services.redis_url)
     found: list[str] = []
-    async for key in client.scan_iter(f"sidecar:{{{room.governed.around.cluster}}}:*"):
+    async for key in client.scan_iter(f"sidecar:{{{room.governed.services.cluster}}}:*"):
         kind = await client.type(key)
         fields: Any = await client.hkeys(key) if kind == b"hash" else ()
         fields = await client.zrange(key, 0, -1) if kind == b"zset" else fields
@@ -87,7 +87,7 @@ async def in_redis(services: Services, room: Room, topics: Collection[str]) -> l
 
 async def in_snapshots(room: Room, topic: str) -> set[bytes]:
     """The keys of a topic in the snapshot topic."""
-    changelog, logs = room.governed.changelog, LogReader(room.governed.around.upstream, Lane("test"))
+    changelog, logs = room.governed.changelog, LogReader(room.governed.services.upstream, Lane("test"))
     place = changelog.snapshots_of(topic)
     end = (await logs.ends(place.topic, [place.partition]))[place.partition]
     found: dict[bytes, bytes | None] = {}
@@ -123,14 +123,14 @@ async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(
         (entry,) = room.governed.changelog.view.of_topic(topic)
         assert entry.value.generation == 1
         assert len(entry.key.encode()) + entry.value.ByteSize() < len(topic) + 64
-    cluster = room.governed.around.cluster
+    cluster = room.governed.services.cluster
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as fresh:
         assert [kinds(fresh.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
         assert not set(topics) & (set(fresh.governed._topics) | set(fresh.governed.known_topics()))
 
 
 async def test_another_node_forgets_the_topic_too(room: Room, services: Services, name: str) -> None:
-    cluster = room.governed.around.cluster
+    cluster = room.governed.services.cluster
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
         await govern(room)
         await create(services, name)
@@ -255,7 +255,7 @@ async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing
     look = asyncio.ensure_future(room.governed.forgetting.look([name]))
     await gate.reached()
     await create(services, name)
-    cluster = room.governed.around.cluster
+    cluster = room.governed.services.cluster
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as rival:
         heir = rival.connect("heir")
         await until(lambda: heir.send(name, sequence=0))

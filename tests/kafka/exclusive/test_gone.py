@@ -50,7 +50,7 @@ def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
         monkeypatch.setattr(room.told, hook, getattr(metrics, hook))
     monkeypatch.setattr(keeper, "_READ_S", -1.0)
     monkeypatch.setattr(keeper, "_GONE_S", 0.0)
-    tasks, upstream, told = Tasks(room.unexpected.append), governed.around.upstream, room.told.operation_failed
+    tasks, upstream, told = Tasks(room.unexpected.append), governed.services.upstream, room.told.operation_failed
     assert isinstance(upstream, GatedUpstream)
     found = Keeper(upstream, tasks, governed.kept_topics, governed.assume, governed.gone, told, lambda topic: ())
     return Kept(governed, found, metrics)

@@ -50,7 +50,7 @@ async def test_a_client_that_is_gone_when_its_takeover_ends_does_not_keep_the_to
     room: Room, topic: str, step: str, plain: bool
 ) -> None:
     first, second = room.connect("first", plain=plain), room.connect("second")
-    await room.governed.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
+    await room.governed.services.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     gate = room.gates.hold(step)
     first.begin(topic)
     await gate.reached()
@@ -243,7 +243,7 @@ async def test_a_takeover_that_redis_does_not_hear_of_is_one_all_the_same(
 async def test_an_owner_whom_only_redis_knows_may_come_back_before_anybody_else(room: Room, topic: str) -> None:
     """Redis was filled from a changelog that this node has not read so far."""
     held = Ownership(topic, Generation(7), 10**9, "pid:77", "elder", node_id=1)
-    await room.governed.around.store.publish(held, None)
+    await room.governed.services.store.publish(held, None)
     newcomer = room.connect("newcomer")
     answer = await newcomer.begin(topic, sequence=0)
     assert (answer.error, answer.message) == (AGAIN, "elder may still come back to the topic")
@@ -253,7 +253,7 @@ async def test_an_owner_whom_only_redis_knows_may_come_back_before_anybody_else(
 
 async def test_a_generation_that_is_too_low_for_redis_is_refused_and_not_asked_for_ever(room: Room, topic: str) -> None:
     held = Ownership(topic, Generation(7), 10**9, "pid:77", "elder", node_id=1)
-    await room.governed.around.store.publish(held, None)
+    await room.governed.services.store.publish(held, None)
     assert await room.connect("x;generation=5").send(topic) == REFUSED
     assert room.gates.passed.count("claim") <= 3
 
@@ -262,7 +262,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
     rival = ClaimRequest(
         topic, b"0123456789abcdef", 1, room.boot, "pid:88", "rival", AccessMode.EXCLUSIVE, 500, topic=topic
     )
-    store = room.governed.around.store
+    store = room.governed.services.store
     assert (await store.claim(rival)).generation == 1
     newcomer = room.connect("newcomer")
     assert await newcomer.send(topic, sequence=0) == BUSY
@@ -271,7 +271,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
 
 
 async def test_a_topic_that_another_node_serves_is_not_taken(room: Room, topic: str) -> None:
-    store = room.governed.around.store
+    store = room.governed.services.store
     other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, policy_version=10**6)
     await store.heartbeat(other)
     await store.serve(topic, 2, other.boot, last_node=None)
@@ -521,7 +521,7 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-    policies, store = room.governed.catalog, room.governed.around.store
+    policies, store = room.governed.catalog, room.governed.services.store
     decided = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True)
     await store.set_policy(topic, decided.body(), policies._known(), b"of-a-dead-node-1")
     refused = await policies.govern(topic)

@@ -275,7 +275,7 @@ async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, s
     """2^31 - 3 and five records end with 1; what follows is 2."""
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
     forwarder = room.governed.forwarder
-    await room.governed.around.upstream.layout(topic, refresh=True)
+    await room.governed.services.upstream.layout(topic, refresh=True)
     with RawProducer(services.kafka_bootstrap, "numbers") as client:
         await asyncio.to_thread(client.initialise)
         stamp = Stamp(ProducerId(client.producer_id), ProducerEpoch(0))

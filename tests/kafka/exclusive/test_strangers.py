@@ -274,7 +274,7 @@ async def test_nothing_overtakes_a_batch_that_waits_for_its_topic_to_be_known(
 ) -> None:
     """Somebody else may have asked for the topic meanwhile: a request that could go on whole waits all the same."""
     topic = await governed_in(room, services)
-    upstream, told = room.governed.around.upstream, Gate()
+    upstream, told = room.governed.services.upstream, Gate()
     assert isinstance(upstream, KafkaUpstream)
     learn = upstream.learn
 

@@ -90,7 +90,7 @@ class Delayed:
 
     async def arrive(self, room: Room, topic: str, partition: int = 0) -> None:
         """They are in the log when this returns."""
-        logs = LogReader(room.governed.around.upstream)
+        logs = LogReader(room.governed.services.upstream)
         before = await logs.ends(topic, [partition])
         self.let_go()
 
@@ -257,7 +257,7 @@ def lag(room: Room, topic: str) -> None:
         ]
         return replace(state, topics=tuple(topics))
 
-    upstream = room.governed.around.upstream
+    upstream = room.governed.services.upstream
     assert isinstance(upstream, KafkaUpstream)
     upstream.view.forget([topic.encode()])
     room.gates.alter("MetadataCall", fewer)

@@ -208,7 +208,7 @@ async def open_room(
     async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms) as parts:
         told, tasks = Told(), parts.tasks
         coordinator = Coordinator(
-            parts.surroundings(), parts.nodes, tasks, told,
+            parts.node_services(), parts.nodes, tasks, told,
             reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, queue_limit=queue_limit,
         )  # fmt: skip
         asserted = Asserted(parts.nodes)

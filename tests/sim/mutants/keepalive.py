@@ -102,7 +102,7 @@ _PAST_THE_COORDINATOR: Final = (
     Edit(
         UPKEEP,
         "    await slot.keep_alive(fenced)\n",
-        "    await retire_producer(around.upstream, slot.stamp.producer_id, fenced, at=slot.stamp.epoch)\n",
+        "    await retire_producer(services.upstream, slot.stamp.producer_id, fenced, at=slot.stamp.epoch)\n",
     ),
     Edit(RETIRE, "deadline: float = 30.0, call", "at: int = MAX_PRODUCER_EPOCH, deadline: float = 30.0, call"),
     Edit(RETIRE, "Stamp(producer_id, ProducerEpoch(MAX_PRODUCER_EPOCH))", "Stamp(producer_id, ProducerEpoch(at))"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from sidecar.changelog import Clock
 from sidecar.dedup.arrival import Arrival, Session
-from sidecar.dedup.environment import Surroundings
+from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.gate import Gate
 from sidecar.dedup.topic import TopicIds
 from sidecar.forwarder.append import Append, Outcome
@@ -122,8 +122,8 @@ class Partition:
         self.log: list[int | None] = []
         nothing = cast(Any, None)
         changelog = cast(Any, SimpleNamespace(clock=Clock()))
-        around = Surroundings(nothing, changelog, nothing, nothing, cast(Any, self), HEADERS, names_limit)
-        self.state = TopicIds("orders", around, self.live.__contains__, self._fence_wanted).of(0)
+        services = IdsServices(nothing, changelog, nothing, nothing, cast(Any, self), HEADERS, names_limit)
+        self.state = TopicIds("orders", services, self.live.__contains__, self._fence_wanted).of(0)
         self.state.is_ready = True
 
     def _fence_wanted(self) -> None:

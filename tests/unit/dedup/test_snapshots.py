@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sidecar.changelog import Clock, RawRecord
 from sidecar.dedup import snapshots
 from sidecar.dedup.content import Headers
-from sidecar.dedup.environment import Surroundings
+from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import Mark, Pushed
 from sidecar.dedup.names import NAME_BYTES
 from sidecar.dedup.partition import PartitionIds
@@ -295,8 +295,8 @@ async def moved(ids: TopicIds, partition: PartitionIds) -> None:
 def served(paper: PaperTopic) -> tuple[TopicIds, PartitionIds]:
     """A topic whose ids are known, and its partition 0."""
     nothing = cast(Any, None)
-    around = Surroundings(cast(Any, paper), cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
-    ids = TopicIds(TOPIC, around, lambda session: True, lambda: None)
+    services = IdsServices(cast(Any, paper), cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
+    ids = TopicIds(TOPIC, services, lambda session: True, lambda: None)
     ids.renewed(nothing)
     ids._snapshots.topic_id = TOPIC_ID
     partition = ids.of(0)

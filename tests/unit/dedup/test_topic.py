@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.dedup import topic
 from sidecar.dedup.content import Headers
-from sidecar.dedup.environment import Surroundings
+from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.names import WriterNames
 from sidecar.dedup.topic import TopicIds
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -46,8 +46,8 @@ async def test_a_topic_that_was_created_anew_meanwhile_is_fenced_anew(monkeypatc
     """The ids of what was fenced are nowhere any more: who waits for them waits for ever."""
     monkeypatch.setattr(topic, "_AGAIN_S", 0.0)
     paper = cast(Any, CreatedAnew())
-    around = Surroundings(paper, paper, paper, paper, paper, Headers())
-    ids = TopicIds("orders", around, lambda session: True, lambda: None)
+    services = IdsServices(paper, paper, paper, paper, paper, Headers())
+    ids = TopicIds("orders", services, lambda session: True, lambda: None)
     ids.fence_wanted = ids.end
     ids.begin(FENCED, STAMP, [0, 1], {}, WriterNames())
     async with asyncio.timeout(10):

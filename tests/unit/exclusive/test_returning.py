@@ -23,7 +23,7 @@ class Door:
         self.kept = KeptBytes()
 
     def served(self, topic: bytes) -> Any:
-        return SimpleNamespace(ids=SimpleNamespace(around=SimpleNamespace(headers=HEADERS, names_limit=100)))
+        return SimpleNamespace(ids=SimpleNamespace(services=SimpleNamespace(headers=HEADERS, names_limit=100)))
 
     def now(self) -> float:
         return 0.0
