@@ -20,7 +20,7 @@ FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError,
 """How reading or writing Kafka fails where another try may do."""
 
 
-class Hooks(Protocol):
+class IdsHooks(Protocol):
     """What the node wants to know; implementations are cheap and never raise."""
 
     def duplicates_dropped(self, topic: str, records: int) -> None: ...
@@ -42,6 +42,6 @@ class IdsServices(NamedTuple):
     changelog: Changelog
     store: MetadataStore
     tasks: Tasks
-    hooks: Hooks
+    hooks: IdsHooks
     headers: Headers
     names_limit: int = NAMES_LIMIT

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog
     from sidecar.dedup.environment import IdsServices
     from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.interfaces import Hooks, NodeServices, Owning, Served
+    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
     from sidecar.exclusive.ownership_events import OwnershipEvents
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.slots import SlotScope
@@ -26,7 +26,7 @@ class Environment(Protocol):
     services: NodeServices
     forwarder: Forwarder
     tasks: Tasks
-    hooks: Hooks
+    hooks: OwnershipHooks
     reconnect_grace: float
     disconnect_grace: float
     queue_limit: int

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Entry, Key, SlotName, View
     from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.interfaces import Hooks, NodeServices
+    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 _AT_ONCE: Final = 20
@@ -53,7 +53,7 @@ _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
 class Room(Protocol):
     """What this needs of the node's governed topics."""
 
-    hooks: Hooks
+    hooks: OwnershipHooks
 
     def now(self) -> float:
         """Monotonic seconds."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Change, Changelog
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.interfaces import Hooks, NodeServices, Owning, Served
+    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
     from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -59,7 +59,7 @@ class GovernedTopics:
         services: NodeServices,
         forwarder: Forwarder,
         tasks: Tasks,
-        hooks: Hooks,
+        hooks: OwnershipHooks,
         resolver: NameResolver,
         nodes: NodeDirectory,
         *,

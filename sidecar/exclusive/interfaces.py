@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from sidecar.dedup.environment import Hooks as IdsHooks
+from sidecar.dedup.environment import IdsHooks
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Producing(Protocol):
         ...
 
 
-class Hooks(IdsHooks, Protocol):
+class OwnershipHooks(IdsHooks, Protocol):
     """What the node wants to know (metrics, log); implementations are cheap and never raise."""
 
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...

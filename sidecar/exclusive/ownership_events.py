@@ -20,7 +20,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.interfaces import Hooks, NodeServices, Owning
+    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks
@@ -33,7 +33,7 @@ class OwnershipEvents:
         self,
         services: NodeServices,
         tasks: Tasks,
-        hooks: Hooks,
+        hooks: OwnershipHooks,
         wall_ms: Callable[[], int],
         generation_of: Callable[[str], int],
     ) -> None:

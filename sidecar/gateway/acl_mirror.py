@@ -29,7 +29,7 @@ _AFTER_CHANGE_S: Final = (0.0, 0.1, 0.3, 1.0)
 _CREATES: Final = "auto.create.topics.enable"
 
 
-class Hooks(Protocol):
+class AclHooks(Protocol):
     """Told of failures and of changes."""
 
     def acls_failed(self, error: Exception) -> None: ...
@@ -40,7 +40,7 @@ class AclMirror:
     """`acls` is None as long as brokers have no authorizer: everything is allowed then. Implements `rights.Current`."""
 
     def __init__(
-        self, upstream: KafkaUpstream, rules: Rules, hooks: Hooks, take_over: Operation = Operation.ALTER
+        self, upstream: KafkaUpstream, rules: Rules, hooks: AclHooks, take_over: Operation = Operation.ALTER
     ) -> None:
         self.acls: Acls | None = None
         self.take_over = take_over

@@ -46,7 +46,7 @@ _LOOK_S: Final = 0.01
 """Between two looks at what is not answered, while the node ends."""
 
 
-class Hooks(Protocol):
+class TrafficHooks(Protocol):
     """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
 
     def client_connected(self) -> None: ...
@@ -78,7 +78,7 @@ class Gateway:
         node_id: int,
         boot_id: str,
         request_limit: int,
-        hooks: Hooks,
+        hooks: TrafficHooks,
         tls: ListenerTls | None = None,
         logins: Logins | None = None,
     ) -> None:

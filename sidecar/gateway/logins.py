@@ -34,7 +34,7 @@ VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
 """SaslHandshake v0 is left out: behind it messages have no headers, and no client of Kafka 1.0 or later needs it."""
 
 
-class Hooks(Protocol):
+class LoginHooks(Protocol):
     """What becomes of logins; implementations never raise."""
 
     def login_done(self, mechanism: str) -> None: ...
@@ -44,7 +44,7 @@ class Hooks(Protocol):
 class Logins:
     """The logins of a node's clients."""
 
-    def __init__(self, authenticator: Authenticator, hooks: Hooks) -> None:
+    def __init__(self, authenticator: Authenticator, hooks: LoginHooks) -> None:
         self.authenticator = authenticator
         self._hooks = hooks
 

@@ -32,7 +32,7 @@ _NO_FILES_S: Final = 1.0
 """How long nobody is accepted after the process ran out of file descriptors."""
 
 
-class Hooks(Protocol):
+class HandshakeHooks(Protocol):
     """What becomes of handshakes; implementations never raise."""
 
     def handshake_done(self) -> None: ...
@@ -43,7 +43,7 @@ class TlsListener:
     """A `listening.Listener` with TLS; `factory` makes their protocols, `context` returns the TLS context of now."""
 
     def __init__(
-        self, factory: Callable[[], asyncio.BaseProtocol], context: Callable[[], ssl.SSLContext], hooks: Hooks
+        self, factory: Callable[[], asyncio.BaseProtocol], context: Callable[[], ssl.SSLContext], hooks: HandshakeHooks
     ) -> None:
         self._factory = factory
         self._context = context

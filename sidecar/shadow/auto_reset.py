@@ -37,7 +37,7 @@ class Moved(NamedTuple):
     end: int
 
 
-class Hooks(Protocol):
+class ResetHooks(Protocol):
     """What the node wants to know; implementations are cheap and never raise."""
 
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
@@ -50,7 +50,7 @@ class Hooks(Protocol):
 class AutoReset:
     """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, hooks: Hooks) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, hooks: ResetHooks) -> None:
         self.limits: Mapping[str, int] = {}
         self._upstream = upstream
         self._resolver = resolver

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.shadow.records import ShadowRecords
 
 
-class Hooks(Protocol):
+class CursorHooks(Protocol):
     """What the node wants to know; implementations are cheap and never raise."""
 
     def cursors_failed(self, shadow: str, error: BaseException) -> None:
@@ -43,7 +43,7 @@ class CursorRoom:
         catalog: ShadowCatalog,
         records: ShadowRecords,
         tasks: Tasks,
-        hooks: Hooks,
+        hooks: CursorHooks,
     ) -> None:
         self._records = records
         self._tasks = tasks
@@ -70,7 +70,7 @@ class CursorRoom:
         await self.cursors.close()
         await self.auto_reset.close()
 
-    # Implements `auto_reset.Hooks` ------------------------------------------------------------------------------------
+    # Implements `auto_reset.ResetHooks` -------------------------------------------------------------------------------
 
     def operation_failed(self, topic: str, error: BaseException) -> None:
         self._hooks.cursors_failed(topic, error)

@@ -32,7 +32,7 @@ _ROUND_S: Final = 2.0
 _CALL_MS: Final = 15_000
 
 
-class Hooks(Protocol):
+class ShadowHooks(Protocol):
     """What the node wants to know; implementations are cheap and never raise."""
 
     def shadow_closed(self, shadow: str, reason: str) -> None: ...
@@ -44,7 +44,9 @@ class Hooks(Protocol):
 class ShadowKeeper:
     """Looks after the shadows of this node."""
 
-    def __init__(self, upstream: KafkaUpstream, records: ShadowRecords, nodes: NodeDirectory, hooks: Hooks) -> None:
+    def __init__(
+        self, upstream: KafkaUpstream, records: ShadowRecords, nodes: NodeDirectory, hooks: ShadowHooks
+    ) -> None:
         self._upstream = upstream
         self._records = records
         self._nodes = nodes

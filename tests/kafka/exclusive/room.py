@@ -80,7 +80,7 @@ class HeldAnswers:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.exclusive.interfaces.Hooks`."""
+    """What the room tells the node. Implements `sidecar.exclusive.interfaces.OwnershipHooks`."""
 
     takeovers: list[tuple[str, int, str | None]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
