@@ -61,6 +61,8 @@ class Topics(Protocol):
     forwarder: Forwarder
     bindings: Bindings
     catalog: PolicyCatalog
+    by_name: dict[bytes, Topic]
+    """The topics that have a state, as requests name them."""
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -68,10 +70,6 @@ class Topics(Protocol):
 
     def topic(self, name: str) -> Topic:
         """The state of a topic, made where there is none."""
-        ...
-
-    def served(self, topic: bytes) -> Topic | None:
-        """The state of a topic that has any."""
         ...
 
     def mode_of(self, topic: str) -> AccessMode:
@@ -153,7 +151,7 @@ class Producers:
             answered(Outcome(error.code, message=error.message))
             return
         answer = Answering(self, client, part, header, batch, answered)
-        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
+        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.by_name.get(part.topic)
         if self._topics.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
             return
@@ -189,7 +187,7 @@ class Producers:
     ) -> bool:
         """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
         parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
-        topic = self._topics.served(name)
+        topic = self._topics.by_name.get(name)
         if (
             topic is None
             or self._topics.draining
@@ -307,7 +305,7 @@ class Producers:
 
     def served(self, topic: bytes) -> Topic | None:
         """See `sidecar.exclusive.returning.Door`."""
-        return self._topics.served(topic)
+        return self._topics.by_name.get(topic)
 
     def now(self) -> float:
         """See `sidecar.exclusive.returning.Door`."""

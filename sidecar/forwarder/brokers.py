@@ -24,7 +24,7 @@ from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.lane import Lane
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
-from sidecar.protocol import produce_upstream
+from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import new_tuple
@@ -119,7 +119,7 @@ class LeaderLink:
         """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
-        head = produce_upstream.whole_head(correlation, request.asker.version, len(rest))
+        head = produce.whole_head(correlation, request.asker.version, len(rest))
         reply = WholeReply(self, correlation, request.asker, sent, self._loop.time())
         self._send(self._connected(), [head, rest], reply, request.timeout_ms)
 
@@ -332,15 +332,15 @@ class WholeReply:
         sent, self._sent = self._sent, []
         for lane, append in sent:
             lane.acknowledged(append, appended.get(lane.partition))
-        produce_upstream.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
+        produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
         asker.answer_frame(frame)
 
     def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
         """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
         place = frame.buffer, frame.start, frame.end, self._asker.version, len(self._sent)
         if self._sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
-            return _NOT_ASKED if produce_upstream.all_appended(*place) else None
-        found = produce_upstream.appended(*place)
+            return _NOT_ASKED if produce.all_appended(*place) else None
+        found = produce.appended(*place)
         if found is None:
             return None
         return {partition: new_tuple(Outcome, (0, *told, None)) for partition, *told in found}

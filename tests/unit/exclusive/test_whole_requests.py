@@ -384,5 +384,5 @@ async def test_not_for_a_partition_outside_the_fence(
 
 
 def test_the_head_of_a_whole_request_counts_what_follows() -> None:
-    head = produce_upstream.whole_head(9, 8, 100)
+    head = produce.whole_head(9, 8, 100)
     assert I32.unpack(head[:4])[0] + 4 == len(head) + 100
