@@ -19,8 +19,8 @@ from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Memory
 from sidecar.exclusive.succession import NOTHING, Sequences
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError

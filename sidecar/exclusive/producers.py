@@ -15,8 +15,8 @@ from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.returning import Answering, KeptBytes
-from sidecar.forwarder.append import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.brokers import WholeRequest
+from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError

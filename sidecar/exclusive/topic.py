@@ -27,7 +27,7 @@ from sidecar.exclusive.topic_parts import WholeTopic
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.errors import ErrorCode

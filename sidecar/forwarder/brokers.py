@@ -20,8 +20,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane
+from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce, produce_upstream

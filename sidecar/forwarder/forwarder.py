@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.brokers import LeaderLink
-from sidecar.forwarder.lane import Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.append import Outcome
     from sidecar.forwarder.brokers import Asker
+    from sidecar.forwarder.outcome import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
     from sidecar.gateway.rights import Rights

@@ -23,8 +23,8 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers
-from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamLostError

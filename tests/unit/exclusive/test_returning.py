@@ -8,7 +8,7 @@ from typing import Any
 from sidecar.dedup.content import Content
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.returning import Answering, KeptBytes
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart
 from tests.unit.dedup.paper import HEADERS, batch, recs

@@ -13,10 +13,10 @@ import pytest
 from sidecar.changelog import Position
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.brokers import WholeRequest
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import Numbers, crc_matches, read_header, read_numbers, stamp

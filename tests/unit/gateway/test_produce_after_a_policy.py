@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.resolver import NameResolver
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.gateway.gaps import SequenceGaps, signature
 from sidecar.gateway.ordinary_produce import refusal
 from sidecar.gateway.produce import MergedProduce, ProduceApi
