@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import TakenSlot
-    from sidecar.forwarder.brokers import WholeRequest
-    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.forwarder import Forwarder, WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _QUIET_S: Final = 5.0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.fencing import WriterSlot
-    from sidecar.forwarder.brokers import WholeRequest
+    from sidecar.forwarder.forwarder import WholeRequest
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp
 

@@ -15,7 +15,7 @@ from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.returning import Answering, KeptBytes
-from sidecar.forwarder.brokers import WholeRequest
+from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.interfaces import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
     from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.brokers import Asker
-    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.forwarder import Asker, Forwarder
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.batch import Numbers

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
-    from sidecar.forwarder.brokers import WholeRequest
+    from sidecar.forwarder.forwarder import WholeRequest
     from sidecar.forwarder.lane import Lane
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.brokers import Asker
+    from sidecar.forwarder.forwarder import Asker
     from sidecar.forwarder.outcome import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer

@@ -22,7 +22,8 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder import brokers
+from sidecar.forwarder import forwarder as links
+from sidecar.forwarder import gathered
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
@@ -47,7 +48,7 @@ class HeldAnswers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
         self._held: list[tuple[Any, Callable[[], None]]] = []
-        for kind in (brokers._ProduceReply, brokers.WholeReply):
+        for kind in (gathered.GatheredReply, links.WholeReply):
             monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
 
     def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
@@ -130,7 +131,7 @@ class Told:
 
 
 class Asker:
-    """A party's place for an answer. Implements `sidecar.forwarder.brokers.Asker`."""
+    """A party's place for an answer. Implements `sidecar.forwarder.forwarder.Asker`."""
 
     correlation_id = 1
     version = _VERSION

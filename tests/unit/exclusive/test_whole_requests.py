@@ -13,8 +13,7 @@ import pytest
 from sidecar.changelog import Position
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.forwarder.brokers import WholeRequest
-from sidecar.forwarder.forwarder import Forwarder
+from sidecar.forwarder.forwarder import Forwarder, WholeRequest
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import Frame
