@@ -158,7 +158,7 @@ class Lane:
         self._random = rng
         self._queue: deque[Append] = deque()
         self._in_flight: deque[Append] = deque()
-        self._recovery: Recovery | None = None
+        self._recovery: Recovery[Append] | None = None
         """None until something fails: most lanes never need one."""
         self._order = 0
         self._closed: Outcome | None = None
@@ -300,7 +300,7 @@ class Lane:
             self._recovery.alone = None
         self.go_on()
 
-    def _recover(self) -> Recovery:
+    def _recover(self) -> Recovery[Append]:
         if self._recovery is None:
             self._recovery = Recovery(self, self._random)
         return self._recovery

@@ -14,7 +14,7 @@ Sends nothing by itself: its lane does.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from sidecar.forwarder.outcome import TIMED_OUT, Outcome
 from sidecar.protocol.errors import ErrorCode
@@ -22,7 +22,6 @@ from sidecar.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     import random
 
-    from sidecar.forwarder.lane import Append
     from sidecar.forwarder.sequences import PlainSequences
 
 _BACKOFF_FIRST: Final = 0.02
@@ -34,7 +33,28 @@ good), and no broker ever says 13. A batch given up with nothing else to say tim
 """
 
 
-class Flow(Protocol):
+class Retried(Protocol):
+    """A batch that may go again (`sidecar.forwarder.lane.Append`)."""
+
+    order: int
+    sequence: int | None
+    stamped: bool
+    deadline: float
+    in_doubt: bool
+    is_appended: bool
+    error: Outcome
+
+    @property
+    def is_in_order(self) -> bool:
+        """Where it is given up, nothing that came behind it may get into the log."""
+        ...
+
+
+B = TypeVar("B", bound=Retried)
+B_contra = TypeVar("B_contra", bound=Retried, contravariant=True)
+
+
+class Flow(Protocol[B_contra]):
     """The lane that is muted (`sidecar.forwarder.lane.Lane`)."""
 
     plain: PlainSequences | None
@@ -44,11 +64,11 @@ class Flow(Protocol):
         """Its slot epoch is over."""
         ...
 
-    def ship(self, append: Append) -> None:
+    def ship(self, append: B_contra) -> None:
         """Send a batch now."""
         ...
 
-    def finish(self, append: Append, outcome: Outcome) -> None:
+    def finish(self, append: B_contra, outcome: Outcome) -> None:
         """Answer a batch."""
         ...
 
@@ -65,25 +85,25 @@ class Flow(Protocol):
         ...
 
 
-class Recovery:
+class Recovery(Generic[B]):
     """What a lane has to send again. Made at its first failure. `retry`: what failed, in no order; `alone`: the one of
     them that is under way; `failures`: in a row.
     """
 
     __slots__ = ("_gap", "_hole", "_lane", "_random", "_timer", "alone", "failures", "muted", "retry")
 
-    def __init__(self, lane: Flow, rng: random.Random) -> None:
+    def __init__(self, lane: Flow[B], rng: random.Random) -> None:
         self.muted = False
-        self.alone: Append | None = None
+        self.alone: B | None = None
         self.failures = 0
-        self.retry: list[Append] = []
+        self.retry: list[B] = []
         self._lane = lane
         self._random = rng
-        self._gap: Append | None = None
+        self._gap: B | None = None
         self._hole = _NO_HOLE
         self._timer: asyncio.TimerHandle | None = None
 
-    def overtakes(self, append: Append) -> bool:
+    def overtakes(self, append: B) -> bool:
         """Whether an earlier batch has failed that no leader is known to have appended."""
         if append is self.alone:
             return False
@@ -91,12 +111,12 @@ class Recovery:
             earlier.order < append.order and not earlier.is_appended for earlier in self.retry
         )
 
-    def wait(self, append: Append, outcome: Outcome) -> None:
+    def wait(self, append: B, outcome: Outcome) -> None:
         """A batch is acknowledged that overtook another: its answer waits for that one."""
         append.error = outcome
         self.retry.append(append)
 
-    def failed(self, append: Append, outcome: Outcome) -> None:
+    def failed(self, append: B, outcome: Outcome) -> None:
         """A batch has to go again: from now on nothing new goes out."""
         self.failures += append is self.alone or not self.muted
         if outcome.error not in _OURS:
@@ -104,11 +124,11 @@ class Recovery:
         self.retry.append(append)
         self.muted = True
 
-    def left_out(self, append: Append) -> None:
+    def left_out(self, append: B) -> None:
         """A batch was given up: what comes behind it proves nothing of it."""
         self._hole = min(self._hole, append.order)
 
-    def refused(self, append: Append, outcome: Outcome) -> None:
+    def refused(self, append: B, outcome: Outcome) -> None:
         """Kafka's own verdict. It says nothing of an earlier try in doubt, unless it is 45: Kafka looks at the sequence
         last, and knows a batch that is in the log. Then only the log tells, behind a fence; the client asks again.
         """
@@ -120,7 +140,7 @@ class Recovery:
             self._lane.finish(append, TIMED_OUT)
             self._lane.numbering_lost()
 
-    def _drop(self, append: Append, outcome: Outcome) -> None:
+    def _drop(self, append: B, outcome: Outcome) -> None:
         """Give a batch up. It leaves a gap: an idempotent client is shown it by Kafka (45), a plain one must not be."""
         lane = self._lane
         if lane.plain is None:
@@ -191,7 +211,7 @@ class Recovery:
         ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2 ** min(self.failures - 1, 10))
         return ceiling * (0.5 + 0.5 * self._random.random())
 
-    def close(self) -> list[Append]:
+    def close(self) -> list[B]:
         """The lane ends: what would have gone again."""
         if self._timer is not None:
             self._timer.cancel()
@@ -200,5 +220,5 @@ class Recovery:
         return waiting
 
 
-def _order_of(append: Append) -> int:
+def _order_of(append: Retried) -> int:
     return append.order
