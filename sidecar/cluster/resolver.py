@@ -74,10 +74,29 @@ class Source(NamedTuple):
         return ANYBODY in self.allow or principal in self.allow
 
 
+class Kinds(dict[bytes, TopicKind]):
+    """The kinds of topics by name: `kinds[name]` looks up what is not remembered. Every Produce reads it: a name
+    that is remembered costs no call.
+    """
+
+    __slots__ = ("_look_up",)
+
+    def __init__(self, look_up: Callable[[bytes], TopicKind]) -> None:
+        super().__init__()
+        self._look_up = look_up
+
+    def __missing__(self, topic: bytes) -> TopicKind:
+        found = self._look_up(topic)
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[topic] = found
+        return found
+
+
 class NameResolver:
     """Kinds by name. Names are bytes, as requests carry them."""
 
-    __slots__ = ("_exact", "_kinds", "_prefixes", "_shadows", "has_guards", "rerouted")
+    __slots__ = ("_exact", "_prefixes", "_shadows", "has_guards", "kinds", "rerouted")
 
     def __init__(self) -> None:
         self._shadows: Mapping[bytes, Source | None] = {}
@@ -87,19 +106,19 @@ class NameResolver:
         """Called with names that mean something else from now on: each with what it was, None for no shadow."""
         self._exact: frozenset[bytes] = frozenset()
         self._prefixes: tuple[bytes, ...] = ()
-        self._kinds: dict[bytes, TopicKind] = {}
+        self.kinds = Kinds(self._look_up)
 
     def set_policies(self, topics: Iterable[str], prefixes: Iterable[str]) -> None:
         """Replace what is governed: exact names, and prefixes (without the star)."""
         self._exact = frozenset(topic.encode() for topic in topics)
         self._prefixes = tuple(prefix.encode() for prefix in prefixes)
-        self._kinds.clear()
+        self.kinds.clear()
 
     def set_shadows(self, shadows: Mapping[bytes, Source | None]) -> None:
         """Replace the shadows: each with its source, None while it is being made."""
         known, self._shadows = self._shadows, dict(shadows)
         self.has_guards = any(source is not None and ANYBODY not in source.allow for source in shadows.values())
-        self._kinds.clear()
+        self.kinds.clear()
         before = {name: source for name, source in known.items() if source is not None and shadows.get(name) != source}
         self.rerouted(before | dict.fromkeys(shadows.keys() - known.keys()))
 
@@ -121,13 +140,8 @@ class NameResolver:
         return sorted(name for name, source in self._shadows.items() if source is not None and source.topic == topic)
 
     def kind(self, topic: bytes) -> TopicKind:
-        found = self._kinds.get(topic)
-        if found is None:
-            found = self._look_up(topic)
-            if len(self._kinds) >= _REMEMBERED:
-                self._kinds.clear()
-            self._kinds[topic] = found
-        return found
+        """See `TopicKind`."""
+        return self.kinds[topic]
 
     def _look_up(self, topic: bytes) -> TopicKind:
         if topic.startswith(INTERNAL_PREFIX):

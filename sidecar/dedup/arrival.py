@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.content import Headers
     from sidecar.dedup.marks import Pushed
-    from sidecar.forwarder.append import Outcome
+    from sidecar.forwarder.outcome import Outcome
     from sidecar.protocol.records import RecordIds
 
 

@@ -24,7 +24,7 @@ from sidecar.dedup.arrival import Contents
 from sidecar.dedup.decision import Next, decide, is_new
 from sidecar.dedup.order import ClientOrder, Place
 from sidecar.dedup.outgoing import Outgoing
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.network.aside import aside
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.content import Content, Headers
     from sidecar.dedup.outgoing import Flight
     from sidecar.dedup.partition import PartitionIds
-    from sidecar.forwarder.append import Append
-    from sidecar.forwarder.lane import Lane
+    from sidecar.forwarder.lane import Append, Lane
     from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.records import RecordIds
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from sidecar.forwarder.append import Append, Outcome
+from sidecar.forwarder.lane import Append
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class Over(Protocol):
 
 
 class Flight:
-    """A batch of `records` in its lane. Implements `sidecar.forwarder.append.Witness`. `shift`: records of the client's
-    batch that were left out; `passed` is None for a plain session.
+    """A batch of `records` in its lane. Implements `sidecar.forwarder.outcome.Witness`. `shift`: records of the
+    client's batch that were left out; `passed` is None for a plain session.
     """
 
     __slots__ = ("_out", "in_order", "passed", "records", "shift", "under_way")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.dedup.marks import Marks
 from sidecar.dedup.snapshots import Saved
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

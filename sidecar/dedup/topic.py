@@ -20,7 +20,7 @@ from sidecar.dedup.names import NameHolders, WriterNames
 from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading
 from sidecar.dedup.snapshot_log import SnapshotLog
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 

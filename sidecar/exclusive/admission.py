@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import ErrorCode, KafkaError
 

@@ -9,7 +9,7 @@ from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.exclusive.records import callers
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Caller, Session
 

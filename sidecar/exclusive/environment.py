@@ -9,6 +9,7 @@ from sidecar.protocol.session import Session
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
+    from sidecar.dedup.environment import IdsServices
     from sidecar.exclusive.bindings import Bindings
     from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
     from sidecar.exclusive.ownership_events import OwnershipEvents
@@ -33,7 +34,7 @@ class Environment(Protocol):
     bindings: Bindings
     """Whose every producer id is."""
     queues: Queues
-    ids: Ids
+    ids: IdsServices
     """What the sequence ids of every topic need."""
     terms: KeepAlive | None
     """What the brokers demand of every fence; None before they were asked."""

@@ -20,8 +20,8 @@ from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Memory
 from sidecar.exclusive.succession import NOTHING, Sequences
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import TakenSlot
-    from sidecar.forwarder.brokers import WholeRequest
-    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.forwarder import Forwarder, WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _QUIET_S: Final = 5.0

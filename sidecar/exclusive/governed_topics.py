@@ -80,18 +80,19 @@ class GovernedTopics:
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
         logs = LogReader(services.upstream, Channel("sequence-ids"))
-        self.ids = Ids(logs, services.changelog, services.store, tasks, hooks, headers, names_limit)
+        self.ids = IdsServices(logs, services.changelog, services.store, tasks, hooks, headers, names_limit)
         self.events = OwnershipEvents(services, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         default = PolicyFields(deduplication=True) if deduplication else None
         self.catalog = PolicyCatalog(services, default, self.events.policy_changed)
         self.queues = Queues(services, tasks)
         self.bindings = Bindings(services.changelog.view)
         self.draining = False
+        self.by_name: dict[bytes, Topic] = {}
+        """The topics that have a state here, as requests name them."""
         self.producers = Producers(self, tasks, services.upstream)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._topics: dict[str, Topic] = {}
-        self._by_name: dict[bytes, Topic] = {}
         self._deposed = DeposedSessions()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
@@ -181,14 +182,14 @@ class GovernedTopics:
 
     def _drop(self, topic: Topic) -> None:
         topic.end_serving()
-        del self._topics[topic.name], self._by_name[topic.name.encode()]
+        del self._topics[topic.name], self.by_name[topic.name.encode()]
         self._rights.forget(topic.name)
         self.producers.dropped(topic)
         self.hooks.topic_forgotten(topic.name)
 
     def missing(self, name: bytes) -> None:
         """Kafka knows no topic of this name."""
-        topic = self._by_name.get(name)
+        topic = self.by_name.get(name)
         if topic is None:
             self.hooks.topic_forgotten(name.decode(errors="replace"))
         elif isinstance(topic, GovernedTopic):
@@ -202,12 +203,8 @@ class GovernedTopics:
 
     def _begin(self, name: str, refusals: Refusals) -> Topic:
         kind = PartitionedTopic if self.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
-        found = self._topics[name] = self._by_name[name.encode()] = kind(name, self, refusals)
+        found = self._topics[name] = self.by_name[name.encode()] = kind(name, self, refusals)
         return found
-
-    def served(self, topic: bytes) -> Topic | None:
-        """The state of a topic that has any."""
-        return self._by_name.get(topic)
 
     def known_topics(self) -> list[str]:
         """Every governed topic that has its own policy, had an owner and is not gone, or has a producer on this
@@ -244,7 +241,7 @@ class GovernedTopics:
         self.catalog.reread_settings()
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
-                del self._topics[name], self._by_name[name.encode()]
+                del self._topics[name], self.by_name[name.encode()]
                 self._replaced(topic)
                 if topic.serving:
                     self.tasks.start(topic.ungoverned())

@@ -7,7 +7,7 @@ never a silent fall back to sharing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from metadata.ownership import AccessMode
@@ -30,11 +30,11 @@ class ClientIdentity:
     name: str
     mode: AccessMode | None = None
     generation: int | None = None
+    asks: bool = field(init=False, compare=False)
+    """Whether the client wants a topic in a way of its own: then the topic is governed, if it was not."""
 
-    @property
-    def asks(self) -> bool:
-        """Whether the client wants a topic in its own way: then the topic is governed, if it was not."""
-        return self.mode is not None or self.generation is not None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks", self.mode is not None or self.generation is not None)  # each Produce reads it
 
     @property
     def has_settings(self) -> bool:

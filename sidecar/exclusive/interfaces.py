@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeServices:
-    """What every takeover of this node needs."""
+    """What every takeover needs of its node: which one it is, and the services that it calls."""
 
     node_id: int
     boot: str

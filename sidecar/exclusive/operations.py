@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import TURN
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode

@@ -36,14 +36,11 @@ class TopicOwner:
         """The sessions that the record lists as deposed: (name, last try in Unix ms)."""
         self._scope = scope
         self._env = environment
+        self.holder: Owned | Leaving | Awaited | None = None
+        """Who owns it, present or not."""
         self._state: State = FREE
         self._floor = 0
         self.read()
-
-    @property
-    def holder(self) -> Owned | Leaving | Awaited | None:
-        """Who owns it, present or not."""
-        return None if isinstance(self._state, Free) else self._state
 
     @property
     def current(self) -> Owned | Leaving | Awaited | None:
@@ -77,7 +74,8 @@ class TopicOwner:
 
     def step(self, event: Event) -> None:
         """Whose it is changes here alone."""
-        self._state = step(self._state, event)
+        state = self._state = step(self._state, event)
+        self.holder = None if isinstance(state, Free) else state
 
     def note(self, record: state.Ownership, position: int) -> None:
         """What the changelog says now."""

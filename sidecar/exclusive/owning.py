@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.governed_topics import GovernedTopics, Topic
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.append import Outcome
+    from sidecar.forwarder.outcome import Outcome
 
 _EMPTY: Final = memoryview(b"")
 _UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError)

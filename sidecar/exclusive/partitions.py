@@ -19,7 +19,7 @@ from sidecar.exclusive.slots import SlotScope, writer_names
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.fencing import WriterSlot
-    from sidecar.forwarder.brokers import WholeRequest
+    from sidecar.forwarder.forwarder import WholeRequest
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp
 

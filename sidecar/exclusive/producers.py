@@ -16,8 +16,8 @@ from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.returning import Answering, KeptBytes
-from sidecar.forwarder.append import LONGEST_WAIT_MS, Outcome
-from sidecar.forwarder.brokers import WholeRequest
+from sidecar.forwarder.forwarder import WholeRequest
+from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.interfaces import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
     from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.brokers import Asker
-    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.forwarder import Asker, Forwarder
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.batch import Numbers
@@ -62,6 +61,8 @@ class Topics(Protocol):
     forwarder: Forwarder
     bindings: Bindings
     catalog: PolicyCatalog
+    by_name: dict[bytes, Topic]
+    """The topics that have a state, as requests name them."""
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -69,10 +70,6 @@ class Topics(Protocol):
 
     def topic(self, name: str) -> Topic:
         """The state of a topic, made where there is none."""
-        ...
-
-    def served(self, topic: bytes) -> Topic | None:
-        """The state of a topic that has any."""
         ...
 
     def mode_of(self, topic: str) -> AccessMode:
@@ -156,7 +153,7 @@ class Producers:
         answer = Answering(self, client, part, header, batch, answered)
         claimant, topic = (
             client.governed.claimants.get((part.topic, header.producer_id)),
-            self._topics.served(part.topic),
+            self._topics.by_name.get(part.topic),
         )
         if self._topics.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
@@ -193,7 +190,7 @@ class Producers:
     ) -> bool:
         """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
         parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
-        topic = self._topics.served(name)
+        topic = self._topics.by_name.get(name)
         if (
             topic is None
             or self._topics.draining
@@ -311,7 +308,7 @@ class Producers:
 
     def served(self, topic: bytes) -> Topic | None:
         """See `sidecar.exclusive.returning.Door`."""
-        return self._topics.served(topic)
+        return self._topics.by_name.get(topic)
 
     def now(self) -> float:
         """See `sidecar.exclusive.returning.Door`."""

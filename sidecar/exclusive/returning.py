@@ -13,7 +13,7 @@ from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
 from sidecar.dedup.turned_away import IdsOf, Kept, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol import limits
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
 

@@ -27,7 +27,7 @@ from sidecar.exclusive.topic_parts import WholeTopic
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
-    from sidecar.forwarder.brokers import WholeRequest
+    from sidecar.forwarder.forwarder import WholeRequest
     from sidecar.forwarder.lane import Lane
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp

@@ -25,7 +25,7 @@ from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, writer
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session

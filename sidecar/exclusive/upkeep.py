@@ -20,7 +20,7 @@ from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     retire_formers,
 )
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import newest_timestamp

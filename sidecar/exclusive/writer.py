@@ -17,7 +17,7 @@ from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.operations import Offer, Operations
 from sidecar.fencing import EpochsUsedUpError
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.network.aside import Allowance, aside
 from sidecar.protocol.batch import surely_newest

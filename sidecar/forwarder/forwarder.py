@@ -1,27 +1,292 @@
-"""Lanes by partition, links by leader, and the bound on what they hold."""
+"""Lanes by partition, a few connections to each leader, and the bound on what waits. If no batch waits, a client's own
+request is passed on whole: unchanged, except for its header and the stamps of its batches. That is the usual case, and
+the cheapest: neither request nor answer is encoded again. Each batch is in its lane all the same. If the leader answers
+with an error, or not at all, each lane gets the outcome of its batch, and retries it if needed.
+
+Otherwise the batches of one turn of the event loop are sent in one request (`gathered`). A few requests may be in
+flight on a connection; meanwhile later batches are collected. A partition always uses the same connection, so its
+batches arrive in the order in which they were shipped.
+
+A silent broker is not waited for longer than the request's timeout. A broker whose process is stopped keeps its
+connections while the cluster elects other leaders: so after two seconds without an answer the leaders are looked up
+again, and the connection is dropped if another broker leads the partitions now.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.brokers import LeaderLink
-from sidecar.forwarder.lane import Lane, Owner
+from sidecar.forwarder.gathered import GatheredReply, encode, take
+from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.outcome import Outcome
+from sidecar.network.framing import TURN
+from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
+from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import new_tuple
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.forwarder.sequences import PlainSequences
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.batch import Numbers
     from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.produce import ProducePart
 
-_LINKS_PER_LEADER = 4
+_LINKS_PER_LEADER: Final = 4
 """A topic stays on one of them: its partitions share requests, which halves the cost of a request per partition."""
+_UNDER_WAY: Final = 5
+_GRACE_S: Final = 5.0
+_SILENT_S: Final = 2.0
+_WATCH_S: Final = 1.0
+_NOT_ASKED: Final[dict[int, Outcome]] = {}
+
+
+class UnderWay(Reply, Protocol):
+    """A request that waits for its answer. `sent_at` is the loop's time in seconds."""
+
+    sent_at: float
+
+    @property
+    def partitions(self) -> list[tuple[bytes, int]]:
+        """What it is about."""
+        ...
+
+
+class Asker(Protocol):
+    """Who is to be answered: with the leader's answer as it is, or else with each batch's outcome, once."""
+
+    correlation_id: int
+    version: int
+
+    def answer_frame(self, frame: Frame) -> None: ...
+    def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None: ...
+
+
+class WholeRequest(NamedTuple):
+    """A Produce request with acks=all for partitions of one topic and nothing besides. `body` is where in the owned
+    frame the client id ends; `batches` are windows on that frame.
+    """
+
+    frame: Frame
+    body: int
+    timeout_ms: int
+    batches: list[tuple[ProducePart, memoryview, Numbers]]
+    asker: Asker
+
+
+class LeaderLink:
+    """One connection to one leader. Implements `sidecar.network.upstream.Owner`."""
+
+    def __init__(self, upstream: KafkaUpstream, broker_id: int, linger: float, request_bytes: int) -> None:
+        self._upstream = upstream
+        self._broker_id = broker_id
+        self._linger = linger
+        self._request_bytes = request_bytes
+        self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
+        self._connection: UpstreamConnection | None = None
+        self._waiting: deque[tuple[Lane, Append]] = deque()
+        self._under_way: dict[UnderWay, float] = {}
+        self._gathered = 0
+        self._scheduled = False
+        self._lingering: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._correlation = 0
+
+    def ship(self, lane: Lane, append: Append) -> None:
+        """Send a batch with the next request; the lane is told of its outcome."""
+        self._waiting.append((lane, append))
+        self._gathered += append.size
+        if not self._scheduled:
+            self._schedule()
+        elif self._lingering is not None and self._gathered >= self._request_bytes:
+            self._lingering.cancel()
+            self._lingering = None
+            TURN.at_end(self._flush)
+
+    def take_whole(self) -> bool:
+        """Whether a whole request may go now: nothing gathers here, and the connection is there or may be tried."""
+        if self._waiting or self._linger > 0 or len(self._under_way) >= _UNDER_WAY:
+            return False
+        try:
+            self._connected()
+        except DisconnectedError:
+            return False
+        return True
+
+    def send_whole(self, request: WholeRequest, sent: list[tuple[Lane, Append]]) -> None:
+        """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
+        rest = request.frame.view(request.body, request.frame.end)
+        correlation = self._next_correlation()
+        head = produce.whole_head(correlation, request.asker.version, len(rest))
+        reply = WholeReply(self, correlation, request.asker, sent, self._loop.time())
+        self._send(self._connected(), [head, rest], reply, request.timeout_ms)
+
+    def _next_correlation(self) -> int:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        return self._correlation
+
+    def _schedule(self) -> None:
+        """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers. A linger
+        ends early where a whole request has gathered.
+        """
+        self._scheduled = True
+        if self._linger > 0 and self._gathered < self._request_bytes:
+            self._lingering = self._loop.call_later(self._linger, TURN.run, self._flush)
+        elif self._under_way:
+            self._loop.call_soon(TURN.run, self._flush)
+        else:
+            TURN.at_end(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled, self._lingering, self._gathered = False, None, 0
+        while self._waiting and len(self._under_way) < _UNDER_WAY:
+            try:
+                connection = self._connected()
+            except DisconnectedError:
+                self._fail_waiting()
+                return
+            batches, self._waiting = take(self._waiting, self._request_bytes)
+            correlation = self._next_correlation()
+            message, timeout_ms = encode(correlation, batches)
+            reply = GatheredReply(self.answered, correlation, batches, self._loop.time())
+            self._send(connection, message, reply, timeout_ms)
+
+    def _connected(self) -> UpstreamConnection:
+        if self._connection is None:
+            address = self._upstream.address(self._broker_id)
+            if not self._upstream.may_connect(self._broker_id):
+                raise DisconnectedError(f"broker {self._broker_id} failed a moment ago", sent=False)
+            self._connection = self._upstream.open(self, address)
+        return self._connection
+
+    def _fail_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for lane, append in waiting:
+            lane.settled(append, Outcome.lost(sent=False))
+
+    def _send(self, connection: UpstreamConnection, message: list[Octets], reply: UnderWay, timeout_ms: int) -> None:
+        self._under_way[reply] = reply.sent_at + timeout_ms / 1000 + _GRACE_S
+        if self._watch is None:
+            self._watch = self._loop.call_later(_WATCH_S, self._check)
+        connection.send_parts(message, reply)
+
+    def _check(self) -> None:
+        """Drop the connection to a broker that does not answer within the request's own limit, or leads no more."""
+        self._watch = None
+        if not self._under_way:
+            return
+        now = self._loop.time()
+        oldest = next(iter(self._under_way))
+        reason = None
+        if min(self._under_way.values()) < now:
+            reason = "Kafka did not answer a Produce within its timeout"
+        elif now - oldest.sent_at > _SILENT_S and self._leads_no_more(oldest):
+            reason = "no answer to a Produce, and another broker leads the partition"
+        if reason is not None and self._connection is not None:
+            self._connection.close(reason)
+        else:
+            self._watch = self._loop.call_later(_WATCH_S, self._check)
+
+    def _leads_no_more(self, reply: UnderWay) -> bool:
+        """Whether another broker leads what was sent, as far as is known; it will be known soon."""
+        partitions = reply.partitions
+        self._upstream.refresh_soon({topic for topic, _ in partitions})
+        leaders = {self._upstream.view.leader(topic, partition) for topic, partition in partitions}
+        return bool(leaders - {self._broker_id, NO_LEADER})
+
+    def answered(self, reply: UnderWay) -> None:
+        """A request is over: the next may go."""
+        self._under_way.pop(reply, None)
+        if self._waiting and not self._scheduled:
+            self._schedule()
+
+    def close(self) -> None:
+        """Drop the connection; what is under way is told."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    # Owner --------------------------------------------------------------------------------------------------------
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        self._upstream.connect_succeeded(self._broker_id)
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """Bounded by the forwarder's buffer: nothing to hold back here."""
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        if connection.failure is not None:
+            self._upstream.connect_failed(self._broker_id, connection.failure)
+
+
+class WholeReply:
+    """Waits for the answer to a whole request. Implements `UnderWay`."""
+
+    __slots__ = ("_asker", "_link", "_sent", "correlation_id", "sent_at")
+
+    def __init__(
+        self, link: LeaderLink, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
+    ) -> None:
+        self._link = link
+        self._asker = asker
+        self._sent = sent
+        self.correlation_id = correlation_id
+        self.sent_at = sent_at
+
+    @property
+    def partitions(self) -> list[tuple[bytes, int]]:
+        return [(lane.topic, lane.partition) for lane, _ in self._sent]
+
+    def answer_received(self, frame: Frame) -> None:
+        asker = self._asker
+        appended = self._appended(frame)
+        if appended is None or any(lane.overtakes(append) for lane, append in self._sent):
+            outcomes = self._outcomes(frame)
+            self._link.answered(self)
+            sent, self._sent = self._sent, []
+            for lane, append in sent:
+                lane.settled(append, outcomes.get(lane.partition) or Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._link.answered(self)
+        sent, self._sent = self._sent, []
+        for lane, append in sent:
+            lane.acknowledged(append, appended.get(lane.partition))
+        produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
+        asker.answer_frame(frame)
+
+    def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
+        """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
+        place = frame.buffer, frame.start, frame.end, self._asker.version, len(self._sent)
+        if self._sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
+            return _NOT_ASKED if produce.all_appended(*place) else None
+        found = produce.appended(*place)
+        if found is None:
+            return None
+        return {partition: new_tuple(Outcome, (0, *told, None)) for partition, *told in found}
+
+    def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
+        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)
+        return {result.partition: Outcome.of(result) for result in results}
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self._link.answered(self)
+        outcome = Outcome.lost(sent=error.sent)
+        sent, self._sent = self._sent, []
+        for lane, append in sent:
+            lane.settled(append, outcome)
 
 
 class Forwarder:

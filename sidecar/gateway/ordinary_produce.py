@@ -1,5 +1,5 @@
-"""Sends batches for ordinary partitions on the client's own connections to their leaders: a whole request, or the part
-of it that belongs to one leader.
+"""Batches for ordinary partitions: finds their leaders, and sends them on the client's own connections, as a whole
+request, or as the part of one that belongs to one leader.
 
 A batch that is lost, or whose broker no longer leads the partition, is noted (`gaps`).
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.gateway.gaps import signature
 from sidecar.network.request import Exchange
@@ -17,6 +19,7 @@ from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
+    from sidecar.cluster.resolver import Kinds
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
@@ -73,7 +76,7 @@ class PassedProduce(Exchange):
         self._kept = signatures(request.frame.buffer, fields.parts)
 
     def answer_received(self, frame: Frame) -> None:
-        if not produce_upstream.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
+        if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
             results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self.version)
             note_errors(self._client, self._upstream, self._parts, self._kept, results)
         self.answer_frame(frame)
@@ -147,8 +150,33 @@ def lost_code(error: UpstreamLostError) -> ErrorCode:
 class OrdinaryProduce:
     """Sends ordinary batches for all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream) -> None:
+    def __init__(self, upstream: KafkaUpstream, kinds: Kinds) -> None:
         self._upstream = upstream
+        self._view = upstream.view
+        self._kinds = kinds
+
+    def single_leader(self, fields: ProduceRequest) -> int:
+        """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
+        leader_of, kinds = self._view.leader, self._kinds
+        found = NO_LEADER
+        for part in fields.parts:
+            if kinds[part.topic] is not TopicKind.ORDINARY or part.start == part.end:
+                return NO_LEADER
+            leader = leader_of(part.topic, part.partition)
+            if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
+                return NO_LEADER
+            found = leader
+        return found
+
+    def missing(self, fields: ProduceRequest) -> set[bytes]:
+        """The ordinary topics of a request whose leaders have to be asked for."""
+        kinds = self._kinds
+        ordinary = ((part.topic, part.partition) for part in fields.parts if kinds[part.topic] is TopicKind.ORDINARY)
+        return self._view.missing(ordinary)
+
+    def why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
+        """The answer for a partition without a leader. `asked` False: Kafka could not be asked for it."""
+        return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
     def pass_whole(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
         """Send a request on as it is, whose partitions all have one leader."""

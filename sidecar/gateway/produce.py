@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.append import Outcome
-    from sidecar.forwarder.brokers import Asker
+    from sidecar.forwarder.forwarder import Asker
+    from sidecar.forwarder.outcome import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
     from sidecar.gateway.rights import Rights
@@ -165,10 +165,10 @@ class ProduceApi:
     def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, governed: GovernedTopics, tasks: Tasks) -> None:
         self._upstream = upstream
         self._view = upstream.view
-        self._resolver = resolver
+        self._kinds = resolver.kinds
         self._governed = governed
         self._tasks = tasks
-        self._ordinary_parts = OrdinaryProduce(upstream)
+        self._ordinary_parts = OrdinaryProduce(upstream, resolver.kinds)
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
@@ -189,21 +189,23 @@ class ProduceApi:
             client.connection.hold()
             self._tasks.start(self._govern(client, request, _owned(request, fields), names))
             return
-        if not client.ordinary.expected or not behind_lost(client, request.frame, fields):
-            leader = self._single_leader(fields)
+        is_behind = client.ordinary.expected and behind_lost(client, request.frame, fields)
+        is_governed = self._kinds[parts[0].topic] is TopicKind.GOVERNED
+        if not is_governed and not is_behind:
+            leader = self._ordinary_parts.single_leader(fields)
             if leader != NO_LEADER and not self._follows_governed(client, fields):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
         moved = request.own()
         merge = None
-        if fields.acks == _ACKS_ALL and fields.transactional_id is None and self._is_governed(fields):
+        if is_governed and fields.acks == _ACKS_ALL and fields.transactional_id is None and self._all_governed(parts):
             merge = MergedProduce(client, request, fields, is_governed=True)
             client.connection.expect(merge)
             if self._governed.append_whole(client, fields, request.frame, request.body, moved, merge):
                 return
         if moved:
-            fields = _moved(fields, moved)
-        if missing := self._missing(fields):
+            fields = fields.moved(moved)
+        if missing := self._ordinary_parts.missing(fields):
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, request, fields, missing))
         else:
@@ -238,12 +240,12 @@ class ProduceApi:
             elif (
                 not refused
                 and not client.ordinary.expected
-                and (leader := self._single_leader(fields)) != NO_LEADER
+                and (leader := self._ordinary_parts.single_leader(fields)) != NO_LEADER
                 and not self._follows_governed(client, fields)
             ):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
-            elif missing := self._missing(fields) - refused.keys():
+            elif missing := self._ordinary_parts.missing(fields) - refused.keys():
                 asked = await self._upstream.find_leaders(missing)
             if not connection.closed:
                 await in_slices(self._split(client, request, fields, asked=asked, refused=refused))
@@ -251,12 +253,6 @@ class ProduceApi:
             connection.reject(error.reason, error.detail)
         finally:
             connection.release()
-
-    def _missing(self, fields: ProduceRequest) -> set[bytes]:
-        """The ordinary topics of a request whose leaders have to be asked for."""
-        kind = self._resolver.kind
-        ordinary = ((part.topic, part.partition) for part in fields.parts if kind(part.topic) is TopicKind.ORDINARY)
-        return self._view.missing(ordinary)
 
     def _is_plain(self, client: Client, request: Request, fields: ProduceRequest) -> bool:
         """Whether a request of several partitions, or none, goes on: one without any is answered here."""
@@ -271,15 +267,15 @@ class ProduceApi:
             raise RejectError("malformed", "a Produce request that names a partition twice")
         return True
 
-    def _is_governed(self, fields: ProduceRequest) -> bool:
-        """Whether all of a request is for governed topics."""
-        kind = self._resolver.kind
-        return all(kind(part.topic) is TopicKind.GOVERNED for part in fields.parts)
+    def _all_governed(self, parts: list[ProducePart]) -> bool:
+        """Whether all of a request is for governed topics, as the first of it is."""
+        kinds = self._kinds
+        return len(parts) == 1 or all(kinds[part.topic] is TopicKind.GOVERNED for part in parts)
 
     def _ordinary(self, fields: ProduceRequest) -> set[bytes]:
         """The topics of a request that are not governed, but might be."""
-        kind = self._resolver.kind
-        return {part.topic for part in fields.parts if kind(part.topic) is TopicKind.ORDINARY and is_legal(part.topic)}
+        topics = {part.topic for part in fields.parts}
+        return {topic for topic in topics if self._kinds[topic] is TopicKind.ORDINARY and is_legal(topic)}
 
     async def _govern(self, client: Client, request: Request, fields: ProduceRequest, names: set[bytes]) -> None:
         try:
@@ -300,19 +296,6 @@ class ProduceApi:
             isinstance(each, MergedProduce) and each is not merge and each.is_governed and each.awaits(part)
             for each in client.connection.pending
         )
-
-    def _single_leader(self, fields: ProduceRequest) -> int:
-        """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
-        leader_of, kind = self._view.leader, self._resolver.kind
-        found = NO_LEADER
-        for part in fields.parts:
-            if kind(part.topic) is not TopicKind.ORDINARY or part.start == part.end:
-                return NO_LEADER
-            leader = leader_of(part.topic, part.partition)
-            if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
-                return NO_LEADER
-            found = leader
-        return found
 
     async def _find_leaders(self, client: Client, request: Request, fields: ProduceRequest, topics: set[bytes]) -> None:
         found = await self._upstream.find_leaders(topics)
@@ -369,7 +352,7 @@ class ProduceApi:
         asked: bool,
     ) -> int:
         """The leader to send an ordinary partition's batch to; else it is appended, or answered, here."""
-        kind = self._resolver.kind(part.topic)
+        kind = self._kinds[part.topic]
         if kind is not TopicKind.ORDINARY:
             if (error := kind.change_refused) is not None:
                 merge.settle(refusal(part, error.code, error.message))
@@ -383,15 +366,12 @@ class ProduceApi:
             client.ordinary.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
             merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif leader == NO_LEADER:
-            merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))
+            merge.settle(refusal(part, self._ordinary_parts.why_no_leader(part, asked=asked)))
         elif part.start == part.end:
             merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
         else:
             return leader
         return NO_LEADER
-
-    def _why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
-        return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
     def _append(self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, merge: MergedProduce) -> None:
         """Hand a governed partition's batch on."""
@@ -414,10 +394,4 @@ class ProduceApi:
 def _owned(request: Request, fields: ProduceRequest) -> ProduceRequest:
     """Move a request to memory that stays; its fields there."""
     moved = request.own()
-    return _moved(fields, moved) if moved else fields
-
-
-def _moved(fields: ProduceRequest, by: int) -> ProduceRequest:
-    """The same fields in a copy of their frame."""
-    parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in fields.parts]
-    return fields._replace(parts=parts)
+    return fields.moved(moved) if moved else fields

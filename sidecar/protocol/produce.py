@@ -1,4 +1,5 @@
-"""Produce, api key 0, versions 3 to 9: walk a request without touching its records, build answers.
+"""Produce, api key 0, versions 3 to 9: walk a request without touching its records; the head and the answer of one that
+goes on whole; build answers. Requests of the node's own, and answers that are read field by field: `produce_upstream`.
 
 Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 record errors and a message · 9 flexible
 (KIP-482). 10 and later carry the brokers' addresses in their answers (KIP-951), 13 names topics by id: not served
@@ -42,6 +43,10 @@ SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
 NO_OFFSET: Final = -1
 _ELEMENTS: Final = most_elements(0)
+OWN_CLIENT_ID: Final = b"sidecar"
+_WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
+_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33}
+"""What a partition takes in an answer that carries no messages."""
 
 
 class ProducePart(NamedTuple):
@@ -60,6 +65,11 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     parts: list[ProducePart]
+
+    def moved(self, by: int) -> ProduceRequest:
+        """The same in a copy of its frame, where positions differ by so much."""
+        parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in self.parts]
+        return self._replace(parts=parts)
 
 
 def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
@@ -190,6 +200,94 @@ def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
 
 def _varint_bytes(value: int) -> int:
     return (value.bit_length() + 6) // 7
+
+
+def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
+    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from behind the client id."""
+    size = _WHOLE_HEAD.size - 4 + rest
+    return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
+
+
+def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:
+    """Where the partitions of a usual answer stand: (name from, name to, first partition, number) per topic.
+
+    None for an answer with messages, tags or long lengths, which has to be read field by field.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    size = _PLAIN_BYTES[version]
+    found: list[tuple[int, int, int, int]] = []
+    try:
+        if flexible:
+            topics, at = buffer[start + 9] - 1, start + 10
+            if buffer[start + 8] or topics > SHORT:
+                return None
+        else:
+            topics, at = I32.unpack_from(buffer, start + 8)[0], start + 12
+        for _ in range(topics):
+            if flexible:
+                name = at + 1
+                at += buffer[at]
+                partitions = buffer[at] - 1
+                if at - name > SHORT or partitions > SHORT:
+                    return None
+                at += 1
+            else:
+                name = at + 2
+                at = name + I16.unpack_from(buffer, at)[0]
+                partitions = I32.unpack_from(buffer, at)[0]
+                at += 4
+            found.append((name, at - (1 if flexible else 4), at, partitions))
+            at += partitions * size + flexible
+            if at > end or partitions < 0:
+                return None
+    except (struct.error, IndexError):
+        return None
+    return found if at + 4 + flexible == end else None
+
+
+def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
+    """Whether an answer frame tells in the usual form of `expected` partitions, and of an error in none. Every
+    acknowledgement passes here.
+    """
+    usual = usual_partitions(buffer, start, end, version)
+    if usual is None:
+        return False
+    size = _PLAIN_BYTES[version]
+    for _, _, first, partitions in usual:
+        expected -= partitions
+        for code in range(first + 4, first + partitions * size, size):
+            if buffer[code] or buffer[code + 1]:
+                return False
+    return not expected
+
+
+def appended(
+    buffer: Octets, start: int, end: int, version: int, expected: int
+) -> list[tuple[int, int, int, int]] | None:
+    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
+    and log start (-1 below version 5). None where `all_appended` is False.
+    """
+    usual = usual_partitions(buffer, start, end, version)
+    if usual is None:
+        return None
+    size = _PLAIN_BYTES[version]
+    layout = ANSWER if version >= FIRST_WITH_START else ANSWER_V4
+    found: list[tuple[int, int, int, int]] = []
+    for _, _, first, partitions in usual:
+        for at in range(first, first + partitions * size, size):
+            partition, error, *told = layout.unpack_from(buffer, at)
+            if error:
+                return None
+            found.append((partition, *told) if version >= FIRST_WITH_START else (partition, *told, -1))
+    return found if len(found) == expected else None
+
+
+def rename_answer(buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> None:
+    """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
+    node's.
+    """
+    I32.pack_into(buffer, start + 4, correlation_id)
+    I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
 
 
 class ProduceResult(NamedTuple):

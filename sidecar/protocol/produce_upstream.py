@@ -6,7 +6,6 @@ list of parts for one gathered write.
 
 from __future__ import annotations
 
-import struct
 from struct import Struct
 from typing import Final
 
@@ -16,13 +15,13 @@ from sidecar.protocol.produce import (
     ANSWER_V4,
     FIRST_FLEXIBLE,
     FIRST_WITH_START,
+    OWN_CLIENT_ID,
     PLAIN_V8,
-    SHORT,
     ProduceResult,
+    usual_partitions,
     write_name,
 )
 
-OWN_CLIENT_ID: Final = b"sidecar"
 SINGLE_VERSION: Final = 8
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
@@ -85,15 +84,6 @@ _COUNT: Final = Struct(">i")
 _SINGLE_TERMS: Final = Struct(">hhi")
 
 
-_WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
-
-
-def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
-    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from after the client id."""
-    size = _WHOLE_HEAD.size - 4 + rest
-    return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
-
-
 def table_head(topic: bytes, partition: int) -> bytes:
     """The part of a version 8 request that names one partition: made once, used by `encode_single` for each batch."""
     return b"".join((I32.pack(1), I16.pack(len(topic)), topic, Struct(">ii").pack(1, partition)))
@@ -140,96 +130,11 @@ def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[byt
 
 # Answers -------------------------------------------------------------------------------------------------------------
 
-_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33}
-"""What a partition takes in an answer that carries no messages."""
-
-
-def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:
-    """Where the partitions of a usual answer stand: (name from, name to, first partition, number) per topic.
-
-    None for an answer with messages, tags or long lengths, which has to be read field by field.
-    """
-    flexible = version >= FIRST_FLEXIBLE
-    size = _PLAIN_BYTES[version]
-    found: list[tuple[int, int, int, int]] = []
-    try:
-        if flexible:
-            topics, at = buffer[start + 9] - 1, start + 10
-            if buffer[start + 8] or topics > SHORT:
-                return None
-        else:
-            topics, at = I32.unpack_from(buffer, start + 8)[0], start + 12
-        for _ in range(topics):
-            if flexible:
-                name = at + 1
-                at += buffer[at]
-                partitions = buffer[at] - 1
-                if at - name > SHORT or partitions > SHORT:
-                    return None
-                at += 1
-            else:
-                name = at + 2
-                at = name + I16.unpack_from(buffer, at)[0]
-                partitions = I32.unpack_from(buffer, at)[0]
-                at += 4
-            found.append((name, at - (1 if flexible else 4), at, partitions))
-            at += partitions * size + flexible
-            if at > end or partitions < 0:
-                return None
-    except (struct.error, IndexError):
-        return None
-    return found if at + 4 + flexible == end else None
-
-
-def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
-    """Whether an answer frame has the usual form for `expected` partitions, without an error in any. Every
-    acknowledgement passes here.
-    """
-    usual = _plain_partitions(buffer, start, end, version)
-    if usual is None:
-        return False
-    size = _PLAIN_BYTES[version]
-    for _, _, first, partitions in usual:
-        expected -= partitions
-        for code in range(first + 4, first + partitions * size, size):
-            if buffer[code] or buffer[code + 1]:
-                return False
-    return not expected
-
-
-def appended(
-    buffer: Octets, start: int, end: int, version: int, expected: int
-) -> list[tuple[int, int, int, int]] | None:
-    """What an answer of the usual form holds for each of `expected` partitions: its number, base offset, append time
-    and log start (-1 below version 5). None where `all_appended` is False.
-    """
-    usual = _plain_partitions(buffer, start, end, version)
-    if usual is None:
-        return None
-    size = _PLAIN_BYTES[version]
-    layout = ANSWER if version >= FIRST_WITH_START else ANSWER_V4
-    found: list[tuple[int, int, int, int]] = []
-    for _, _, first, partitions in usual:
-        for at in range(first, first + partitions * size, size):
-            partition, error, *told = layout.unpack_from(buffer, at)
-            if error:
-                return None
-            found.append((partition, *told) if version >= FIRST_WITH_START else (partition, *told, -1))
-    return found if len(found) == expected else None
-
-
-def rename_answer(buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> None:
-    """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
-    node's.
-    """
-    I32.pack_into(buffer, start + 4, correlation_id)
-    I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
-
 
 def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
     """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
     results: list[ProduceResult] = []
-    usual = _plain_partitions(buffer, start, end, version) if version == SINGLE_VERSION else None
+    usual = usual_partitions(buffer, start, end, version) if version == SINGLE_VERSION else None
     if usual is not None:
         for name, name_end, first, partitions in usual:
             topic = bytes(buffer[name:name_end])

@@ -70,7 +70,7 @@ class CursorRoom:
         await self.cursors.close()
         await self.auto_reset.close()
 
-    # Implements `auto_reset.Hooks` ------------------------------------------------------------------------------------
+    # Implements `auto_reset.ResetHooks` -------------------------------------------------------------------------------
 
     def operation_failed(self, topic: str, error: BaseException) -> None:
         self._hooks.cursors_failed(topic, error)

@@ -157,7 +157,7 @@ def _work(number: int, who: Any) -> Work:
     under_way = {
         index: tuple(
             (append.sequence, append.records)
-            for append in (*lane._queue, *lane._in_flight, *lane._retry)
+            for append in (*lane._queue, *lane._in_flight, *lane.retried)
             if append.sequence is not None
         )
         for index, lane in epoch._lanes.items()

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from sidecar.forwarder import brokers
+from sidecar.forwarder import forwarder as links
+from sidecar.forwarder import gathered
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.primitives import Octets
 
-Send = Callable[[brokers.LeaderLink, UpstreamConnection, list[Octets], brokers.UnderWay, int], None]
+Send = Callable[[links.LeaderLink, UpstreamConnection, list[Octets], links.UnderWay, int], None]
 
 
 @dataclass
@@ -40,8 +41,8 @@ class BadNetwork:
         self.lost, self.late = 0.05, 0.0
         self.happened: Counter[str] = Counter()
         self._random = rng
-        patch.setattr(brokers.LeaderLink, "_send", self._delaying(brokers.LeaderLink._send))
-        for kind in (brokers._ProduceReply, brokers.WholeReply):
+        patch.setattr(links.LeaderLink, "_send", self._delaying(links.LeaderLink._send))
+        for kind in (gathered.GatheredReply, links.WholeReply):
             patch.setattr(kind, "answer_received", self._losing(kind.answer_received))
 
     def _happens(self, what: str, share: float) -> bool:
@@ -61,10 +62,10 @@ class BadNetwork:
 
     def _delaying(self, send: Send) -> Send:
         def sent(
-            link: brokers.LeaderLink,
+            link: links.LeaderLink,
             connection: UpstreamConnection,
             message: list[Octets],
-            reply: brokers.UnderWay,
+            reply: links.UnderWay,
             timeout_ms: int,
         ) -> None:
             if not self._happens("late", self.late):

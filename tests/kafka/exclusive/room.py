@@ -21,9 +21,10 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder import brokers
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder import forwarder as links
+from sidecar.forwarder import gathered
 from sidecar.forwarder.forwarder import Forwarder
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.aside import Allowance
 from sidecar.network.framing import Frame
@@ -47,7 +48,7 @@ class HeldAnswers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
         self._held: list[tuple[Any, Callable[[], None]]] = []
-        for kind in (brokers._ProduceReply, brokers.WholeReply):
+        for kind in (gathered.GatheredReply, links.WholeReply):
             monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
 
     def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
@@ -80,7 +81,7 @@ class HeldAnswers:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.exclusive.interfaces.Hooks`."""
+    """What the room tells the node. Implements `sidecar.exclusive.interfaces.OwnershipHooks`."""
 
     takeovers: list[tuple[str, int, str | None]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
@@ -130,7 +131,7 @@ class Told:
 
 
 class Asker:
-    """A party's place for an answer. Implements `sidecar.forwarder.brokers.Asker`."""
+    """A party's place for an answer. Implements `sidecar.forwarder.forwarder.Asker`."""
 
     correlation_id = 1
     version = _VERSION

@@ -13,8 +13,8 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields, Scope
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane
+from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS, PlainSequences
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

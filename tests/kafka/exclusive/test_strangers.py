@@ -11,7 +11,7 @@ from sidecar.exclusive.bindings import NOT_YOURS
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import NO_BATCH, Offer
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.session import Session
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in

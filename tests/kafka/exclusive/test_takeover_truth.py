@@ -20,7 +20,7 @@ from sidecar.cluster.logs import LogReader
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing import topic as fencing
-from sidecar.forwarder import brokers
+from sidecar.forwarder import forwarder as links
 from sidecar.protocol.calls import Fetched
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.metadata import ClusterState
@@ -73,7 +73,7 @@ class Delayed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hold = False
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
-        self._send = brokers.LeaderLink._send
+        self._send = links.LeaderLink._send
 
         def send(link: Any, *told: Any) -> None:
             if self.hold:
@@ -81,7 +81,7 @@ class Delayed:
             else:
                 self._send(link, *told)
 
-        monkeypatch.setattr(brokers.LeaderLink, "_send", send)
+        monkeypatch.setattr(links.LeaderLink, "_send", send)
 
     def let_go(self) -> None:
         for link, told in self._held:

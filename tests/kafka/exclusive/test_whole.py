@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.local import Kafka
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce_upstream

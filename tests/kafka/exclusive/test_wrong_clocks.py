@@ -70,12 +70,12 @@ async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room,
     """
     topic = await governed_in(room, services, 1)
     assert await room.connect("owner").send(topic, b"0") == OK
-    services, opened = room.governed.services, room.governed.changelog.view.opened(topic)[MASTER_SLOT]
+    view, opened = room.governed.changelog.view, room.governed.changelog.view.opened(topic)[MASTER_SLOT]
     aged = replace(opened, at_ms=opened.at_ms - (20 * 3600 * 1000))
     look = Look({0: 9}, {0: 1}, {TopicPartition(topic, 0): PartitionProducers(0, None, ())})
 
     def trusted(clock: Clock, entry: Entry[Opened]) -> dict[int, int]:
-        return trusted_ends(services.changelog.view, clock, SlotScope(topic, MASTER_SLOT), entry, look, 6 * 3600 * 1000)
+        return trusted_ends(view, clock, SlotScope(topic, MASTER_SLOT), entry, look, 6 * 3600 * 1000)
 
     behind = off(-DAY_S)
     assert trusted(behind, aged) == {}, "what time it is is not known yet"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
     from types import TracebackType
 
-    from sidecar.forwarder.brokers import Asker
+    from sidecar.forwarder.forwarder import Asker
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Exchange

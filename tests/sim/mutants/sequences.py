@@ -17,7 +17,7 @@ from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
-LANE: Final = "sidecar/forwarder/lane.py"
+RECOVERY: Final = "sidecar/forwarder/recovery.py"
 SLOT: Final = "sidecar/fencing/slot.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 GATE: Final = "sidecar/dedup/gate.py"
@@ -159,12 +159,12 @@ MUTANTS: Final = (
         "Behind a plain batch of which nobody knows the numbers go on as if it were not in the log.",
         (
             Edit(
-                LANE,
-                "            self._retry.append(append)\n            self._muted = True\n",
-                "            append.in_doubt = False\n"
-                "            if self.plain is not None:\n"
-                "                append.sequence, append.stamped = None, False\n"
-                "            self._retry.append(append)\n            self._muted = True\n",
+                RECOVERY,
+                "        self.retry.append(append)\n        self.muted = True\n",
+                "        append.in_doubt = False\n"
+                "        if self._lane.plain is not None:\n"
+                "            append.sequence, append.stamped = None, False\n"
+                "        self.retry.append(append)\n        self.muted = True\n",
             ),
         ),
         Schedule([produce(library="plain", topic="shared"), *refusals(0.5, 0.8, 1.1, 1.4)]),

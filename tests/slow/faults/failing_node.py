@@ -103,7 +103,8 @@ def patch_failpoints(points: Failpoints) -> None:
     from sidecar.dedup.outgoing import Outgoing  # noqa: PLC0415
     from sidecar.exclusive.epoch import SlotEpoch  # noqa: PLC0415
     from sidecar.exclusive.takeover import Takeover  # noqa: PLC0415
-    from sidecar.forwarder import brokers  # noqa: PLC0415
+    from sidecar.forwarder import forwarder as links  # noqa: PLC0415
+    from sidecar.forwarder import gathered  # noqa: PLC0415
 
     def at(point: str) -> Callable[..., None]:
         return lambda *_: points.passed(point)
@@ -119,9 +120,9 @@ def patch_failpoints(points: Failpoints) -> None:
         points.passed("rest-answered" if flight.shift else "answered")
 
     after(Outgoing, "watch", at("marked"))
-    after(brokers.LeaderLink, "_send", at("shipped"))
-    before(brokers._ProduceReply, "answer_received", answered)
-    before(brokers.WholeReply, "answer_received", answered)
+    after(links.LeaderLink, "_send", at("shipped"))
+    before(gathered.GatheredReply, "answer_received", answered)
+    before(links.WholeReply, "answer_received", answered)
     after(Outgoing, "landed", landed)
     before(SlotEpoch, "shift", at("before-shift"))
     after(SlotEpoch, "shift", at("after-shift"))

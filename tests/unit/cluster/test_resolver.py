@@ -52,7 +52,7 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
     resolver = NameResolver()
     for number in range(150_000):
         resolver.kind(b"%d" % number)
-    assert len(resolver._kinds) <= 100_000
+    assert len(resolver.kinds) <= 100_000
 
 
 def test_a_shadow_is_one_whatever_policy_covers_its_name() -> None:

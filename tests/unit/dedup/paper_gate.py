@@ -17,8 +17,8 @@ from sidecar.dedup.arrival import Arrival, Session
 from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.gate import Gate
 from sidecar.dedup.topic import TopicIds
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane
+from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sidecar.dedup.marks import Judgement, Mark, Pushed
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane
+from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.dedup.paper import Rec, batch, recs
 from tests.unit.dedup.paper_gate import HELD_S, MODULUS, Client, GateLoop, Partition, Shift, gate_time

@@ -22,7 +22,7 @@ STAMP = Stamp(ProducerId(7), ProducerEpoch(0))
 
 
 class CreatedAnew:
-    """A topic that was deleted behind the fence of a takeover, and has fewer partitions now. Implements `Hooks`."""
+    """A topic that was deleted behind the fence of a takeover, and has fewer partitions now. Implements `IdsHooks`."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []

@@ -23,8 +23,8 @@ from sidecar.changelog.records import read_batches
 from sidecar.exclusive import requests, succession
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.forwarder.append import Append, Outcome
-from sidecar.forwarder.lane import Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

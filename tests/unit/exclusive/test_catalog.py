@@ -25,8 +25,8 @@ class Log:
 
 
 def catalog(number: int, log: Log) -> PolicyCatalog:
-    around = SimpleNamespace(node_id=number, changelog=SimpleNamespace(view=log))
-    found = PolicyCatalog(cast(Any, around))
+    services = SimpleNamespace(node_id=number, changelog=SimpleNamespace(view=log))
+    found = PolicyCatalog(cast(Any, services))
     found.read()
     return found
 

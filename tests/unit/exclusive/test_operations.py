@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.operations import BUSY, NO_BATCH, Offer, Operations
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.session import Session
 

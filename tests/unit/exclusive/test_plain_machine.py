@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.session import Session
 from tests.unit.exclusive.network_rules import (
     PARTITIONS,

@@ -9,7 +9,7 @@ from sidecar.dedup.content import Content
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.returning import Answering, KeptBytes
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart
 from tests.unit.dedup.paper import HEADERS, batch, recs
@@ -24,7 +24,7 @@ class Door:
         self.kept = KeptBytes()
 
     def served(self, topic: bytes) -> Any:
-        return SimpleNamespace(ids=SimpleNamespace(around=SimpleNamespace(headers=HEADERS, names_limit=100)))
+        return SimpleNamespace(ids=SimpleNamespace(services=SimpleNamespace(headers=HEADERS, names_limit=100)))
 
     def now(self) -> float:
         return 0.0

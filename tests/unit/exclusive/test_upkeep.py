@@ -15,7 +15,7 @@ from sidecar.changelog import Clock
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.fencing import KeepAlive, keep_alive
-from sidecar.forwarder.append import Outcome
+from sidecar.forwarder.outcome import Outcome
 
 HOUR = 3600.0
 BUSY, INVALID_TIMESTAMP = 5, 32

@@ -13,10 +13,9 @@ import pytest
 from sidecar.changelog import Position
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.forwarder.append import Outcome
-from sidecar.forwarder.brokers import WholeRequest
-from sidecar.forwarder.forwarder import Forwarder
+from sidecar.forwarder.forwarder import Forwarder, WholeRequest
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import Numbers, crc_matches, read_header, read_numbers, stamp
@@ -384,5 +383,5 @@ async def test_not_for_a_partition_outside_the_fence(
 
 
 def test_the_head_of_a_whole_request_counts_what_follows() -> None:
-    head = produce_upstream.whole_head(9, 8, 100)
+    head = produce.whole_head(9, 8, 100)
     assert I32.unpack(head[:4])[0] + 4 == len(head) + 100

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.forwarder.lane import Lane
+from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import SequenceSpace
 from sidecar.network.listening import close_server
 from sidecar.protocol import produce

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.lane import MAX_IN_FLIGHT
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import crc_matches
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.forwarder.paper import STAMP, Bench, ManualLoop, manual_time

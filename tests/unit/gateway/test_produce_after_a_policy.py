@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.forwarder.append import Outcome
+from sidecar.cluster.resolver import NameResolver
+from sidecar.forwarder.outcome import Outcome
 from sidecar.gateway.gaps import OrdinaryBatches, signature
 from sidecar.gateway.ordinary_produce import refusal
 from sidecar.gateway.produce import MergedProduce, ProduceApi
@@ -78,7 +79,7 @@ def test_what_is_answered_for_good_is_not(client: Connected, code: ErrorCode) ->
 
 
 def test_a_batch_waits_for_one_of_its_partition_that_was_sent_under_a_policy(client: Connected) -> None:
-    api = ProduceApi(cast(Any, SimpleNamespace(view=None)), cast(Any, None), cast(Any, None), cast(Any, None))
+    api = ProduceApi(cast(Any, SimpleNamespace(view=None)), NameResolver(), cast(Any, None), cast(Any, None))
     fields = ProduceRequest(None, -1, 1_000, [PART])
     client.asks(PART, is_governed=False)
     assert not api._follows_governed(cast(Any, client), fields)

@@ -26,7 +26,7 @@ class PaperTopic:
 
 
 def governed_of(**topics: PaperTopic) -> Any:
-    """A governed with nothing but these."""
+    """Governed topics with nothing but these."""
     found = object.__new__(GovernedTopics)
     found._topics = topics  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
     return found

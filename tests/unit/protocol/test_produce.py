@@ -204,14 +204,14 @@ def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int,
     assert produce_upstream.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
     padded = b"behind another frame" + frame + b"in front of a third"
     assert produce_upstream.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
-    if produce_upstream.all_appended(padded, 20, 20 + len(frame), version, len(results)):
+    if produce.all_appended(padded, 20, 20 + len(frame), version, len(results)):
         assert not any(result.error for result in results)
         told = [(each.partition, each.base_offset, each.log_append_time, each.log_start_offset) for each in results]
-        assert produce_upstream.appended(padded, 20, 20 + len(frame), version, len(results)) == told
+        assert produce.appended(padded, 20, 20 + len(frame), version, len(results)) == told
     else:
-        assert produce_upstream.appended(padded, 20, 20 + len(frame), version, len(results)) is None
-    assert produce_upstream.appended(padded, 20, 20 + len(frame), version, len(results) + 1) is None
-    assert not produce_upstream.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
+        assert produce.appended(padded, 20, 20 + len(frame), version, len(results)) is None
+    assert produce.appended(padded, 20, 20 + len(frame), version, len(results) + 1) is None
+    assert not produce.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
 
 
 @every_version
@@ -226,9 +226,9 @@ def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, 
     assert kio.as_milliseconds(answer.throttle_time) == 90
     assert produce_upstream.decode_answer(frame, 0, len(frame), version) == ([result], 90)
     usual = version < 9 or len(name) <= 126
-    assert produce_upstream.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
-    assert not produce_upstream.all_appended(frame, 0, len(frame), version, 2)
-    told = produce_upstream.appended(frame, 0, len(frame), version, 1)
+    assert produce.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
+    assert not produce.all_appended(frame, 0, len(frame), version, 2)
+    told = produce.appended(frame, 0, len(frame), version, 1)
     assert told == ([(5, 1234, -1, start)] if usual and not error else None)
 
 
@@ -319,7 +319,7 @@ def test_a_request_that_goes_on_whole_is_what_the_client_sent_under_the_nodes_na
     frame = kio.request_frame(request_of(version, {"t": {5: bytes(61), 6: bytes(200)}}), client_id=client_id)
     rest = frame[14 + len(client_id) :]
     again = kio.request_frame(request_of(version, {"t": {5: bytes(61), 6: bytes(200)}}), client_id="sidecar")
-    assert produce_upstream.whole_head(7, version, len(rest)) + rest == again
+    assert produce.whole_head(7, version, len(rest)) + rest == again
 
 
 @every_version
@@ -338,5 +338,5 @@ def test_the_size_of_a_request_with_nothing_but_batches(version: int, name: str,
 def test_an_answer_to_the_node_becomes_one_to_its_client(version: int) -> None:
     results = [ProduceResult(b"t", index, 0, 1234 + index, -1, -1) for index in range(3)]
     frame = bytearray(b"front" + produce.encode_answer(7, version, results, 9_000) + b"behind")
-    produce_upstream.rename_answer(frame, 5, len(frame) - 6, version, 77)
+    produce.rename_answer(frame, 5, len(frame) - 6, version, 77)
     assert frame == b"front" + produce.encode_answer(77, version, results) + b"behind"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sidecar.forwarder import brokers
+from sidecar.forwarder import forwarder as links
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.forwarder.scripted import KnownUpstream, ScriptedBroker, Writer, broker
@@ -40,8 +40,8 @@ async def forwarder(upstream: KnownUpstream, leader: ScriptedBroker) -> AsyncIte
 @pytest.fixture
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that do not come are looked for ten times a second, not once; silent is who says nothing in two looks."""
-    monkeypatch.setattr(brokers, "_WATCH_S", 0.1)
-    monkeypatch.setattr(brokers, "_SILENT_S", 0.2)
+    monkeypatch.setattr(links, "_WATCH_S", 0.1)
+    monkeypatch.setattr(links, "_SILENT_S", 0.2)
 
 
 async def answered(writer: Writer, count: int) -> list[tuple[int, int]]:
@@ -260,7 +260,7 @@ async def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_els
 async def test_a_broker_that_is_silent_past_the_timeout_is_given_up(
     quick_watch: None, forwarder: Forwarder, leader: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokers, "_GRACE_S", 0.2)
+    monkeypatch.setattr(links, "_GRACE_S", 0.2)
     writer = Writer(forwarder, "orders", 0)
     writer.send(timeout_ms=100)
     await leader.next()
