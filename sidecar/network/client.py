@@ -451,7 +451,9 @@ class ClientConnection(FrameReceiver):
         self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
-        if self.unfinished_bytes:
+        while self.is_behind and not (self._pause or self._waiting):  # TLS tells of the end while nothing is read
+            self.cut_on()
+        if self.unfinished_bytes and not self.is_behind:
             self.reject("truncated", f"the client ended its stream behind {self.unfinished_bytes} bytes of a frame")
         return False
 

@@ -68,10 +68,19 @@ def own_servers(directory: Path, config: KafkaConfig) -> Iterator[Behind]:
 
 @contextmanager
 def nodes_before(behind: Behind, directory: Path, count: int) -> Iterator[list[NodeProcess]]:
-    """Nodes 1 to `count` of a cluster of their own. Their logs may not tell of an uncaught exception."""
+    """Nodes 1 to `count` of a cluster of their own, whose clients are operators: the matrix changes ACLs and SCRAM
+    credentials. Their logs may not tell of an uncaught exception.
+    """
     cluster = f"matrix-{uuid.uuid4().hex[:8]}"
     nodes = [
-        NodeProcess(directory, behind.bootstrap, behind.redis_url, cluster=cluster, node_id=number)
+        NodeProcess(
+            directory,
+            behind.bootstrap,
+            behind.redis_url,
+            cluster=cluster,
+            node_id=number,
+            SUPER_USERS="User:ANONYMOUS",
+        )
         for number in range(1, count + 1)
     ]
     with ExitStack() as running:

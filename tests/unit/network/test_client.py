@@ -123,6 +123,22 @@ async def test_the_end_of_a_stream_is_seen_behind_all_that_was_sent_before_it() 
 
 
 @on_uvloop
+async def test_an_end_that_is_told_while_frames_are_left_is_no_cut_in_the_middle() -> None:
+    """As TLS does, which tells of the end of a stream whether its reader reads or not."""
+
+    def end(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
+        if request.correlation_id == 0:
+            asyncio.get_running_loop().call_soon(connection.eof_received)
+
+    recorder, count = Recorder(act=end), 200
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, key=99) for number in range(count)))
+        await until(lambda: len(recorder.received) == count, "all of it")
+        assert recorder.received == [*range(count)]
+        assert recorder.rejected == []
+
+
+@on_uvloop
 async def test_nothing_behind_a_rejected_request_is_taken_up_and_it_is_told_once() -> None:
     recorder = Recorder(act=lambda connection, *_: connection.hold())
     async with listening(recorder) as connect, connect() as peer:
