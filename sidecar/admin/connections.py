@@ -85,7 +85,7 @@ class Connections:
         self._silent.pop(connection, None)
         if request.body_exists and not request.content.is_eof():
             self._is_silent(connection, _BODY_S)
-            request.content.on_eof(partial(self._silent.pop, connection, None))
+            request.content.on_eof(partial(self._arrived, connection))
         if not is_health:
             self._busy.add(connection)
         try:
@@ -105,6 +105,10 @@ class Connections:
     def went(self, connection: web.RequestHandler) -> None:
         """One is gone, or is about to be."""
         self._open.discard(connection)
+        self._silent.pop(connection, None)
+
+    def _arrived(self, connection: web.RequestHandler) -> None:
+        """The body of its request is here: it waits for the answer now."""
         self._silent.pop(connection, None)
 
     def _is_silent(self, connection: web.RequestHandler, seconds: float) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = 200
 """Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
-_ALIKE: Final = 20
+_ALIKE: Final = 100
 """Events of one kind that are logged within five seconds, where each is about another client."""
 
 

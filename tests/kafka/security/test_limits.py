@@ -12,7 +12,7 @@ import uuid
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer, ThrottleEvent
+from confluent_kafka import KafkaError, Message, Producer, ThrottleEvent
 
 from sidecar.protocol.primitives import I16, I32
 from tests import raw
@@ -37,7 +37,7 @@ VERSIONS = I32.pack(11) + I16.pack(18) + I16.pack(0) + I32.pack(1) + b"\0\1x"
 
 
 @contextmanager
-def node_with(services: Services, directory: Path, **settings: str) -> Iterator[tuple[NodeProcess, str]]:
+def node_with(services: Services, directory: Path, settings: dict[str, str]) -> Iterator[tuple[NodeProcess, str]]:
     """A node with these settings, and a topic of its Kafka."""
     topic = f"limits-{uuid.uuid4().hex[:8]}"
 
@@ -46,7 +46,7 @@ def node_with(services: Services, directory: Path, **settings: str) -> Iterator[
             await calls.create(topic, partitions=1)
 
     asyncio.run(create())
-    node = NodeProcess(directory, services.kafka_bootstrap, services.redis_url, cluster=topic, **settings)
+    node = NodeProcess(directory, services.kafka_bootstrap, services.redis_url, cluster=topic, node_id=1, **settings)
     node.start()
     try:
         yield node, topic
@@ -82,7 +82,7 @@ def metric(node: NodeProcess, name: str) -> float:
 
 def test_a_stranger_who_opens_sockets_without_end_takes_no_place_of_others(services: Services, tmp_path: Path) -> None:
     settings = {"MAX_CONNECTIONS_PER_IP": "20", "MAX_CONNECTIONS": "40"}
-    with node_with(services, tmp_path, **settings) as (node, topic), ExitStack() as opened:
+    with node_with(services, tmp_path, settings) as (node, topic), ExitStack() as opened:
         with Traffic(node.bootstrap, topic) as traffic:
             strangers = [opened.enter_context(connect(node)) for _ in range(100)]
             wait_for(lambda: sum(map(is_closed, strangers)) == 80, "those that are too many to be closed", 20)
@@ -97,7 +97,7 @@ def test_a_stranger_who_opens_sockets_without_end_takes_no_place_of_others(servi
 
 
 def test_who_says_nothing_is_closed_and_so_is_who_falls_silent(services: Services, tmp_path: Path) -> None:
-    with node_with(services, tmp_path, LOGIN_TIMEOUT_MS="500", CONNECTIONS_MAX_IDLE_MS="1000") as (node, _):
+    with node_with(services, tmp_path, {"LOGIN_TIMEOUT_MS": "500", "CONNECTIONS_MAX_IDLE_MS": "1000"}) as (node, _):
         with ExitStack() as opened:
             silent = opened.enter_context(connect(node))
             used = opened.enter_context(RawClient(node.bootstrap))
@@ -109,7 +109,10 @@ def test_who_says_nothing_is_closed_and_so_is_who_falls_silent(services: Service
 
 
 def test_unfinished_requests_take_bounded_memory_and_others_are_served(services: Services, tmp_path: Path) -> None:
-    with node_with(services, tmp_path, QUEUED_MAX_REQUEST_BYTES=str(8 * MIB)) as (node, topic), ExitStack() as opened:
+    with (
+        node_with(services, tmp_path, {"QUEUED_MAX_REQUEST_BYTES": str(8 * MIB)}) as (node, topic),
+        ExitStack() as opened,
+    ):
         with Traffic(node.bootstrap, topic) as traffic:
             before = resident_bytes(node)
             beginning = I32.pack(16 * MIB) + I16.pack(0) + I16.pack(8) + I32.pack(1) + b"\0\1x"
@@ -142,9 +145,9 @@ def test_unfinished_requests_take_bounded_memory_and_others_are_served(services:
 
 
 def test_a_client_over_its_quota_is_told_so_and_loses_nothing(services: Services, tmp_path: Path) -> None:
-    with node_with(services, tmp_path, QUOTA_PRODUCER_BYTE_RATE="200000") as (node, topic):
+    with node_with(services, tmp_path, {"QUOTA_PRODUCER_BYTE_RATE": "200000"}) as (node, topic):
         throttled: list[ThrottleEvent] = []
-        delivered: list[str | None] = []
+        delivered: list[KafkaError | None] = []
         producer = Producer(
             {
                 "bootstrap.servers": node.bootstrap,
@@ -153,8 +156,12 @@ def test_a_client_over_its_quota_is_told_so_and_loses_nothing(services: Services
                 "throttle_cb": throttled.append,
             }
         )
+
+        def done(error: KafkaError | None, _message: Message) -> None:
+            delivered.append(error)
+
         for _ in range(10):
-            producer.produce(topic, bytes(60_000), partition=0, on_delivery=lambda error, _m: delivered.append(error))
+            producer.produce(topic, bytes(60_000), partition=0, on_delivery=done)
         producer.flush(60)
         assert delivered == [None] * 10
         assert throttled
