@@ -29,9 +29,9 @@ class Node:
 
     `boot` is random per process start (lower-case hex). `host:port` is what clients of its first listener are told,
     `listeners` what those of each are; it is empty for a version of the software that had one, without a name. `admin`
-    is the admin address as "host:port" ("" none). `position` is the changelog offset the node has read up to (-1: nothing), `policy_version`
-    the policy version it applies, `version` the software's. A draining node hands over what it serves and takes
-    nothing on.
+    is the admin address as "host:port" ("" none). `position` is the changelog offset the node has read up to (-1:
+    nothing), `policy_version` the policy version it applies, `version` the software's. A draining node hands over what
+    it serves and takes nothing on.
     """
 
     node_id: int
