@@ -53,7 +53,7 @@ MODULES: Final = {
         },
     ),
     "transactions": (
-        "Transactions, and what partitions and coordinators tell of producers (KIP-664).",
+        "Transactions, and what partitions and coordinators know of producers (KIP-664).",
         {
             "init_producer_id": 4, "add_partitions_to_txn": 3, "add_offsets_to_txn": 3, "end_txn": 3,
             "write_txn_markers": 1, "describe_producers": 0, "describe_transactions": 0, "list_transactions": 1,
