@@ -201,8 +201,8 @@ def _window(buffer: Octets) -> memoryview:
 
 
 def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
-    """(start, size) of each whole batch in a record set; a batch cut off at the end, as Fetch may give, is left out, and
-    so is one that says it is shorter than its own header, with all behind it.
+    """(start, size) of each whole batch in a record set; a batch cut off at the end, as Fetch may give, is left out,
+    and so is one that says it is shorter than its own header, with all behind it.
     """
     found: list[tuple[int, int]] = []
     while end - start >= _MAGIC_AT + 1:
