@@ -25,7 +25,7 @@ BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants bench bench-pipeline check model format requirements proto messages sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants fuzz audit sbom bench bench-pipeline check model format requirements proto messages sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,15 @@ sim: setup ## histories on the simulator: MINUTES=10, SEEDS=0-999, or one again:
 
 mutants: setup ## the product with one mistake each: the seed and the check of the simulator that find it (ARGS='hole 2')
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.mutants $(ARGS)
+
+fuzz: setup ## bytes of strangers on everything that reads them (ARGS='--minutes 10', '--executions 10000000', 'batches rest')
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+audit: setup ## known vulnerabilities of every pinned package; fails where no advisory service can be reached
+	@$(BIN)/python -m tools.audit $(ARGS)
+
+sbom: setup ## what an installation is made of, as CycloneDX, in dist/
+	@$(BIN)/python -m tools.sbom $(ARGS)
 
 bench: setup ## measure against direct Kafka
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -26,6 +26,8 @@ HandlerT = TypeVar("HandlerT")
 _ONE: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAG: Final = re.compile(_ONE)
 _TAGS: Final = re.compile(rf"{_ONE}(?:\s*,\s*{_ONE})*")
+TAGS_PATTERN: Final = rf"^(\*|{_ONE}(\s*,\s*{_ONE})*)$"
+"""What If-Match may hold, as JSON schema has patterns."""
 _GENERATION: Final = re.compile(r'"(?:0|[1-9][0-9]{0,18})"')
 _HIGHEST: Final = 2**63 - 1
 _DIGITS: Final = len(str(_HIGHEST))

@@ -8,6 +8,12 @@ from typing import Final
 LAST_PARTITION: Final = 2**31 - 1
 _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """As in `org.apache.kafka.common.internals.Topic`."""
+TOPIC_PATTERN: Final = r"^(?!__)(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
+"""A topic that is not internal, as JSON schema has patterns."""
+GOVERNABLE_PATTERN: Final = r"^(?!__)(?!\.{1,2}$)([A-Za-z0-9._-]{1,249}\*?|\*)$"
+"""Such a topic, or a prefix."""
+NAME_OR_NOTHING_PATTERN: Final = r"^(?!\.{1,2}$)([A-Za-z0-9._-]{1,249}\*?|\*|)$"
+"""Where a list by names goes on: any topic or prefix, or nothing."""
 
 
 def is_topic(name: str) -> bool:

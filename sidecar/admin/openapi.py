@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sidecar.admin import shadow_shapes, shapes
+from sidecar.admin.asked import TAGS_PATTERN
 from sidecar.admin.fields import COUNT, TEXT, Component, Schema, Shape, ref
-from sidecar.admin.names import LAST_PARTITION
+from sidecar.admin.names import GOVERNABLE_PATTERN, LAST_PARTITION, TOPIC_PATTERN
 from sidecar.admin.openapi_parts import (
     FAILED,
     SECURITY,
@@ -27,11 +28,12 @@ from sidecar.admin.openapi_parts import (
     write,
 )
 from sidecar.admin.openapi_shadows import cursor_paths, pulsar_paths, shadow_paths
-from sidecar.admin.rest import CLIENTS_SHOWN, NEWEST_EVENTS
+from sidecar.admin.rest import CLIENTS_SHOWN, NEWEST_EVENTS, PLACE_PATTERN
 
 _TOPIC: Final = in_path(
-    "topic", "A topic's name, or a prefix with * behind it: `payments.*`.", pattern=r"^([A-Za-z0-9._-]{1,249}\*?|\*)$"
+    "topic", "A topic's name, or a prefix with * behind it: `payments.*`.", pattern=GOVERNABLE_PATTERN
 )
+_ONE: Final = in_path("topic", "A topic's name.", pattern=TOPIC_PATTERN)
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION}
 _PARTITION: Final = in_query("partition", _NUMBER, "Of a topic whose scope is partition.")
 _WHOSE: Final = in_query(
@@ -42,7 +44,7 @@ _WHOSE: Final = in_query(
 )
 _IF_MATCH: Final = in_header(
     "If-Match",
-    {**TEXT.schema, "examples": ['"7"']},
+    {**TEXT.schema, "pattern": TAGS_PATTERN, "examples": ['"7"']},
     "Only where the generation is this one, as ETag names it; `*`: where it is there.",
 )
 _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
@@ -74,8 +76,9 @@ _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
     shapes.TOPIC,
     shadow_shapes.SHADOW,
     shadow_shapes.SHADOW_NAMES,
+    shadow_shapes.WANTED_SHADOWS,
     shadow_shapes.PULSAR_PROPERTIES,
-    shadow_shapes.CHANGE,
+    Component(shadow_shapes.CHANGE.name, {**shadow_shapes.CHANGE.schema, "minProperties": 1}),
     shadow_shapes.SHADOWS,
     shadow_shapes.NEW_SHADOW,
     shadow_shapes.CURSOR,
@@ -100,9 +103,9 @@ def document(version: str) -> dict[str, Any]:
             **_page_paths(),
             **_node_paths(),
             **_topic_paths(),
-            **shadow_paths(_TOPIC),
+            **shadow_paths(_ONE),
             "/schemas/{path}": _registry(),
-            **pulsar_paths(_TOPIC),
+            **pulsar_paths(_ONE),
             **cursor_paths(),
             **_producer_paths(),
         },
@@ -178,13 +181,13 @@ def _topic_paths() -> Schema:
     ]
     deleted = write("deleteTopic", "Delete a topic with its records", {**nothing("Deleted"), "409": FAILED})
     force = flag("force", "Its shadows and their cursors too; else a topic with shadows is 409.")
-    of_owners = [_TOPIC, _PARTITION, _IF_MATCH]
+    of_owners = [_ONE, _PARTITION, _IF_MATCH]
     return {
         "/v1/topics": {"get": read("listTopics", "Topics and prefixes by name", answer(shapes.TOPICS), of_topics)},
         "/v1/topics/{topic}": {
             "parameters": [_TOPIC],
             "get": read("getTopic", "One topic or prefix", tagged, [_PARTITION]),
-            "delete": {**deleted, "parameters": [force]},
+            "delete": {**deleted, "parameters": [_ONE, force]},
         },
         "/v1/topics/{topic}/policy": {
             "parameters": [_TOPIC, _WHOSE, _IF_MATCH],
@@ -214,11 +217,11 @@ def _producer_paths() -> Schema:
     name = in_path("name", "A producer name: UTF-8, percent-encoded, a slash as %2F.", minLength=1)
     return {
         "/v1/topics/{topic}/dedup": {
-            "parameters": [_TOPIC],
-            "get": {**also(listed, **errors), "parameters": paged(shapes.PRODUCERS, moved)},
+            "parameters": [_ONE],
+            "get": {**also(listed, **errors), "parameters": paged(shapes.PRODUCERS, moved, PLACE_PATTERN)},
         },
         "/v1/topics/{topic}/dedup/{name}": {
-            "parameters": [_TOPIC, name],
+            "parameters": [_ONE, name],
             "get": also(one, **errors),
             "delete": also(forgotten, **errors),
         },

@@ -6,6 +6,7 @@ from typing import Final
 
 from sidecar.admin.asked import PAGE_SIZE
 from sidecar.admin.fields import FLAG, TEXT, Component, Schema, Shape, ref
+from sidecar.admin.names import NAME_OR_NOTHING_PATTERN
 from sidecar.admin.shapes import ERROR
 
 _PAGE: Final = "`next_page_token` of the page before."
@@ -37,8 +38,13 @@ def flag(name: str, description: str) -> Schema:
     return in_query(name, {**FLAG.schema, "default": False}, description)
 
 
-def paged(size: int = PAGE_SIZE, description: str = _PAGE, **token: str) -> list[Schema]:
-    """The parameters of a list in pages. `size`: of a page, where nothing is said. `token`: more of its schema."""
+def paged(
+    size: int = PAGE_SIZE, description: str = _PAGE, pattern: str | None = NAME_OR_NOTHING_PATTERN
+) -> list[Schema]:
+    """The parameters of a list in pages. `size`: of a page, where nothing is said. `pattern`: of a token, by default
+    that of a list by topics' names; None where it may be any text.
+    """
+    token = {} if pattern is None else {"pattern": pattern}
     number = {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": size}
     return [
         {"name": "page_size", "in": "query", "schema": number},

@@ -6,7 +6,15 @@ from typing import Final
 
 from sidecar.admin.fields import Schema
 from sidecar.admin.openapi_parts import FAILED, answer, in_path, nothing, paged, read, write
-from sidecar.admin.shadow_shapes import CURSOR, CURSORS, PULSAR_PROPERTIES, SHADOW, SHADOW_NAMES, SHADOWS
+from sidecar.admin.shadow_shapes import (
+    CURSOR,
+    CURSORS,
+    PULSAR_PROPERTIES,
+    SHADOW,
+    SHADOW_NAMES,
+    SHADOWS,
+    WANTED_SHADOWS,
+)
 
 _SHADOW: Final = in_path("shadow", "Its own name.")
 _GROUP: Final = in_path("group", "The group's name; a slash in it is written %2F.")
@@ -42,7 +50,10 @@ def cursor_paths() -> Schema:
         "/v1/shadows/{shadow}/cursors": {
             "parameters": [_SHADOW],
             "get": read(
-                "listCursors", "What groups have committed for a shadow, and how far behind", answer(CURSORS), paged()
+                "listCursors",
+                "What groups have committed for a shadow, and how far behind",
+                answer(CURSORS),
+                paged(pattern=None),
             ),
         },
         "/v1/shadows/{shadow}/cursors/{group}/reset": {
@@ -59,7 +70,7 @@ def cursor_paths() -> Schema:
 
 def pulsar_paths(topic: Schema) -> Schema:
     """By path. `topic`: the parameter of that name."""
-    base, names = "/admin/v2/persistent/{tenant}/{namespace}/{topic}", SHADOW_NAMES.name
+    base, names = "/admin/v2/persistent/{tenant}/{namespace}/{topic}", WANTED_SHADOWS.name
     parameters = [*(in_path(name, "Ignored.") for name in ("tenant", "namespace")), topic]
     done = {**nothing("Done"), "409": FAILED}
     removed = "Delete those that are named, or all without a body"

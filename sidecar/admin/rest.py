@@ -51,6 +51,8 @@ KNOWN_S: Final = 2.0
 CLIENTS_SHOWN: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 _LAST_TOKEN: Final = 9_999_999_999
+PLACE_PATTERN: Final = r"^(([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255}))?$"
+"""A token of a list of producers, as JSON schema has patterns."""
 _PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
 """Where a page of producer names ends: Unix seconds of its last record, and the name's bytes."""
 NEWEST_EVENTS: Final = 1_000

@@ -20,11 +20,13 @@ from sidecar.admin.fields import (
     one_of,
     page_of,
 )
-from sidecar.admin.names import LAST_PARTITION, is_topic
+from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
 from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange, ShadowState
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
 
 _MOST: Final = 2**63 - 1
+_EXACT: Final = 2**53
+"""Below it a float is exactly the number that was written."""
 _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
 _TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
 _PRINCIPALS: Final = 'allow has to be a list of principals such as ["User:*"]'
@@ -34,7 +36,7 @@ SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
 """Where Pulsar's tools look for the source of a shadow."""
 
 _ALLOW: Final = Kind({**list_of(Kind({**TEXT.schema, "maxLength": PRINCIPAL_BYTES})).schema, "maxItems": ENTRIES}, list)
-_BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.")
+_BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.", maximum=_MOST)
 SHADOW_STATS: Final = Shape(
     "ShadowStats",
     readers=NUMBER.said("Connections to this node that read it in the last 30 s."),
@@ -61,11 +63,18 @@ SHADOW: Final = Shape(
 )
 SHADOWS: Final = page_of("Shadows", SHADOW)
 CHANGE: Final = Shape("ShadowChange", allow=_ALLOW.or_absent(), auto_reset_backlog_entries=_BACKLOG.or_absent())
-NEW_SHADOW: Final = Shape("NewShadow", name=TEXT, **CHANGE.fields)
-SHADOW_NAMES: Final = Component(
-    "ShadowNames",
+NEW_SHADOW: Final = Shape("NewShadow", name=Kind({**TEXT.schema, "pattern": TOPIC_PATTERN}), **CHANGE.fields)
+SHADOW_NAMES: Final = Component("ShadowNames", list_of(TEXT).schema)
+WANTED_SHADOWS: Final = Component(
+    "WantedShadows",
     {
-        **list_of(TEXT.said("`orders-audit`, or `persistent://tenant/namespace/orders-audit`.")).schema,
+        "type": "array",
+        "items": {
+            "type": "string",
+            "pattern": rf"^((persistent://)?[^/]+/[^/]+/)?{TOPIC_PATTERN[1:]}",
+            "description": "`orders-audit`, or `persistent://tenant/namespace/orders-audit`.",
+        },
+        "minItems": 1,
         "maxItems": NAMES,
     },
 )
@@ -85,11 +94,14 @@ _TARGET: Final = Kind(
         "oneOf": [
             {"type": "string", "enum": ["earliest", "latest"]},
             Shape("Timestamp", timestamp=TIME).schema,
-            Shape("Offset", offset=COUNT).schema,
+            Shape("Offset", offset=Kind({**COUNT.schema, "maximum": _MOST})).schema,
         ]
     }
 )
-RESET: Final = Shape("CursorReset", to=_TARGET, partitions=list_of(NUMBER).or_null().or_absent())
+_PARTITIONS: Final = Kind(
+    {"type": "array", "items": {**COUNT.schema, "maximum": LAST_PARTITION}, "minItems": 1, "description": "null: all"}
+)
+RESET: Final = Shape("CursorReset", to=_TARGET, partitions=_PARTITIONS.or_null().or_absent())
 
 
 def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
@@ -122,10 +134,18 @@ def _allow(found: Any) -> list[str]:
     return found
 
 
+def _whole(found: Any) -> int | None:
+    """A whole number, 0 or more, as JSON schema has it: 5.0 is one. None for anything else."""
+    if isinstance(found, float) and found.is_integer() and found < _EXACT:
+        return int(found) if found >= 0 else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _MOST else None
+
+
 def _backlog(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _MOST:
+    limit = _whole(found)
+    if limit is None:
         raise ShapeError(f"auto_reset_backlog_entries has to be a number of records, 0 for never, not {quoted(found)}")
-    return found
+    return limit
 
 
 def reset_from_json(body: object) -> tuple[ResetTo, list[int] | None]:
@@ -140,7 +160,7 @@ def _target(to: Any) -> ResetTo:
     match to:
         case "earliest" | "latest":
             return ResetTo(ResetKind(to))
-        case {"offset": int(offset), **more} if not more and not isinstance(offset, bool) and 0 <= offset <= _MOST:
+        case {"offset": said, **more} if not more and (offset := _whole(said)) is not None:
             return ResetTo(ResetKind.OFFSET, offset)
         case {"timestamp": str(text), **more} if not more:
             return ResetTo(ResetKind.TIMESTAMP, _milliseconds(text))
@@ -164,11 +184,8 @@ def _milliseconds(text: str) -> int:
 def _partitions(found: Any) -> list[int] | None:
     if found is None:
         return None
-    legal = (
-        isinstance(found, list)
-        and found
-        and all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= LAST_PARTITION for each in found)
-    )
-    if not legal:
+    numbers = [_whole(each) for each in cast("list[object]", found)] if isinstance(found, list) else []
+    partitions = [number for number in numbers if number is not None and number <= LAST_PARTITION]
+    if not partitions or len(partitions) != len(numbers):
         raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {quoted(found)}")
-    return found
+    return partitions

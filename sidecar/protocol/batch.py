@@ -200,11 +200,13 @@ def _window(buffer: Octets) -> memoryview:
 
 
 def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
-    """(start, size) of each whole batch in a record set; a batch cut off at the end, as Fetch may give, is left out."""
+    """(start, size) of each whole batch in a record set; a batch cut off at the end, as Fetch may give, is left out,
+    and so is one that says it is shorter than its own header, with all behind it.
+    """
     found: list[tuple[int, int]] = []
     while end - start >= _MAGIC_AT + 1:
         size = _LENGTH.unpack_from(buffer, start + _LENGTH_AT)[0] + 12
-        if size <= 12 or size > end - start:
+        if size <= _MAGIC_AT or size > end - start or (size < HEADER_BYTES and buffer[start + _MAGIC_AT] == 2):
             break
         found.append((start, size))
         start += size

@@ -68,7 +68,7 @@ class Recipes:
             raise CannotBuildError("no `node` or no `npm` on PATH")
         home = self._directory / "kafkajs"
         shutil.copytree(SOURCES / "kafkajs", home, ignore=shutil.ignore_patterns("node_modules"))
-        _run(home, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+        run_tool(home, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
         return [node, str(home / "recipe.js")]
 
     def _go_command(self, name: str) -> list[str]:
@@ -77,12 +77,13 @@ class Recipes:
             if reason := gobuild.refusal(SOURCES / "go"):
                 raise CannotBuildError(reason)
             shutil.copytree(SOURCES / "go", home)
-            _run(home, "go", "vet", "./...")
-        _run(home, "go", "build", "-o", f"{name}.program", f"./{name}")
+            run_tool(home, "go", "vet", "./...")
+        run_tool(home, "go", "build", "-o", f"{name}.program", f"./{name}")
         return [str(home / f"{name}.program")]
 
 
-def _run(directory: Path, *command: str) -> None:
+def run_tool(directory: Path, *command: str) -> None:
+    """Run a program that builds something. Raises RuntimeError with what it wrote."""
     done = subprocess.run(
         command,
         cwd=directory,

@@ -26,7 +26,9 @@ def pins(name: str) -> dict[str, str]:
 
 
 def direct(*groups: list[str]) -> list[Requirement]:
-    return [Requirement(line) for group in groups for line in group]
+    """As far as they are meant for a Python and a system like these."""
+    wanted = [Requirement(line) for group in groups for line in group]
+    return [each for each in wanted if each.marker is None or each.marker.evaluate()]
 
 
 RUNTIME = direct(PYPROJECT["project"]["dependencies"])

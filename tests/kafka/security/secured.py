@@ -123,8 +123,16 @@ class Wire:
 
 
 @contextmanager
-def secured_kafka(directory: Path, **overrides: str) -> Iterator[Secured]:
-    """A broker that is stopped in the end; `allow_everyone="true"` is a property with dots in place of underscores."""
+def secured_kafka(
+    directory: Path,
+    *,
+    tls_mechanisms: str = "SCRAM-SHA-256",
+    tls_session_ms: int = SHORT_REAUTHENTICATION_MS,
+    **overrides: str,
+) -> Iterator[Secured]:
+    """A broker that is stopped in the end; `allow_everyone="true"` is a property with dots in place of underscores.
+    `tls_…`: of the listener SASL_SSL.
+    """
     authority = Authority(directory, "authority")
     certificate, key = authority.issue("broker", file="broker")
     pair = directory / "broker-both.pem"
@@ -152,9 +160,9 @@ def secured_kafka(directory: Path, **overrides: str) -> Iterator[Secured]:
         "ssl.truststore.location": str(authority.ca),
         "listener.name.ssl.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms": tls_mechanisms,
         "listener.name.sasl_plaintext.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
-        "listener.name.sasl_ssl.connections.max.reauth.ms": str(SHORT_REAUTHENTICATION_MS),
+        "listener.name.sasl_ssl.connections.max.reauth.ms": str(tls_session_ms),
         "connection.failed.authentication.delay.ms": "0",
         **{
             f"listener.name.{listener}.{name}.sasl.jaas.config": module

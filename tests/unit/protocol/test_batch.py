@@ -112,3 +112,12 @@ def test_batches_found_in_junk_lie_within_it(junk: bytes) -> None:
         assert size > 12
         end = start + size
     assert end <= len(junk)
+
+
+@pytest.mark.parametrize("size", [13, 16, 17, batch.HEADER_BYTES - 1])
+def test_a_batch_that_says_it_is_shorter_than_its_header_is_left_out_with_all_behind_it(size: int) -> None:
+    short = bytearray(size + batch.HEADER_BYTES)
+    short[8:12] = (size - 12).to_bytes(4, "big")
+    short[16] = 2
+    assert batch.batch_sizes(short, 0, len(short)) == []
+    assert batch.batch_sizes(short, 0, size) == []
