@@ -14,6 +14,7 @@ from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import TopicKind
 from sidecar.dedup.content import Headers
+from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
