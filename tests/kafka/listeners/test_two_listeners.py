@@ -82,7 +82,7 @@ async def test_clients_inside_and_outside_share_topics_and_groups(services: Serv
     async with AIOKafkaConsumer(
         topic, **pair.aiokafka(pair.one.outside), group_id=topic, auto_offset_reset="earliest"
     ) as reader:
-        found = set[bytes]()
+        found = set[bytes | None]()
         async with asyncio.timeout(60):
             while found != wanted:
                 found.add((await reader.getone()).value)
