@@ -112,7 +112,7 @@ class Starter:
     def __call__(self, number: int, *, outside: bool = True, **settings: str) -> Place:
         addresses = [f"{HOST}:{port}" for port in free_ports(2)]
         listeners = f"INSIDE://{addresses[0]}" + (f",OUTSIDE://{addresses[1]}" if outside else "")
-        told = {"LISTEN": "", "LISTENERS": listeners, "LISTENER_SECURITY_PROTOCOL_MAP": PROTOCOLS}
+        told: dict[str, Any] = {"LISTEN": "", "LISTENERS": listeners, "LISTENER_SECURITY_PROTOCOL_MAP": PROTOCOLS}
         told |= outside_settings(self.authority, self._directory) if outside else {}
         process = self._node_process(cluster=self._cluster, node_id=number, **{**told, **settings})
         return Place(process, *addresses)
