@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SMALL = ("--records", "500", "--rounds", "1", "--round-trips", "5", "--partitions", "1", "--seconds", "60")
 
 
-def towards_kafka(secured: Secured, protocol: str, mechanism: str) -> dict[str, str]:
+def towards_kafka(secured: Secured, protocol: str, mechanism: str) -> dict[str, Any]:
     return {
         "KAFKA_SECURITY_PROTOCOL": protocol,
         "KAFKA_SASL_MECHANISM": mechanism,
@@ -30,7 +30,7 @@ def towards_kafka(secured: Secured, protocol: str, mechanism: str) -> dict[str, 
     }
 
 
-def bench(settings: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(settings: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
     ours = {f"SIDECAR_{name}": value for name, value in settings.items()}
     others = {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
     command = [sys.executable, "-m", "sidecar", "bench", *SMALL, *arguments, "-o", "json"]

@@ -103,7 +103,7 @@ def use(services: Services, node_process: StartNode, url: str) -> None:
     assert rest.call("PUT", f"/v1/topics/{topic}/policy", {"deduplication": True})[0] == 200
     for generation in (1, 2):
         producer = Producer({"bootstrap.servers": node.bootstrap, "client.id": "billing", "enable.idempotence": True})
-        headers = [("sidecar-sequence-id", str(generation).encode())]
+        headers: list[tuple[str, str | bytes | None]] = [("sidecar-sequence-id", str(generation).encode())]
         producer.produce(topic, b"x", headers=headers)
         assert producer.flush(30) == 0
         assert rest.call("POST", f"/v1/topics/{topic}/{('release', 'fence')[generation - 1]}")[0] == 200

@@ -32,7 +32,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield running
 
 
-def towards(secured: Secured, protocol: str) -> dict[str, str]:
+def towards(secured: Secured, protocol: str) -> dict[str, Any]:
     """The settings `SIDECAR_KAFKA_…` of nodes that use this listener."""
     if protocol == "SSL":
         certificate, key = secured.authority.issue(NODE, file="job")
@@ -87,7 +87,10 @@ def test_every_job_takes_what_the_nodes_are_told(
     assert Rest(node.admin_url).call("PUT", f"/v1/topics/{topic}/policy", policy)[0] == 200
     producer = Producer({"bootstrap.servers": node.bootstrap, "client.id": "billing", "enable.idempotence": True})
     for number in range(RECORDS):
-        headers = [("sidecar-sequence-id", str(number).encode()), ("sidecar-producer-name", b"billing")]
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("sidecar-sequence-id", str(number).encode()),
+            ("sidecar-producer-name", b"billing"),
+        ]
         producer.produce(topic, str(number).encode(), f"key-{number % 5}".encode(), headers=headers)
     assert producer.flush(60) == 0
     told = {
