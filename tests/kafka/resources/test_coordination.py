@@ -191,7 +191,7 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     rooms: tuple[Room, Room], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, other = rooms
-    monkeypatch.setattr(first.coordinator, "heard", lambda _: None)  # the changelog alone tells it
+    monkeypatch.setattr(first.coordinator.lease, "heard", lambda _: None)  # the changelog alone tells it
     plain = first.caller()
     await plain.own(wish("leader"))
     told: list[bytes] = []
