@@ -391,7 +391,7 @@ _OF_REFUSALS: Final = frozenset({29, 53})
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    overrides = {"auto_create_topics_enable": "false", "group_initial_rebalance_delay_ms": "0"}
+    overrides: dict[str, Any] = {"auto_create_topics_enable": "false", "group_initial_rebalance_delay_ms": "0"}
     with secured_kafka(tmp_path_factory.mktemp("access"), **overrides) as running:
         running.topics(*TOPICS)
         asyncio.run(make_coordinators(running))

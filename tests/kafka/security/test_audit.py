@@ -69,7 +69,14 @@ def client(node: NodeProcess, name: str) -> AdminClient:
 
 def heard(node: NodeProcess, act: str, count: int = 1) -> list[dict[str, Any]]:
     """So many audited acts of a kind; they are written behind the answer."""
-    return wait_for(lambda: found if len(found := _acts(node, act)) >= count else None, f"{count} × {act}")
+    found: list[dict[str, Any]] = []
+
+    def enough() -> bool:
+        found[:] = _acts(node, act)
+        return len(found) >= count
+
+    wait_for(enough, f"{count} × {act}")
+    return found
 
 
 def _acts(node: NodeProcess, act: str) -> list[dict[str, Any]]:

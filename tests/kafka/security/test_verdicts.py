@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
@@ -36,7 +36,10 @@ KNOWN: Final = sum(1 << each for each in acls.Operation)
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured, Rules]]:
     """Once as Kafka is, once with everything allowed that no rule names."""
     is_open = request.param == "open"
-    overrides = {"allow_everyone_if_no_acl_found": str(is_open).lower(), "super_users": "User:ANONYMOUS;User:root"}
+    overrides: dict[str, Any] = {
+        "allow_everyone_if_no_acl_found": str(is_open).lower(),
+        "super_users": "User:ANONYMOUS;User:root",
+    }
     with secured_kafka(tmp_path_factory.mktemp("verdicts"), **overrides) as running:
         running.topics(*TOPICS)
         yield running, Rules(frozenset({"User:ANONYMOUS", "User:root"}), is_open)
