@@ -84,7 +84,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
 def start(secured: Secured, valkey: Valkey, directory: Path, cluster: str, **settings: str) -> Served:
     authority = Authority(directory, "nodes")
     certificate, key = authority.issue("node", file="node")
-    given = {
+    given: dict[str, Any] = {
         "SECURITY_PROTOCOL": "SASL_SSL",
         "SSL_CERTIFICATE": str(certificate),
         "SSL_KEY": str(key),
@@ -96,7 +96,7 @@ def start(secured: Secured, valkey: Valkey, directory: Path, cluster: str, **set
         "KAFKA_SASL_PASSWORD": PASSWORD,
     }
     kafka = f"{HOST}:{secured.ports['SASL_SSL']}"
-    node = NodeProcess(directory, kafka, valkey.url, cluster=cluster, **(given | settings))
+    node = NodeProcess(directory, kafka, valkey.url, cluster=cluster, **{**given, **settings})
     return Served(node.start(), authority)
 
 
