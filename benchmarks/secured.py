@@ -10,7 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
+import ssl
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -30,6 +34,7 @@ from tests.nodes import NodeProcess
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+BARE: Final = {"PLAINTEXT": False, "SSL": True}
 KINDS: Final = ("PLAINTEXT", "SSL", "SASL_SSL")
 RECORD_BYTES: Final = 10_000
 _TICKS: Final = 100
@@ -139,6 +144,53 @@ class Bench:
         return (cpu_s(node) - began) / times
 
 
+_BARE: Final = """
+import asyncio, resource, ssl, sys
+import uvloop
+
+class Receiver(asyncio.BufferedProtocol):
+    buffer = bytearray(1 << 18)
+    def get_buffer(self, sizehint):
+        return self.buffer
+    def buffer_updated(self, nbytes):
+        pass
+    def connection_lost(self, exc):
+        ended.set_result(None)
+
+async def main():
+    global ended
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    context = None
+    if len(sys.argv) > 1:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[1:])
+    server = await loop.create_server(Receiver, "127.0.0.1", 0, ssl=context)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await ended
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(used.ru_utime + used.ru_stime, flush=True)
+
+uvloop.run(main())
+"""
+
+
+def bare(secured: Secured, megabytes: int, *, tls: bool) -> float:
+    """CPU seconds of a process that does nothing but start, and receive so much: the least that anybody pays."""
+    pair = [str(path) for path in secured.authority.issue("bare", file="bare")] if tls else []
+    with subprocess.Popen([sys.executable, "-c", _BARE, *pair], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with socket.create_connection((HOST, int(process.stdout.readline()))) as line:
+            to: Any = line
+            if tls:
+                context = ssl.create_default_context(cafile=str(secured.authority.ca))
+                to = context.wrap_socket(line, server_hostname=HOST)
+            for _ in range(megabytes):
+                to.sendall(bytes(1_000_000))
+            to.close()
+        return float(process.stdout.readline())
+
+
 def main() -> None:
     """As the module says; JSON on stdout."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.secured")
@@ -162,6 +214,9 @@ def main() -> None:
         found: dict[str, Any] = {
             "produce, CPU s/GB": {kind: statistics.median(each[0] for each in rounds[kind]) for kind in KINDS},
             "consume, CPU s/GB": {kind: statistics.median(each[1] for each in rounds[kind]) for kind in KINDS},
+            "bare receiver, CPU s/GB": {
+                name: bare(secured, 1_000, tls=tls) - bare(secured, 0, tls=tls) for name, tls in BARE.items()
+            },
             "p50 ms, broker without TLS": bench.p50_ms("PLAINTEXT", plain, "latency", 500),
             "p50 ms": {kind: bench.p50_ms(kind, bench.nodes[kind].bootstrap, "latency", 500) for kind in KINDS},
             "CPU ms per login": {

@@ -127,7 +127,7 @@ def secured_kafka(
     directory: Path,
     *,
     tls_mechanisms: str = "SCRAM-SHA-256",
-    tls_session_ms: int = SHORT_REAUTHENTICATION_MS,
+    tls_session_ms: int | str = SHORT_REAUTHENTICATION_MS,
     **overrides: str,
 ) -> Iterator[Secured]:
     """A broker that is stopped in the end; `allow_everyone="true"` is a property with dots in place of underscores.

@@ -96,7 +96,7 @@ def start(secured: Secured, valkey: Valkey, directory: Path, cluster: str, **set
         "KAFKA_SASL_PASSWORD": PASSWORD,
     }
     kafka = f"{HOST}:{secured.ports['SASL_SSL']}"
-    node = NodeProcess(directory, kafka, valkey.url, cluster=cluster, **(given | settings))
+    node = NodeProcess(directory, kafka, valkey.url, cluster=cluster, **{**given, **settings})
     return Served(node.start(), authority)
 
 
