@@ -53,7 +53,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
     monkeypatch.setattr(describe, "standing", lambda *_: Standing(True, False, 4, {}, {}, (), None))
     upstream: Any = SimpleNamespace(metadata=metadata)
     governed: Any = SimpleNamespace(policy_of=lambda _: object())
-    coordinator: Any = SimpleNamespace(claimed=lambda _: [])
+    coordinator: Any = SimpleNamespace(state=SimpleNamespace(claimed=lambda _: []))
     whole: Any = SimpleNamespace(now=nothing)
     return DescribeOwnersApi(upstream, SimpleNamespace(), governed, coordinator, whole)  # pyright: ignore[reportArgumentType]
 
