@@ -9,8 +9,8 @@ A dropped record shifts the session's base: stamped sequence = client sequence -
 before the drop is acknowledged, and before the next batch goes out, so that the next node continues in the right
 place (`SequenceBase`; mutants ShiftFirst and DropWaits of the model show what breaks otherwise).
 
-Only here are the records of a batch opened, because here its session may write. A large batch is opened, and written
-again without its duplicates, by a thread (`protocol.limits`); it waits at the front meanwhile.
+Only here are the records of a batch opened, as here its session may write: a large batch by a thread, while it waits in
+front (`protocol.limits`).
 """
 
 from __future__ import annotations
@@ -55,14 +55,11 @@ class Keeper(Protocol):
     """What a gate needs of the slot epoch at work."""
 
     async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
-        """Write down that the session's base is another one from a stamped sequence on; `before` below it. Raises what
-        ends the epoch.
-        """
+        """Write down a session's new base from a stamped sequence on; `before` below it. Raises what ends the epoch."""
         ...
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """The epoch is of no more use."""
-        ...
 
     def refused(self, partition: int, first: int, records: int) -> None:
         """A batch got a final error: the client counts its sequences as used."""
@@ -97,10 +94,8 @@ class Gate:
         self._released = released
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Arrival] = deque()
-        self._shifting = False
-        """The session's base is about to move: what comes after is stamped by the new one."""
-        self._looking = False
-        """A thread looks into the batch in front."""
+        self._shifting = False  # the session's base is about to move: what comes after is stamped by the new one
+        self._looking = False  # a thread looks into the batch in front
         self._timer: asyncio.TimerHandle | None = None
         self._closed: Outcome | None = None
 

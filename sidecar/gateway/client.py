@@ -17,8 +17,9 @@ from sidecar.exclusive.producing import ProducingState
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
-from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
+from sidecar.network.handling import Pause
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError

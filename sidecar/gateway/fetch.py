@@ -1,7 +1,7 @@
 """Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack (KIP-392) is
 not passed on.
 
-- All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
+- All partitions with one leader: the request goes on whole, sessionless; the answer comes back as it is.
 - A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
   after the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
   each partition once.
@@ -10,12 +10,10 @@ not passed on.
   its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
-- Under the policy `exclusive_reader` a partition that another reader has claimed is refused with 29
-  (`sidecar.resources.readers`).
+- Under the policy `exclusive_reader` another reader's partition is refused with 29 (`resources.readers`).
 
-Sessions are declined (the answer's session id is 0): a session of one broker means nothing for a node with several
-brokers behind it. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
-reach.
+Sessions are declined (the answer's session id is 0): several brokers are behind a node. Without a rack no broker names
+a preferred read replica, which clients could not reach.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.gateway.logins import check_login, with_logins
 from sidecar.gateway.quotas import MeteredConnection
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
-from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.client import ClientConnection
+from sidecar.network.handling import Pause
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.client import ClientConnection
+from sidecar.network.handling import Pause
 from sidecar.protocol.api import FETCH, PRODUCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.network.client import Handler
     from sidecar.network.framing import Frame
+    from sidecar.network.handling import Handler
     from sidecar.network.memory import RequestMemory
     from sidecar.network.request import Exchange
     from sidecar.protocol.primitives import Octets

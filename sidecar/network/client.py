@@ -13,16 +13,17 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Iterator
-from enum import IntFlag
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, TURN, Frame, FrameReceiver, Outbox
-from sidecar.network.keepalive import is_silent, probe_when_idle
+from sidecar.network.handling import Handler, Pause
+from sidecar.network.keepalive import has_silent_peer, probe_when_idle
+from sidecar.network.listening import host_port
+from sidecar.network.refused_frames import reason_of
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol import limits
-from sidecar.protocol.api import api_name
-from sidecar.protocol.primitives import I16, Octets
+from sidecar.protocol.primitives import Octets
 
 if TYPE_CHECKING:
     from sidecar.network.admission import Seat
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
-_KEY_BEHIND: Final = 6
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
 _WAITING: Final = 32
@@ -40,54 +40,6 @@ _GOODBYE_S: Final = 10.0
 """How long a client may take for the answers written before its connection was closed."""
 _BUDGET: Final = 64 * 1024 * 1024
 """Bytes of answers that wait, or may come to wait, after the oldest unanswered request of one connection."""
-
-
-class Pause(IntFlag):
-    """Why a client's requests are not taken up; reasons add up."""
-
-    NONE = 0
-    HELD = 1
-    """A request before them is being looked up, or answered as a whole."""
-    UPSTREAM_FULL = 2
-    """A broker does not take what is sent to it, or cannot be reached yet."""
-    UNANSWERED = 4
-    """Many requests have no answer yet."""
-    BUDGET = 8
-    """Many bytes of answers wait, or may come to wait, after an unanswered request."""
-    CLIENT_FULL = 16
-    """The client does not read its answers."""
-    ENDING = 32
-    """The node shuts down."""
-    THROTTLED = 64
-    """The client is over its quota."""
-
-
-class Handler(Protocol):
-    """What a connection calls; the gateway implements it."""
-
-    def client_connected(self, connection: ClientConnection) -> None: ...
-
-    def request_received(self, connection: ClientConnection, request: Request) -> None:
-        """One request; its frame may be borrowed. Raise `RejectError` to close the connection."""
-        ...
-
-    def client_full(self, connection: ClientConnection, full: bool) -> None:
-        """The socket towards the client is full (or no more): pause what feeds it."""
-        ...
-
-    def client_closed(self, connection: ClientConnection) -> None: ...
-
-    def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
-        """What the client sent makes no sense: one event for the log. `closed` False: it was answered with an error."""
-        ...
-
-    def error_answered(self, exchange: Exchange, code: int) -> None:
-        """An answer carries an error code; several codes in one answer are reported one by one."""
-        ...
-
-    def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
-        """An answer was handed to the socket."""
-        ...
 
 
 class ClientConnection(FrameReceiver):
@@ -107,12 +59,9 @@ class ClientConnection(FrameReceiver):
         self.state: Any = None
         self.listener: Any = None
         self.peer = "?"
-        self.host = ""
-        """The address in `peer`."""
-        self.seat: Seat | None = None
-        """Its place among the connections that there may be, of whoever let it in."""
-        self.tls: ssl.SSLObject | None = None
-        """The TLS session, None on a connection without."""
+        self.host = ""  # the address in `peer`
+        self.seat: Seat | None = None  # its place among the connections that there may be
+        self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
         self.requests = self.bytes_in = self.bytes_out = 0
         self.closed = False
@@ -127,8 +76,7 @@ class ClientConnection(FrameReceiver):
         self._starves = False
         self._is_parked = False
         self._going_on = False
-        self._has_turn = False
-        """It is about to go on with what was read."""
+        self._has_turn = False  # it is about to go on with what was read
         self._relieving = False
         self._reported: set[str] = set()
         self._transport: asyncio.Transport | None = None
@@ -379,16 +327,7 @@ class ClientConnection(FrameReceiver):
         return size <= limits.frame_bytes(key, self.largest_frame)
 
     def bad_length(self, size: int, head: bytes) -> None:
-        if head.startswith((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN")):
-            self.reject("http", "an HTTP request on the Kafka port")
-        elif head[:2] == b"\x16\x03":
-            self.reject("tls", "a TLS handshake on a plaintext Kafka port")
-        elif size < 0:
-            self.reject("malformed", f"a frame of {size} bytes")
-        else:
-            key = I16.unpack_from(head, 4)[0] if len(head) >= _KEY_BEHIND else limits.PRODUCE
-            limit, name = limits.frame_bytes(key, self.largest_frame), api_name(key)
-            self.reject("too_large", f"a frame of {size} bytes, the limit is {limit} for {name}")
+        self.reject(*reason_of(size, head, self.largest_frame))
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent, after what is answered already has left."""
@@ -421,12 +360,7 @@ class ClientConnection(FrameReceiver):
 
     def is_silent(self, limit_s: float) -> bool:
         """Whether the client's machine does not answer any more."""
-        if self._transport is None or self.closed:
-            return False
-        try:
-            return is_silent(self._transport.get_extra_info("socket"), limit_s)
-        except (OSError, RuntimeError):  # it has ended (uvloop: a closed handle); `connection_lost` is about to say so
-            return False
+        return self._transport is not None and not self.closed and has_silent_peer(self._transport, limit_s)
 
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
@@ -438,7 +372,7 @@ class ClientConnection(FrameReceiver):
         probe_when_idle(sock)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.peer, self.host = _host_port(peer), str(peer[0])
+            self.peer, self.host = host_port(peer), str(peer[0])
         self.tls = transport.get_extra_info("ssl_object")
         self._outbox.transport = transport
         self._handler.client_connected(self)
@@ -464,8 +398,3 @@ class ClientConnection(FrameReceiver):
     def resume_writing(self) -> None:
         self._handler.client_full(self, False)
         self.resume(Pause.CLIENT_FULL)
-
-
-def _host_port(peer: tuple[Any, ...]) -> str:
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

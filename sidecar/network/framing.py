@@ -4,13 +4,10 @@ All connections of a process share one receive buffer: uvloop and asyncio call `
 to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
 connections). The rest of a frame that has arrived in part is received into its own buffer, which grows with what
 really arrives, so that a client that only announces 100 MiB pins 64 KiB. Writing per read turn instead of per frame is
-worth a factor of six at a pipelining depth of eight. What such buffers of clients may take together has a bound
-(`sidecar.network.memory`).
+worth a factor of six at a pipelining depth of eight. `sidecar.network.memory` bounds what all such buffers may take.
 
 A read may bring 13,000 small requests. So a connection whose frames are taken up in turns (`frames_a_turn`) gives the
 loop back after some of them, and goes on with what is left when others have had theirs.
-
-`copied_bytes` counts what is copied out of receive buffers, by direction: tests hold the promise "at most once" by it.
 """
 
 from __future__ import annotations
@@ -49,6 +46,7 @@ class CopyCounter:
 
 
 COPIES: Final = CopyCounter()
+"""Tests hold the promise "at most once" by it."""
 
 
 class Frame:
@@ -229,12 +227,11 @@ TURN: Final = Turn()
 
 
 class FrameReceiver(asyncio.BufferedProtocol):
-    """Cuts what arrives into frames. Subclasses implement `frame_received` and `bad_length`; one that sets
-    `frames_a_turn` implements `fell_behind` too.
+    """Cuts what arrives into frames. Subclasses implement `frame_received` and `bad_length`, and `fell_behind` where
+    they set `frames_a_turn`: it has as many elements as frames are handed over at a time.
     """
 
     frames_a_turn: Iterable[object] = repeat(None)
-    """As many elements as frames are handed over at a time."""
 
     def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:
         """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it.
@@ -250,8 +247,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self._position = 0
         self._left = b""
         self._stopped = False
-        self.is_behind = False
-        """Frames were read that are not taken up yet."""
+        self.is_behind = False  # frames were read that are not taken up yet
 
     def frame_received(self, frame: Frame) -> None:
         raise NotImplementedError

@@ -44,6 +44,14 @@ def end_when_stuck(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_LIMIT_S * 1000)
 
 
+def has_silent_peer(transport: asyncio.BaseTransport, limit_s: float) -> bool:
+    """As `is_silent`; False where the connection has ended."""
+    try:
+        return is_silent(transport.get_extra_info("socket"), limit_s)
+    except (OSError, RuntimeError):  # uvloop: a closed handle; `connection_lost` is about to report it
+        return False
+
+
 def is_silent(sock: socket.socket, limit_s: float) -> bool:
     """Whether the peer has acknowledged nothing for `limit_s` seconds of what was sent to it again and again: neither
     data nor the probes of its closed window.

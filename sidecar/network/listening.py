@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,3 +77,9 @@ class PlainListener:
         """See `Listener`."""
         if self._server is not None:
             await close_server(self._server)
+
+
+def host_port(peer: tuple[Any, ...]) -> str:
+    """An address as people write it, from a socket's own."""
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

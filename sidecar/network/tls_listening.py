@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from sidecar.network.listening import BACKLOG
+from sidecar.network.listening import BACKLOG, host_port
 
 if TYPE_CHECKING:
     from sidecar.network.admission import Admission, Seat
@@ -221,7 +221,7 @@ class TlsListener:
         loop = asyncio.get_running_loop()
         peer = "?"
         try:
-            peer = _host_port(accepted.getpeername())
+            peer = host_port(accepted.getpeername())
             await loop.connect_accepted_socket(
                 lambda: self._seated(accepted),
                 accepted,
@@ -258,8 +258,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason
     return str(error) or "timed out"
-
-
-def _host_port(peer: tuple[object, ...]) -> str:
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -12,7 +12,6 @@ import gc
 import secrets
 import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -26,14 +25,13 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.handler import Gateway
 from sidecar.network.keepalive import SilenceWatch
-from sidecar.network.listening import Listener, PlainListener
-from sidecar.network.tls_listening import TlsListener
 from sidecar.node.apis import open_gateway
 from sidecar.node.connecting import StartError, access_to_kafka, advertised, client_listeners
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.limits import admission_of_clients, idle_watch, quotas, request_memory
+from sidecar.node.listening import ClientSockets, listener_facts
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.parts import Rooms
 from sidecar.node.port import ListenerFacts, NodeState
@@ -44,7 +42,7 @@ from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.settings import DEDUPLICATES_ALL, Address
+from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -75,7 +73,7 @@ class Node:
             request_timeout=settings.kafka_request_timeout_ms / 1000,
             access=access_to_kafka(settings),
         )
-        self._client_listeners = client_listeners(settings, self.upstream, self.hooks)
+        self._listening = ClientSockets(settings, client_listeners(settings, self.upstream, self.hooks), self.hooks)
         self.upstream.on_connection_error = self.hooks.upstream_error
         self.store = MetadataStore(
             settings.redis_url,
@@ -95,7 +93,6 @@ class Node:
         self.reloader = Reloader(told, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin = self._make_admin(admin)
-        self._listening: list[Listener] = []
         self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
 
@@ -120,7 +117,7 @@ class Node:
             self.boot,
             settings.max_request_bytes,
             self.hooks,
-            self._client_listeners,
+            self._listening.listeners,
             admission_of_clients(settings, self.hooks),
             request_memory(settings, self.metrics),
         )
@@ -143,8 +140,7 @@ class Node:
         if rooms.acls is not None:
             await self._read_acls(rooms.acls)
         ownerships = await open_gateway(self, rooms)
-        for listening in self._listening:
-            await listening.start()
+        await self._listening.start()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
         idle = idle_watch(settings, gateway)
@@ -172,35 +168,21 @@ class Node:
 
     async def _bind(self, gateway: Gateway) -> None:
         """Take all addresses; clients wait until the listeners start. Raises `StartError`."""
-        settings = self.settings
-        ports: list[int] = []
         try:
             if self._admin is not None:
                 await self._admin.start()
-            for each, listener in zip(settings.all_listeners, self._client_listeners, strict=True):
-                new, tls = partial(gateway.new_connection, listener), listener.tls
-                listening: Listener = PlainListener(new)
-                if tls is not None:
-                    handshake_s = settings.login_timeout_ms / 1000
-                    listening = TlsListener(new, tls.context, self.hooks, gateway.admission, handshake_s)
-                self._listening.append(listening)
-                await listening.bind(each.listen.host, each.listen.port)
-                ports.append(listening.port)
+            ports = await self._listening.bind(gateway)
         except OSError as error:
-            setting = "SIDECAR_LISTENERS" if settings.listeners else "SIDECAR_LISTEN"
+            setting = "SIDECAR_LISTENERS" if self.settings.listeners else "SIDECAR_LISTEN"
             raise StartError(
                 f"cannot listen: {error}. Choose another address by {setting} and SIDECAR_ADMIN_LISTEN"
             ) from None
-        self.nodes = NodeDirectory(advertised(settings, ports))
+        self.nodes = NodeDirectory(advertised(self.settings, ports))
 
     @property
     def listeners(self) -> list[ListenerFacts]:
         """Every listener as it is: where it listens, and what its clients are told."""
-        told = self.nodes.me.listeners
-        return [
-            ListenerFacts(each.name, str(each.listen), str(Address(at.host, at.port)), each.security_protocol)
-            for each, at in zip(self.settings.all_listeners, told, strict=True)
-        ]
+        return listener_facts(self.settings, self.nodes.me)
 
     def _kafka_answers(self, *, yes: bool) -> None:
         """Until the changelog is read, whose tailer reports it from then on."""
@@ -378,7 +360,7 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             rooms.membership.step_aside()
-        await self._listen_no_more()
+        await self._listening.close()
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governed.drain()
@@ -386,15 +368,10 @@ class Node:
             await rooms.forwarder.drain()
             await rooms.gateway.finish()
 
-    async def _listen_no_more(self) -> None:
-        for listening in self._listening:
-            await listening.close()
-
     def left(self) -> dict[str, object]:
         """What is not finished, for the log."""
-        rooms = self.rooms
         found: dict[str, object] = {"problem": self.problem}
-        if rooms is not None:
+        if (rooms := self.rooms) is not None:
             found["held_bytes"] = rooms.forwarder.held_bytes
             found["unanswered"] = rooms.gateway.unanswered_by_api()
             found["topics"] = len(rooms.governed.served_topics())
@@ -404,7 +381,7 @@ class Node:
         """Close everything; harmless after a start that failed."""
         self.problem = "the node is shutting down: it closes its connections"
         self._lag.stop()
-        await self._listen_no_more()
+        await self._listening.close()
         for task in self._background:
             task.cancel()
         rooms = self.rooms

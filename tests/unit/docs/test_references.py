@@ -18,6 +18,7 @@ from sidecar.admin.openapi import document
 from sidecar.cli.root import cli
 from sidecar.local import kafka_config, stack
 from sidecar.network.client import ClientConnection
+from sidecar.network.refused_frames import reason_of
 from sidecar.protocol.errors import ErrorCode
 from sidecar.settings import ENV_PREFIX
 from sidecar.settings.listeners import own_setting
@@ -301,6 +302,7 @@ def test_operations_tells_every_reason_of_a_rejection() -> None:
     table = re.search(r"_BAD_INPUT: Final.*?\{(.*?)\n\}", sources, re.DOTALL)
     assert table is not None
     said |= set(re.findall(r': "(\w+)",', table[1]))
+    said |= {reason_of(size, head, 1)[0] for size, head in ((9, b"GET "), (9, b"\x16\x03"), (-1, b""), (9, b""))}
     prose = page("docs/operations.md").prose
     told = re.search(r"Reasons of `client_rejected`(.*?)\n\n", prose, re.DOTALL)
     assert told is not None

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from sidecar.gateway.quotas import MOST_S, MeteredConnection, QuotaLimits, Quotas, told
-from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
+from sidecar.network.handling import Pause
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import Peer, Recorder, frame_of, listening, on_uvloop, request

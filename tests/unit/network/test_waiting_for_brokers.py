@@ -17,7 +17,7 @@ from tests.unit.network.peers import LOOPBACK, Owner, frame_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.network.client import Handler
+    from sidecar.network.handling import Handler
 
 
 class Passed(Exchange):
