@@ -72,7 +72,8 @@ class Frame:
         if self.owned:
             return self
         COPIES.copied_bytes += self.end - self.start
-        return Frame(bytearray(_shared_view[self.start : self.end]), 0, self.end - self.start, True)
+        view = _shared_view if self.buffer is _shared else memoryview(self.buffer)
+        return Frame(bytearray(view[self.start : self.end]), 0, self.end - self.start, True)
 
     def view(self, start: int, end: int) -> memoryview:
         """A window on an owned frame; a borrowed one must be owned first."""
@@ -104,10 +105,10 @@ class Outbox:
 
     def add_frame(self, frame: Frame) -> None:
         """Forward a whole frame as it is."""
-        if frame.owned:
-            self.add(
-                frame.buffer if frame.end - frame.start == len(frame.buffer) else frame.view(frame.start, frame.end)
-            )
+        buffer = frame.buffer
+        if buffer is not _shared:
+            is_whole = frame.end - frame.start == len(buffer)
+            self.add(buffer if is_whole else memoryview(buffer)[frame.start : frame.end])
             return
         if self._span_end != frame.start or self._span_end == self._span_start:
             self._close_span()
@@ -246,6 +247,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self._own_size = 0
         self._position = 0
         self._left = b""
+        self._backlog, self._begin = bytearray(), 0  # frames of the last read, from `_begin` on
         self._stopped = False
         self.is_behind = False  # frames were read that are not taken up yet
 
@@ -291,7 +293,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if self._own is not None and self.memory is not None:
             self.memory.end(self)
         self._own = None
-        self._left = b""
+        self._left, self._backlog = b"", bytearray()
 
     # asyncio.BufferedProtocol -------------------------------------------------------------------------------------
 
@@ -330,71 +332,74 @@ class FrameReceiver(asyncio.BufferedProtocol):
             elif self._position == len(own) and self.memory is not None:
                 self.memory.more(self)
             return
-        self._take_up(nbytes + len(self._left))
-
-    def cut_on(self) -> None:
-        """Hand over what is left of the last read, in a turn of its own."""
-        left = self._left
-        COPIES.copied_bytes += len(left)
-        _shared_view[: len(left)] = left
-        self._take_up(len(left))
-
-    def _take_up(self, have: int) -> None:
-        self._left = b""
-        self.is_behind = False
+        if self.is_behind:  # TLS had more: it waits after what is left
+            COPIES.copied_bytes += len(self._backlog) - self._begin + nbytes
+            self._backlog, self._begin = self._backlog[self._begin :] + _shared_view[:nbytes], 0
+            return
+        have, self._left = nbytes + len(self._left), b""
         TURN.begin()
         try:
-            self._cut(have)
+            self._cut(_shared, 0, have)
         finally:
             TURN.end()
 
-    def _cut(self, have: int) -> None:
-        offset = 0
+    def cut_on(self) -> None:
+        """Hand over what is left of the last read, in a turn of its own."""
+        backlog, self._backlog, self.is_behind = self._backlog, bytearray(), False
+        TURN.begin()
+        try:
+            self._cut(backlog, self._begin, len(backlog))
+        finally:
+            TURN.end()
+
+    def _cut(self, buffer: bytearray, offset: int, have: int) -> None:
+        """Hand over the frames between two places of the shared buffer, or of a backlog."""
         for _ in self.frames_a_turn:
             rest = have - offset
             if rest < 4:
-                if rest:
-                    COPIES.copied_bytes += rest
-                    self._left = bytes(_shared_view[offset:have])
+                self._left = bytes(memoryview(buffer)[offset:have])
+                COPIES.copied_bytes += rest
                 return
-            announced = I32.unpack_from(_shared, offset)[0]
+            announced = I32.unpack_from(buffer, offset)[0]
             if announced < 0 or announced > self.frame_limit:
                 if 0 <= announced <= self.largest_frame:
                     if rest < _KEY_BEHIND:
+                        self._left = bytes(memoryview(buffer)[offset:have])
                         COPIES.copied_bytes += rest
-                        self._left = bytes(_shared_view[offset:have])
                         return
-                    allowed = self.allows(announced, I16.unpack_from(_shared, offset + 4)[0])
+                    allowed = self.allows(announced, I16.unpack_from(buffer, offset + 4)[0])
                 else:
                     allowed = False
                 if not allowed:
-                    self.bad_length(announced, bytes(_shared_view[offset : min(have, offset + 16)]))
+                    self.bad_length(announced, bytes(memoryview(buffer)[offset : min(have, offset + 16)]))
                     return
             size = announced + 4
             if rest < size:
-                self._keep(offset, have, size)
+                self._keep(memoryview(buffer)[offset:have], size)
                 return
-            self.frame_received(Frame(_shared, offset, offset + size, False))
+            self.frame_received(Frame(buffer, offset, offset + size, False))
             if self._stopped:
                 return
             offset += size
             if TURN.elements > ELEMENTS_A_TURN:
                 break
         if offset < have:
-            COPIES.copied_bytes += have - offset
-            self._left = bytes(_shared_view[offset:have])
+            if buffer is _shared:
+                COPIES.copied_bytes += have - offset
+                buffer, offset = bytearray(_shared_view[offset:have]), 0
+            self._backlog, self._begin = buffer, offset
             self.is_behind = True
             self.fell_behind()
 
-    def _keep(self, offset: int, have: int, size: int) -> None:
+    def _keep(self, begin: memoryview, size: int) -> None:
         """Keep the beginning of a frame whose rest has not arrived."""
-        rest = have - offset
+        rest = len(begin)
         if self._trusted and size > _LEAST_GRANT:
             own = _pool.take(size)
         elif self.memory is not None:
             own = self.memory.begin(self, rest, size, _LEAST_GRANT)
         else:
             own = bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
-        own[:rest] = _shared_view[offset:have]
+        own[:rest] = begin
         COPIES.copied_bytes += rest
         self._own, self._own_size, self._position = own, size, rest

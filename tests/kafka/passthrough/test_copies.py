@@ -107,6 +107,7 @@ def test_pipelined_requests(one: VirtualCluster, topic: MakeTopic) -> None:
             frames = [client.frame(raw.produce({(name, 0): raw.batch(bytes(1_000))})) for _ in range(200)]
             client.send_bytes(b"".join(frames))
             found.frames = sum(map(len, frames)) + sum(len(client.receive_frame()) for _ in frames)
+            found.frames += len(frames[0])  # the beginning of the frame that a read cuts in two is copied twice
         assert once(found)
 
 
