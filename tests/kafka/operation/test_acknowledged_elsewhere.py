@@ -80,7 +80,7 @@ async def test_an_application_reads_at_any_node_what_one_has_acknowledged(pair: 
         name, held = await pair.acknowledged()
         last = await held.meets(asyncio.to_thread(own.last_sequence, name, "billing"))
         assert last.error == control.NOT_SERVING
-        assert last.message.startswith("node 1 at ")
+        assert last.message.startswith("node 1 serves ")
 
 
 @pytest.mark.parametrize(("act", "has_read"), [("fence", True), ("release", False)])
