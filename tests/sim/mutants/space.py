@@ -96,7 +96,7 @@ MUTANTS: Final = (
             Edit(SEQUENCES, "    return (sequence - 1) % MODULUS + 1\n", "    return sequence % MODULUS\n"),
             Edit(
                 SEQUENCES,
-                "        return self.next or (MODULUS if self.has_past or self.base else 0)\n",
+                "        return self.next or ClientSequence(MODULUS if self.has_past or self.base else 0)\n",
                 "        return self.next\n",
             ),
         ),
