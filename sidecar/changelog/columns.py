@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sidecar.protocol.ids import ClientSequence
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ class Position(NamedTuple):
     """
 
     client_epoch: int
-    sequence: int
+    sequence: ClientSequence
 
 
 def pack_positions(positions: Mapping[int, Position]) -> state.Positions:
@@ -32,7 +33,7 @@ def pack_positions(positions: Mapping[int, Position]) -> state.Positions:
 def unpack_positions(columns: state.Positions) -> dict[int, Position]:
     """Raises ValueError where the columns do not fit together."""
     rows = zip(columns.partition, columns.client_epoch, columns.sequence, strict=True)
-    return {partition: Position(epoch, sequence) for partition, epoch, sequence in rows}
+    return {partition: Position(epoch, ClientSequence(sequence)) for partition, epoch, sequence in rows}
 
 
 def pack_offsets(offsets: Mapping[int, int]) -> state.Offsets:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.content import Headers
     from sidecar.dedup.marks import Pushed
     from sidecar.forwarder.outcome import Outcome
+    from sidecar.protocol.ids import ClientSequence
     from sidecar.protocol.records import RecordIds
 
 
@@ -42,7 +43,7 @@ class Arrival:
     """
 
     batch: memoryview
-    first: int
+    first: ClientSequence
     records: int
     timeout_ms: int
     done: Callable[[Outcome], None]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.content import Content
     from sidecar.dedup.marks import Marks
     from sidecar.dedup.names import NameHolders
+    from sidecar.protocol.ids import ClientSequence
     from sidecar.protocol.records import RecordIds
 
 
@@ -40,7 +41,7 @@ def is_new(content: Content, marks: Marks, names: NameHolders, session: str) -> 
     return names.session_of(name) == session
 
 
-def decide(content: Content, marks: Marks, first: int, own: int) -> Next | list[RecordIds]:
+def decide(content: Content, marks: Marks, first: ClientSequence, own: int) -> Next | list[RecordIds]:
     """What to do with a batch with ids whose session may write under its names; a list: its records that are new, where
     others are in the log. `first`: the client's base sequence; `own`: the producer id of the session's slot.
     """

@@ -28,6 +28,7 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.network.aside import aside
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ClientSequence, StampedSequence
 from sidecar.protocol.limits import BATCH_BYTES
 
 if TYPE_CHECKING:
@@ -54,14 +55,16 @@ DUPLICATE: Final = Outcome(ErrorCode.NONE)
 class Keeper(Protocol):
     """What a gate needs of the slot epoch at work."""
 
-    async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
+    async def shift(
+        self, partition: int, from_sequence: StampedSequence, base: ClientSequence, before: ClientSequence
+    ) -> None:
         """Write down a session's new base from a stamped sequence on; `before` below it. Raises what ends the epoch."""
         ...
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """The epoch is of no more use."""
 
-    def refused(self, partition: int, first: int, records: int) -> None:
+    def refused(self, partition: int, first: ClientSequence, records: int) -> None:
         """A batch got a final error: the client counts its sequences as used."""
         ...
 
@@ -109,7 +112,7 @@ class Gate:
 
     # The usual case -------------------------------------------------------------------------------------------------
 
-    def admits(self, batch: memoryview, first: int, records: int) -> Content | None:
+    def admits(self, batch: memoryview, first: ClientSequence, records: int) -> Content | None:
         """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
         content = self._contents.at_once(batch, records) if self._is_free(first) else None
         if content is None or self._is_new(content):
@@ -117,13 +120,13 @@ class Gate:
         self._contents.remember(batch, content)
         return None
 
-    def _is_free(self, first: int) -> bool:
+    def _is_free(self, first: ClientSequence) -> bool:
         """Whether nothing is in front of a batch that begins at this sequence of the client's."""
         if self._queue or self._shifting or not self._state.is_ready or self._closed is not None:
             return False
         return self._order is None or first == self._order.expected
 
-    def begin(self, content: Content, append: Append, first: int) -> None:
+    def begin(self, content: Content, append: Append, first: ClientSequence) -> None:
         """A batch that `admits`, or a decision, lets go out: the caller hands it to the lane."""
         self._out.watch(append, content.marks, first)
 
@@ -309,8 +312,8 @@ class Gate:
         assert space is not None
         first = run[0].first
         total = sum(arrival.records for arrival in run)
-        base = (space.base + total - len(kept)) % MODULUS
-        behind = (space.stamped(first) + len(kept)) % MODULUS
+        base = ClientSequence((space.base + total - len(kept)) % MODULUS)
+        behind = StampedSequence((space.stamped(first) + len(kept)) % MODULUS)
         try:
             await self._keeper.shift(partition, behind, base, space.base)
         except Exception as error:  # noqa: BLE001  the epoch's keeper raises again what it does not know

@@ -17,9 +17,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.ids import NO_SEQUENCE
+
+if TYPE_CHECKING:
+    from sidecar.protocol.ids import ClientSequence
 
 _HALF: Final = MODULUS // 2
 NO_ID: Final = -1
@@ -67,7 +71,9 @@ class UnderWay:
 
     __slots__ = ("floor", "is_over", "marks", "producer_id", "records", "sequence")
 
-    def __init__(self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: int, records: int) -> None:
+    def __init__(
+        self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: ClientSequence, records: int
+    ) -> None:
         self.marks = marks
         self.floor = floor
         self.producer_id = producer_id
@@ -228,7 +234,9 @@ class Marks:
 
     # What happens -------------------------------------------------------------------------------------------------
 
-    def push(self, marks: tuple[Pushed, ...], producer_id: int, sequence: int = -1, records: int = 1) -> UnderWay:
+    def push(
+        self, marks: tuple[Pushed, ...], producer_id: int, sequence: ClientSequence = NO_SEQUENCE, records: int = 1
+    ) -> UnderWay:
         """A batch goes out. Its ids were judged new, or it is one in doubt that goes out again."""
         found = UnderWay(marks, self._reached, producer_id, sequence, records)
         self._under_way[found] = None

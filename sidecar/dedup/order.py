@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW
+
+if TYPE_CHECKING:
+    from sidecar.protocol.ids import ClientSequence
 
 _HALF: Final = 2**30
 KEPT: Final = 5
@@ -33,7 +36,7 @@ class Passed:
 
     __slots__ = ("answer", "first", "records")
 
-    def __init__(self, first: int, records: int) -> None:
+    def __init__(self, first: ClientSequence, records: int) -> None:
         self.first = first
         self.records = records
         self.answer: tuple[int, int, int] | None = None
@@ -47,13 +50,15 @@ class ClientOrder:
 
     __slots__ = ("_begin", "_has_past", "_passed", "_reached", "expected")
 
-    def __init__(self, expected: int, *, has_past: bool = True) -> None:
+    def __init__(self, expected: ClientSequence, *, has_past: bool = True) -> None:
         """`has_past`: the client's sequences in front of `expected` are in the log; without it there were none."""
-        self.expected = self._reached = self._begin = expected
+        self.expected: int = expected
+        self._reached: int = expected
+        self._begin = expected
         self._has_past = has_past
         self._passed: deque[Passed] = deque(maxlen=KEPT)
 
-    def place(self, first: int, records: int) -> Place:
+    def place(self, first: ClientSequence, records: int) -> Place:
         """Where a batch of so many records stands."""
         ahead = (first - self.expected) % MODULUS
         if not ahead:
@@ -67,11 +72,11 @@ class ClientOrder:
             return Place.GAP
         return Place.OLD if behind >= records else Place.ASTRIDE
 
-    def passed(self, first: int, records: int) -> Passed | None:
+    def passed(self, first: ClientSequence, records: int) -> Passed | None:
         """The batch that this one repeats."""
         return next((found for found in self._passed if (found.first, found.records) == (first, records)), None)
 
-    def take(self, first: int, records: int) -> Passed:
+    def take(self, first: ClientSequence, records: int) -> Passed:
         """The next batch goes through."""
         found = Passed(first, records)
         self._passed.append(found)

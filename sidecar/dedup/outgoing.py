@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from sidecar.forwarder.lane import Append
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.ids import ClientSequence
 
 if TYPE_CHECKING:
     from sidecar.dedup.arrival import Arrival
@@ -71,7 +72,7 @@ class Outgoing:
         self._over = over
         self.under_way = 0
 
-    def watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
+    def watch(self, append: Append, marks: tuple[Pushed, ...], first: ClientSequence, shift: int = 0) -> None:
         """A batch with these marks goes out: the caller hands it to the lane. `shift`: see `Flight`."""
         records = append.client_records
         under_way = self._state.marks.push(marks, self._producer_id, first, records)
@@ -110,7 +111,8 @@ class Outgoing:
             assert self._space is not None
             offset = -1 if flight.shift else outcome.offset
             self._order.landed(flight.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
-            self._space.base = (self._space.base + flight.shift) % MODULUS
+            if flight.shift:
+                self._space.base = ClientSequence((self._space.base + flight.shift) % MODULUS)
         self._over(flight, is_there=True)
 
     def failed(self, flight: Flight, *, in_doubt: bool) -> None:

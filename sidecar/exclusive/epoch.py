@@ -25,6 +25,7 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _POLL_S: Final = 0.002
 class Writer(Owner, Protocol):
     """The session that writes under a slot epoch."""
 
-    def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
+    def refused(self, partition: int, client_epoch: int, first: ClientSequence, records: int) -> None:
         """Sequences of the session got a final error: its client counts them as used."""
         ...
 
@@ -78,7 +79,7 @@ class SlotEpoch:
             self._lanes[index] = forwarder.lane(self._name, index, taken.stamp, plain, owner, taken.topic_id)
             position = taken.bases[index]
             # A base above 0 shows earlier batches; a partition that was never written takes any client epoch.
-            base = position.sequence % MODULUS
+            base = ClientSequence(position.sequence % MODULUS)
             self._spaces[index] = SequenceSpace(
                 position.client_epoch,
                 base,
@@ -117,7 +118,7 @@ class SlotEpoch:
         # Model: Forward.
         gate = self._gates.get(partition)
         if gate is not None:
-            first = header.base_sequence if self._idempotent else -1
+            first = header.base_sequence if self._idempotent else NO_SEQUENCE
             arrival = Arrival(batch, first, header.records, timeout_ms, done, getattr(done, "turn", None))
             if (allowance := getattr(done, "allowance", None)) is not None:
                 arrival.allowance = allowance
@@ -143,7 +144,7 @@ class SlotEpoch:
             if self._idempotent and self._spaces[part.partition].judge(*numbers[1:4]) is not Verdict.FORWARD:
                 return False
             if self._gates:
-                first = numbers.base_sequence if self._idempotent else -1
+                first = numbers.base_sequence if self._idempotent else NO_SEQUENCE
                 content = self._gates[part.partition].admits(batch, first, numbers.records)
                 if content is None:
                     return False
@@ -199,11 +200,11 @@ class SlotEpoch:
         """See `sidecar.exclusive.tails.AtWork`."""
         return [index for index, lane in self._lanes.items() if lane.used]
 
-    def acknowledged(self, partition: int) -> int:
+    def acknowledged(self, partition: int) -> StampedSequence:
         """See `sidecar.exclusive.tails.AtWork`."""
         space = self._spaces[partition]
         behind = space.stamped(space.next)
-        return behind - 1 if behind else NOTHING
+        return StampedSequence(behind - 1) if behind else NOTHING
 
     @property
     def idle(self) -> bool:
@@ -222,7 +223,7 @@ class SlotEpoch:
     async def raise_for(self, services: NodeServices, partition: int, client_epoch: int) -> SlotEpoch:
         """The next slot epoch, for a session whose client raised its own epoch on one partition; see `renew`."""
         # Model: RaiseFor.
-        return await self._next(services, {partition: Position(client_epoch, 0)}, {})
+        return await self._next(services, {partition: Position(client_epoch, ClientSequence(0))}, {})
 
     async def renew(self, services: NodeServices) -> SlotEpoch:
         """The next slot epoch for the session as it stands, with every base where its client goes on (KIP-360).
@@ -270,7 +271,9 @@ class SlotEpoch:
 
     # Keeper of its gates --------------------------------------------------------------------------------------------
 
-    async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
+    async def shift(
+        self, partition: int, from_sequence: StampedSequence, base: ClientSequence, before: ClientSequence
+    ) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
         # Model: Drop.
         taken, scope = self.taken, self.taken.scope
@@ -292,7 +295,7 @@ class SlotEpoch:
             raise error
         self._owner.fenced(self._lanes[partition])
 
-    def refused(self, partition: int, first: int, records: int) -> None:
+    def refused(self, partition: int, first: ClientSequence, records: int) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
         if self._idempotent:
             self._owner.refused(partition, self._spaces[partition].client_epoch, first, records)

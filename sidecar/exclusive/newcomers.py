@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.interfaces import Owning
     from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.ids import ClientSequence
 
 _PRUNE_S: Final = 0.25
 _REFUSED_KEPT: Final = 50_000
@@ -123,7 +124,7 @@ class Refusals:
         session: Session,
         partition: int,
         client_epoch: int,
-        first: int,
+        first: ClientSequence,
         records: int,
         connection: int | None = None,
     ) -> None:

@@ -16,6 +16,7 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import TURN
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 _HELD_S: Final = 2.0
-NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, -1, 0)
+NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, NO_SEQUENCE, 0)
 GRANTED: Final = Outcome(ErrorCode.NONE)
 BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is changing its owner; try again")
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.sequences import RefusedSequences
     from sidecar.protocol.caller import TopicLayout
+    from sidecar.protocol.ids import StampedSequence
     from sidecar.v1 import state_pb2 as state
 
 
@@ -315,7 +316,7 @@ class SlotRecords:
 
     # Sequences ------------------------------------------------------------------------------------------------------
 
-    def mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, int]]) -> list[Mention]:
+    def mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, StampedSequence]]) -> list[Mention]:
         """What the records of other slots have about the session."""
         session = self._request.session
         found = [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from sidecar.changelog import Position, pack_positions, unpack_positions
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
+from sidecar.protocol.ids import ClientSequence, StampedSequence
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from sidecar.changelog import Opened
     from sidecar.exclusive.requests import Request
 
-NOTHING: Final = -1
+NOTHING: Final = StampedSequence(-1)
 """A last stamped sequence where nothing was stamped."""
 
-UNKNOWN: Final = -2
+UNKNOWN: Final = StampedSequence(-2)
 """The last stamped sequence is unknown: a record names some, but the log no longer shows which of them were
 appended."""
 
@@ -73,7 +74,9 @@ class Sequences(NamedTuple):
     own: dict[int, Position]
 
 
-def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:
+def next_positions(
+    base: state.Positions, last: Mapping[int, StampedSequence], shifts: Shifts = _UNSHIFTED
+) -> dict[int, Position]:
     """A session's next sequence per partition: its base where nothing was stamped, else after the last one; the base
     being another one where duplicates were dropped. Where it is unknown Kafka shall refuse everything (45) until the
     client raises its epoch: a place is never guessed.
@@ -87,7 +90,7 @@ def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shift
         count = last.get(index, NOTHING) + 1  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
         begins, shift = at.sequence, shifts.get(index)
         if shift is not None:
-            begins = place_behind(shift.base) if count >= shift.from_sequence else shift.base_before
+            begins = place_behind(shift.base) if count >= shift.from_sequence else ClientSequence(shift.base_before)
         found[index] = Position(at.client_epoch, place_behind(begins + count) if count else begins)
     return found
 
@@ -102,14 +105,19 @@ def _further(slots: Position, own: Position) -> Position:
 def begin_at(known: Position | None, refused: RefusedSequences | None, client_epoch: int) -> Position:
     """Where a session goes on in a partition, after what was refused to it."""
     if known is None:
-        known = Position(client_epoch if refused is None else refused.client_epoch, 0)
+        known = Position(client_epoch if refused is None else refused.client_epoch, ClientSequence(0))
     if refused is None or refused.client_epoch != known.client_epoch:
         return known
     return Position(known.client_epoch, refused.behind(known.sequence))
 
 
 def mention(
-    session: Session, opened: Opened, at: int, last: Mapping[int, int], now_ms: int, shifts: Shifts = _UNSHIFTED
+    session: Session,
+    opened: Opened,
+    at: int,
+    last: Mapping[int, StampedSequence],
+    now_ms: int,
+    shifts: Shifts = _UNSHIFTED,
 ) -> Mention | None:
     """What the record at offset `at`, after whose epoch `last` are the last stamped sequences, says of a session."""
     if opened.session == session:
@@ -127,7 +135,7 @@ def sequences(
     request: Request,
     opened: Opened | None,
     partitions: Iterable[int],
-    last: Mapping[int, int],
+    last: Mapping[int, StampedSequence],
     before: Mapping[int, Position],
     now_ms: int,
     *,
@@ -182,7 +190,7 @@ def sequences(
             continue  # of a topic that was created anew since, with fewer partitions
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
         for first, behind in more.spans:
-            into.refused(more.client_epoch, first, (behind - first) % MODULUS)
+            into.refused(more.client_epoch, ClientSequence(first), (behind - first) % MODULUS)
     kept = _newest(gone, _LEFT_KEPT if isinstance(opened, state.Serving) else _LEFT_KEPT_SHARED)
     return Sequences(bases, refused, kept, heard | dict(before))
 

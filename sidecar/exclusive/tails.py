@@ -34,7 +34,7 @@ from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import batch_sizes, leader_epoch, read_header
 from sidecar.protocol.caller import Channel
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequence, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Claim:
     watermark a moment before: what it had not seen then lies behind that.
     """
 
-    last_sequence: int
+    last_sequence: StampedSequence
     offset: int
     leader_epoch: int
 
@@ -67,7 +67,7 @@ class Claim:
 class Tail:
     """The last stamped sequence in front of `offset`, `NOTHING` where there is none; all of that is committed."""
 
-    last_sequence: int
+    last_sequence: StampedSequence
     offset: int
     claim: Claim | None = None
 
@@ -93,7 +93,7 @@ class Look:
         active = self.remembered[TopicPartition(topic, index)].of(writer.producer_id)
         if active is None or active.stamp.epoch != writer.epoch or active.last_sequence < 0:
             return None
-        return Claim(active.last_sequence, self.ends[index], self.leader_epochs[index])
+        return Claim(StampedSequence(active.last_sequence), self.ends[index], self.leader_epochs[index])
 
     def knows_newer(self, topic: str, index: int, writer: Stamp) -> bool:
         """Whether the leader knew a later epoch of a writer's producer id."""
@@ -176,8 +176,8 @@ class TailReader:
             return None
         value, claim = entry.value, None
         if value.HasField("claim"):
-            claim = Claim(value.claim.last_sequence, value.claim.offset, value.claim.leader_epoch)
-        return Tail(value.last_sequence, value.offset, claim)
+            claim = Claim(StampedSequence(value.claim.last_sequence), value.claim.offset, value.claim.leader_epoch)
+        return Tail(StampedSequence(value.last_sequence), value.offset, claim)
 
     def records(
         self, view: View, slot: SlotName, topic_id: UUID, writer: Stamp, tails: Mapping[int, Tail], now_ms: int
@@ -206,7 +206,7 @@ class TailReader:
 
     async def behind(
         self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
-    ) -> dict[int, int]:
+    ) -> dict[int, StampedSequence]:
         """The last stamped sequence of `writer` per partition, up to the marker that fences it: the one at `fence`, or
         an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention removed that information.
 
@@ -223,7 +223,7 @@ class TailReader:
         def is_of(header: BatchHeader) -> bool:
             return not header.is_control and _stamp_of(header) == writer
 
-        async def one(index: int, tail: Tail) -> tuple[int, int]:
+        async def one(index: int, tail: Tail) -> tuple[int, StampedSequence]:
             async with gate:
                 if tail.offset >= ends[index]:
                     return index, UNKNOWN
@@ -231,12 +231,12 @@ class TailReader:
                 if claim is not None and claim.offset < ends[index]:
                     found = await self._read(index, claim.offset, ends[index], is_of, fences)
                     if found.last is not None:
-                        return index, found.last.last_sequence
+                        return index, StampedSequence(found.last.last_sequence)
                     if found.leader_epoch == claim.leader_epoch:
                         return index, claim.last_sequence if found.is_whole else UNKNOWN
                 found = await self._read(index, tail.offset, ends[index], is_of, fences)
             if found.last is not None:
-                return index, found.last.last_sequence
+                return index, StampedSequence(found.last.last_sequence)
             return index, tail.last_sequence if found.is_whole else UNKNOWN
 
         return dict(await asyncio.gather(*[one(index, tail) for index, tail in tails.items()]))
@@ -323,7 +323,7 @@ class AtWork(Protocol):
         """The partitions where something was ever sent under this epoch."""
         ...
 
-    def acknowledged(self, partition: int) -> int:
+    def acknowledged(self, partition: int) -> StampedSequence:
         """The last stamped sequence that is known to be in the log, `NOTHING` without one."""
         ...
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.succession import Sequences
     from sidecar.exclusive.tails import Look, Tail, TailReader
     from sidecar.fencing import FencedTopic
-    from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.ids import Stamp, StampedSequence
 
 _ATTEMPTS: Final = 4
 _RECORDS_AT_ONCE: Final = 500
@@ -252,7 +252,9 @@ class Takeover:
             own = await self._own(noted, fenced.slots[self._scope.slot].stamp, ends)
         return None if own is None else self._sequences(start, fenced.topic.topic_id, last, own, memory)
 
-    async def _last(self, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]) -> dict[SlotName, dict[int, int]]:
+    async def _last(
+        self, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
+    ) -> dict[SlotName, dict[int, StampedSequence]]:
         """The last stamped sequences of the slot's own former session, and of the new one in other slots: each up to
         the marker that fenced it now, or one that did before.
         """
@@ -276,7 +278,7 @@ class Takeover:
         self,
         start: _Start,
         topic_id: UUID,
-        last: Mapping[SlotName, Mapping[int, int]],
+        last: Mapping[SlotName, Mapping[int, StampedSequence]],
         own: Mapping[int, Position],
         memory: Mapping[int, Position],
     ) -> Sequences:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.forwarder.lane import Lane
+    from sidecar.protocol.ids import ClientSequence
 
 
 _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
@@ -131,7 +132,7 @@ class SlotWriter:
         """Whether a lane is one of the epoch at work."""
         return self.epoch is not None and lane.stamp == self.epoch.taken.stamp
 
-    def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
+    def refused(self, partition: int, client_epoch: int, first: ClientSequence, records: int) -> None:
         """Its client counts these sequences as used: the next epoch begins after them."""
         if self.epoch is not None:
             self.refusals.note(self.epoch.taken.session, partition, client_epoch, first, records)

@@ -20,6 +20,7 @@ from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome
 from sidecar.forwarder.recovery import Recovery
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
+from sidecar.protocol.ids import NO_SEQUENCE
 from sidecar.protocol.produce_upstream import table_head
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from sidecar.forwarder.outcome import Witness
     from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
-    from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.ids import ClientSequence, Stamp, StampedSequence
 
 MAX_IN_FLIGHT: Final = 5
 _APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -63,9 +64,9 @@ class Append:
         self.size = len(batch)
         self.records = self.client_records = records
         self.witness: Witness | None = None
-        self.sequence: int | None = None
+        self.sequence: StampedSequence | None = None
         self.space: SequenceSpace | None = None
-        self.client_sequence = -1
+        self.client_sequence = NO_SEQUENCE
         self.deadline = deadline
         if not 0 <= upstream_timeout_ms <= LONGEST_WAIT_MS:
             upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else LONGEST_WAIT_MS
@@ -79,7 +80,7 @@ class Append:
         """A leader said that it had it, though perhaps not all its replicas."""
         self.error = TIMED_OUT
 
-    def belongs(self, space: SequenceSpace, client_sequence: int) -> None:
+    def belongs(self, space: SequenceSpace, client_sequence: ClientSequence) -> None:
         """It is an idempotent session's: stamped by its space, which hears when it is in the log."""
         self.space = space
         self.client_sequence = client_sequence

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import random
 
     from sidecar.forwarder.sequences import PlainSequences
+    from sidecar.protocol.ids import StampedSequence
 
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
@@ -37,7 +38,7 @@ class Retried(Protocol):
     """A batch that may go again (`sidecar.forwarder.lane.Append`)."""
 
     order: int
-    sequence: int | None
+    sequence: StampedSequence | None
     stamped: bool
     deadline: float
     in_doubt: bool

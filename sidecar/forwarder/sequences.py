@@ -15,9 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
+
+from sidecar.protocol.ids import ClientSequence, StampedSequence
 
 MODULUS: Final = 2**31
+_TYPED_MODULUS: Final[Any] = MODULUS
+"""A number modulo this is the kind of sequence that its place declares: a `NewType` is a Python call per batch."""
 _HALF: Final = 2**30
 EPOCH_RECORDS: Final = 2**28
 """Records of a session in one partition after which its slot epoch is replaced: 7 hours at 10,000 records per second.
@@ -34,16 +38,17 @@ What a client repeats is one of its batches in flight, five at most (KIP-98). A 
 bounds a batch by its size before compression, librdkafka by 1,000,000 messages. So five batches hold 75 million records
 at most, and 2^27 is 134 million. What begins farther behind is in no client's hands any more, or not behind but ahead.
 """
+_FIRST: Final = StampedSequence(0)
 _EPOCHS: Final = 2**15
 _AHEAD: Final = 2**14
 _SPANS_KEPT: Final = 16
 
 
-def place_behind(sequence: int) -> int:
+def place_behind(sequence: int) -> ClientSequence:
     """The sequence after something, as positions spell it: 1 to 2^31. There 0 says that nothing is in front; what
     wrapped to 0 is 2^31.
     """
-    return (sequence - 1) % MODULUS + 1
+    return ClientSequence((sequence - 1) % MODULUS + 1)
 
 
 class Verdict(Enum):
@@ -74,8 +79,8 @@ class SequenceSpace:
     """
 
     client_epoch: int
-    base: int
-    next: int
+    base: ClientSequence
+    next: ClientSequence
     written: bool = False
     reach: int | None = None
     refused: RefusedSequences | None = None
@@ -85,7 +90,7 @@ class SequenceSpace:
     def __post_init__(self) -> None:
         self.has_past = self.written
 
-    def judge(self, epoch: int, sequence: int, records: int) -> Verdict:
+    def judge(self, epoch: int, sequence: ClientSequence, records: int) -> Verdict:
         """What to do with a batch of `records` that begins at `sequence` of client epoch `epoch`."""
         if epoch != self.client_epoch:
             if self.written and not 0 < (epoch - self.client_epoch) % _EPOCHS < _AHEAD:
@@ -106,22 +111,22 @@ class SequenceSpace:
             return Verdict.RENEW  # by what is in the log: a batch far ahead cannot end an epoch
         return Verdict.FORWARD if (sequence - self.next) % MODULUS < REPEAT_WINDOW else Verdict.STRAY
 
-    def stamped(self, sequence: int) -> int:
+    def stamped(self, sequence: ClientSequence) -> StampedSequence:
         """The sequence for Kafka."""
-        return (sequence - self.base) % MODULUS
+        return (sequence - self.base) % _TYPED_MODULUS
 
     def sent(self) -> None:
         """Something of the session may be on this partition from now on."""
         self.written = True
 
-    def appended(self, sequence: int, records: int) -> None:
+    def appended(self, sequence: ClientSequence, records: int) -> None:
         """A batch is known to be in the log."""
         # Model: Answered.
-        reached = (sequence + records) % MODULUS
+        reached: ClientSequence = (sequence + records) % _TYPED_MODULUS
         if (reached - self.next) % MODULUS < _HALF:
             self.next = reached
 
-    def doubted(self, sequence: int, records: int) -> None:
+    def doubted(self, sequence: ClientSequence, records: int) -> None:
         """A batch was given up that may be in the log, or still get there: one near `next`, as Kafka refuses others."""
         # Model: GiveUp.
         ahead = (sequence + records - self.next) % MODULUS
@@ -134,24 +139,24 @@ class SequenceSpace:
         return self.reach is None or (self.next - self.reach) % MODULUS < _HALF
 
     @property
-    def stands_at(self) -> int:
+    def stands_at(self) -> ClientSequence:
         """`next` as positions spell it: see `place_behind`."""
-        return self.next or (MODULUS if self.has_past or self.base else 0)
+        return self.next or ClientSequence(MODULUS if self.has_past or self.base else 0)
 
 
 @dataclass(slots=True)
 class PlainSequences:
     """The numbering of a session without sequences (no idempotence): the node counts records itself, from 0."""
 
-    next: int = 0
+    next: StampedSequence = _FIRST
 
-    def take(self, records: int) -> int:
+    def take(self, records: int) -> StampedSequence:
         """The sequence of a batch, and count on."""
         found = self.next
-        self.next = (found + records) % MODULUS
+        self.next = (found + records) % _TYPED_MODULUS
         return found
 
-    def rewind(self, sequence: int) -> None:
+    def rewind(self, sequence: StampedSequence) -> None:
         """The batches from `sequence` on are not in the log: count anew from there."""
         self.next = sequence
 
@@ -168,7 +173,7 @@ class RefusedSequences:
     client_epoch: int
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
-    def refused(self, epoch: int, sequence: int, records: int) -> None:
+    def refused(self, epoch: int, sequence: ClientSequence, records: int) -> None:
         """A batch got a final error."""
         if epoch != self.client_epoch:
             if (epoch - self.client_epoch) % _EPOCHS >= _AHEAD:
@@ -195,18 +200,18 @@ class RefusedSequences:
         apart.sort(key=lambda span: (highest - span[0]) % MODULUS, reverse=True)
         self.spans = apart[-_SPANS_KEPT:]
 
-    def touches(self, sequence: int, records: int) -> bool:
+    def touches(self, sequence: ClientSequence, records: int) -> bool:
         """Whether any of these records was refused."""
         return any(
             (sequence - first) % MODULUS < (behind - first) % MODULUS or (first - sequence) % MODULUS < records
             for first, behind in self.spans
         )
 
-    def may_have_forgotten(self, sequence: int) -> bool:
+    def may_have_forgotten(self, sequence: ClientSequence) -> bool:
         """Whether a span that a batch from here belonged to may be forgotten: it lies below all that are known."""
         return len(self.spans) >= _SPANS_KEPT and 0 < (self.spans[0][0] - sequence) % MODULUS < _HALF
 
-    def behind(self, expected: int) -> int:
+    def behind(self, expected: ClientSequence) -> ClientSequence:
         """What the client sends next, as positions spell it, where `expected` would be next if none of these had been
         refused.
         """

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.primitives import Octets, new_tuple
 
 HEADER_BYTES: Final = 61
@@ -46,7 +47,9 @@ SEQUENCE_MODULUS: Final = 2**31
 
 
 class BatchHeader(NamedTuple):
-    """What a node needs of a batch's header. Timestamps are Unix milliseconds."""
+    """What a node needs of a batch's header. Timestamps are Unix milliseconds. `base_sequence` is a client's in a batch
+    of a Produce; a reader of a log asks for `last_sequence`.
+    """
 
     base_offset: int
     size: int
@@ -57,7 +60,7 @@ class BatchHeader(NamedTuple):
     max_timestamp: int
     producer_id: int
     producer_epoch: int
-    base_sequence: int
+    base_sequence: ClientSequence
     records: int
 
     @property
@@ -107,7 +110,7 @@ class Numbers(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    base_sequence: int
+    base_sequence: ClientSequence
     records: int
     newest: int
 

@@ -8,6 +8,15 @@ from typing import Final, NamedTuple, NewType
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Offset = NewType("Offset", int)
+ClientSequence = NewType("ClientSequence", int)
+"""A sequence as a client counts."""
+StampedSequence = NewType("StampedSequence", int)
+"""A sequence as a slot epoch counts, which Kafka sees of a governed batch. `sidecar.forwarder.sequences` computes it
+from the client's.
+"""
+
+NO_SEQUENCE: Final = ClientSequence(-1)
+"""The client sequence of a batch of a plain session."""
 
 MAX_PRODUCER_EPOCH: Final = 32_767
 

@@ -17,7 +17,7 @@ from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS, PlainSequences
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp, StampedSequence
 from sidecar.protocol.produce import ProduceResult
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
@@ -175,7 +175,7 @@ async def test_an_epoch_with_a_batch_in_doubt_is_replaced_by_a_takeover(
     assert [await owner.send() for _ in range(LIMIT - 1)] == [OK] * (LIMIT - 1)
     fenced, space = fences(room), room.topic(topic).writer.epoch
     assert space is not None
-    space._spaces[0].doubted(LIMIT + 1, 1)
+    space._spaces[0].doubted(ClientSequence(LIMIT + 1), 1)
     assert [await owner.send() for _ in range(2)] == [OK] * 2
     assert fences(room) == fenced + 1
     assert await log_of(services, topic) == list(range(LIMIT + 1))
@@ -279,7 +279,7 @@ async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, s
     with RawProducer(services.kafka_bootstrap, "numbers") as client:
         await asyncio.to_thread(client.initialise)
         stamp = Stamp(ProducerId(client.producer_id), ProducerEpoch(0))
-    lane = forwarder.lane(topic.encode(), 0, stamp, PlainSequences(MODULUS - 3), NobodysLane())
+    lane = forwarder.lane(topic.encode(), 0, stamp, PlainSequences(StampedSequence(MODULUS - 3)), NobodysLane())
     loop, written = asyncio.get_running_loop(), 0
     answers: list[asyncio.Future[Outcome]] = []
     for records in (5, 2, 1):

@@ -275,7 +275,8 @@ MUTANTS: Final = (
         (
             Edit(
                 EPOCH,
-                "        return await self._next(services, {partition: Position(client_epoch, 0)}, {})\n",
+                "        return await self._next(services, {partition: "
+                "Position(client_epoch, ClientSequence(0))}, {})\n",
                 "        space = self._spaces[partition]\n"
                 "        space.base = -space.stamped(space.next) % MODULUS\n"
                 "        space.client_epoch, space.next, space.has_past = client_epoch, 0, False\n"

@@ -93,10 +93,14 @@ MUTANTS: Final = (
         "model PlaceBehind",
         "A session whose sequences wrapped to 0 counts as one that begins there.",
         (
-            Edit(SEQUENCES, "    return (sequence - 1) % MODULUS + 1\n", "    return sequence % MODULUS\n"),
             Edit(
                 SEQUENCES,
-                "        return self.next or (MODULUS if self.has_past or self.base else 0)\n",
+                "    return ClientSequence((sequence - 1) % MODULUS + 1)\n",
+                "    return sequence % MODULUS\n",
+            ),
+            Edit(
+                SEQUENCES,
+                "        return self.next or ClientSequence(MODULUS if self.has_past or self.base else 0)\n",
                 "        return self.next\n",
             ),
         ),

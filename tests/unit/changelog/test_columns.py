@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.v1 import state_pb2 as state
 
 positions = st.builds(Position, st.integers(0, 32_767), st.integers(0, 2**31 - 1))
@@ -23,8 +24,8 @@ def test_offsets_come_back(found: dict[int, int]) -> None:
 
 
 def test_the_same_facts_are_the_same_bytes() -> None:
-    forward = pack_positions({1: Position(0, 5), 2: Position(1, 6)})
-    backward = pack_positions({2: Position(1, 6), 1: Position(0, 5)})
+    forward = pack_positions({1: Position(0, Client(5)), 2: Position(1, Client(6))})
+    backward = pack_positions({2: Position(1, Client(6)), 1: Position(0, Client(5))})
     assert forward.SerializeToString(deterministic=True) == backward.SerializeToString(deterministic=True)
 
 
@@ -36,7 +37,7 @@ def test_columns_of_different_lengths_are_no_facts() -> None:
 
 
 def test_five_hundred_partitions_fit_into_a_few_kilobytes() -> None:
-    base = pack_positions({index: Position(3, 1_000_000 + index) for index in range(500)})
+    base = pack_positions({index: Position(3, Client(1_000_000 + index)) for index in range(500)})
     start = pack_offsets({index: 10_000_000_000 + index for index in range(500)})
     assert len(base.SerializeToString()) < 4_000
     assert len(start.SerializeToString()) < 4_000

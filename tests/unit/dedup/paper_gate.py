@@ -21,7 +21,7 @@ from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol.batch import read_header
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp
 from tests.unit.dedup.paper import HEADERS, Rec, batch, ids_of, recs
 from tests.unit.forwarder.paper import ManualLoop, PaperOwner, PaperShipper, Timer
 
@@ -175,7 +175,7 @@ class Client:
         stamp = Stamp(ProducerId(producer_id), ProducerEpoch(3))
         numbers = PlainSequences() if plain else None
         self.lane = Lane(b"orders", 0, stamp, numbers, self.shipper, self.owner, random.Random(1))
-        self.space = None if plain else SequenceSpace(0, base, base, written=base != 0)
+        self.space = None if plain else SequenceSpace(0, ClientSequence(base), ClientSequence(base), written=base != 0)
         its = Session(session, name, producer_id)
         self.gate = Gate(partition.state, its, self.lane, self.space, HEADERS, self.keeper, self.shipper.released)
         self.offered: list[Offered] = []
@@ -197,7 +197,7 @@ class Client:
         def done(outcome: Outcome) -> None:
             offered.outcomes.append(outcome)
 
-        offered = Offered(Arrival(data, first, len(found), timeout_ms, done, lambda _: None))
+        offered = Offered(Arrival(data, ClientSequence(first), len(found), timeout_ms, done, lambda _: None))
         self.shipper.held += len(data)
         self.offered.append(offered)
         self.gate.offer(offered.arrival)

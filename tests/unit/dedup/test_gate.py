@@ -12,6 +12,7 @@ from sidecar.dedup.marks import Judgement, Mark, Pushed
 from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ClientSequence
 from tests.unit.dedup.paper import Rec, batch, recs
 from tests.unit.dedup.paper_gate import HELD_S, MODULUS, Client, GateLoop, Partition, Shift, gate_time
 
@@ -93,11 +94,11 @@ def test_the_usual_case_is_admitted_and_changes_nothing_by_being_asked(client: C
     client.land()
     data = batch(recs(5))
     for _ in range(2):
-        assert client.gate.admits(data, 1, 1) is not None
-    assert client.gate.admits(data, 2, 1) is None, "a gap"
+        assert client.gate.admits(data, ClientSequence(1), 1) is not None
+    assert client.gate.admits(data, ClientSequence(2), 1) is None, "a gap"
     assert (client.in_flight, client.partition.state.marks.pushed(ME)) == ([], 1)
     known(client.partition, 5)
-    assert client.gate.admits(data, 1, 1) is None, "a duplicate"
+    assert client.gate.admits(data, ClientSequence(1), 1) is None, "a duplicate"
     client.finished()
 
 
@@ -106,13 +107,13 @@ def test_a_batch_that_goes_out_with_a_whole_request_counts_like_any_other(client
     client.send(1)
     client.land()
     data = batch(recs(5, 6))
-    content = client.gate.admits(data, 1, 2)
+    content = client.gate.admits(data, ClientSequence(1), 2)
     assert content is not None
     assert client.space is not None
     append = Append(data, 2, client.loop.time() + 30, 30_000, lambda outcome: None)
-    append.belongs(client.space, 1)
+    append.belongs(client.space, ClientSequence(1))
     client.shipper.held += len(data)
-    client.gate.begin(content, append, 1)
+    client.gate.begin(content, append, ClientSequence(1))
     client.lane.begin(append)
     behind, repeat = client.send(7, first=3), client.send(5, 6, first=1)
     assert repeat.outcome is None

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sidecar.dedup.marks import IDLE_S, NO_ID, Judgement, Mark, Marks, Pushed, UnderWay
 from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.ids import ClientSequence as Client
 
 NEW, DUPLICATE, UNSETTLED = Judgement.NEW, Judgement.DUPLICATE, Judgement.UNSETTLED
 ME, OTHER = b"me", b"other"
@@ -25,7 +26,7 @@ NOW = 1_700_000_000
 def push(
     marks: Marks, last: int, *, name: bytes = ME, producer_id: int = MINE, delta: int = 0, sequence: int = -1
 ) -> UnderWay:
-    return marks.push((Pushed(name, last, delta),), producer_id, sequence, delta + 1)
+    return marks.push((Pushed(name, last, delta),), producer_id, Client(sequence), delta + 1)
 
 
 def land(marks: Marks, *ids: int, name: bytes = ME, producer_id: int = MINE, now: int = NOW) -> None:
@@ -162,7 +163,7 @@ def test_ones_own_doubt_goes_out_again_for_kafka_to_judge() -> None:
 
 def test_a_landed_batch_tells_that_earlier_doubts_of_its_producer_id_are_in_the_log() -> None:
     marks = Marks()
-    doubt, behind = marks.push((Pushed(ME, 5, 0), Pushed(OTHER, 3, 1)), MINE, 0, 2), push(marks, 6, sequence=2)
+    doubt, behind = marks.push((Pushed(ME, 5, 0), Pushed(OTHER, 3, 1)), MINE, Client(0), 2), push(marks, 6, sequence=2)
     marks.failed(doubt, in_doubt=True)
     marks.landed(behind, 20, 1, NOW)
     assert not marks.has_doubts

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sidecar.dedup.marks import Judgement, Mark, Marks, Pushed, UnderWay
+from sidecar.protocol.ids import ClientSequence as Client
 
 NAMES = [b"a", b"b", b"c"]
 WRITERS = [1, 2, 3]
@@ -150,7 +151,7 @@ class Partition(RuleBasedStateMachine):
     def _push(self, writer: Writer, sequence: int, ids: Ids) -> None:
         last = {name: index for index, (name, _) in enumerate(ids)}
         pushed = tuple(Pushed(name, ids[index][1], index) for name, index in last.items())
-        under_way = self.marks.push(pushed, writer.id, sequence, len(ids))
+        under_way = self.marks.push(pushed, writer.id, Client(sequence), len(ids))
         batch = Batch(writer.id, writer.epoch, sequence, ids, under_way)
         self.sent.append(batch)
         self.network.append(batch)

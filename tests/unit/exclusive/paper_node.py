@@ -27,7 +27,9 @@ from sidecar.forwarder.lane import Append, Lane, Owner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_kafka import Partition
@@ -224,7 +226,7 @@ class PaperNode:
         for partition in self.cluster.partitions:
             partition.mark(SLOT_ID, changelog.slot_epoch)
         stamped = {index: found.last_stamped(*before) for index, found in enumerate(self.cluster.partitions)}
-        last = {index: sequence for index, sequence in stamped.items() if sequence is not None}
+        last = {index: Stamped(sequence) for index, sequence in stamped.items() if sequence is not None}
         partitions = range(len(self.cluster.partitions))
         bases, _, left, _ = succession.sequences(request, serving, partitions, last, {}, now_ms=0)
         self._open(request.session, bases, left)
@@ -274,7 +276,7 @@ class PaperNode:
             if not self.epoch.idle:
                 done(Outcome(NO_LEADER))
                 return
-            self.replace_epoch({partition: Position(epoch, 0)} if verdict is Verdict.RAISE else {})
+            self.replace_epoch({partition: Position(epoch, Client(0))} if verdict is Verdict.RAISE else {})
             verdict = self.epoch.verdict(partition, header)
             assert verdict is not Verdict.RENEW, "for ever"
             if verdict is Verdict.RAISE:

@@ -10,6 +10,7 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import Newcomers, Refusals, RefusedLedger
 from sidecar.exclusive.slots import SlotScope
 from sidecar.protocol.batch import BatchHeader
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.session import Session
 
 GRACE = 3.0
@@ -20,7 +21,7 @@ def claimant(session: str, connection: int = 1, name: str = "") -> Claimant:
 
 
 def header(sequence: int, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
-    return BatchHeader(0, 70, 2, 0, 0, 0, 0, producer_id, epoch, sequence, 1)
+    return BatchHeader(0, 70, 2, 0, 0, 0, 0, producer_id, epoch, Client(sequence), 1)
 
 
 def test_who_waits_is_first_come_first_served_and_keeps_its_place_while_it_tries() -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from sidecar.changelog import Position, pack_positions
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.network_rules import (
@@ -136,7 +137,7 @@ class Sessions(Network):
     @initialize(start=st.sampled_from(STARTS))
     def begin(self, start: Start) -> None:
         base, self.cluster.epoch_records = start.sequence - start.begun, start.limit
-        place = {index: Position(FIRST_EPOCH, base) for index in range(PARTITIONS)}
+        place = {index: Position(FIRST_EPOCH, Client(base)) for index in range(PARTITIONS)}
         left = [state.LeftSession(session=SESSION, next=pack_positions(place))]
         self.cluster.serving = state.Serving(session="", producer_epoch=-1, left=left)
         self.node.take_over(claim_of(SESSION))
@@ -145,7 +146,7 @@ class Sessions(Network):
         for partition, space in zip(self.cluster.partitions, self.node.epoch._spaces.values(), strict=True):
             if start.begun:
                 partition.wrote(SLOT_ID, self.cluster.slot_epoch, start.begun - 1)
-                space.appended(base, start.begun)
+                space.appended(Client(base), start.begun)
 
     # The client -------------------------------------------------------------------------------------------------------
 

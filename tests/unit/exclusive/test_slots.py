@@ -10,6 +10,7 @@ from sidecar.changelog import Clock, Position, Record, View, pack_positions, ser
 from sidecar.exclusive.requests import Memory, WriteBeside
 from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
@@ -17,7 +18,7 @@ from sidecar.v1 import state_pb2 as state
 TOPIC_ID, ANEW = UUID(int=1), UUID(int=2)
 SLOT = shared_slot(1)
 MINE, LATER = (Stamp(ProducerId(900), ProducerEpoch(epoch)) for epoch in (4, 5))
-MEMORY = {0: Position(0, 1_000)}
+MEMORY = {0: Position(0, Client(1_000))}
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def view() -> View:
 def opens(view: View, offset: int, writer: Stamp, session: str = Session("pid:7")) -> None:
     value = state.Slot(
         topic_id=TOPIC_ID.bytes, session=session, producer_id=writer.producer_id, producer_epoch=writer.epoch,
-        base=pack_positions({0: Position(0, 5)}),
+        base=pack_positions({0: Position(0, Client(5))}),
     )  # fmt: skip
     view.apply(Offset(offset), 1, writer, Record(slot_key("orders", SLOT), value).encode())
 

@@ -12,7 +12,9 @@ from sidecar.exclusive import records, succession
 from sidecar.exclusive.requests import Claim, Depose, Request
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, SequenceSpace, Verdict
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
@@ -25,6 +27,10 @@ def wanted(session: Session = A, *, deposes: bool = False, **facts: Any) -> Requ
     return (Depose if deposes else Claim)(session, f"name of {session}", **facts)
 
 
+def position(client_epoch: int, sequence: int) -> Position:
+    return Position(client_epoch, Client(sequence))
+
+
 def serving(session: str, bases: dict[int, Position], *left: state.LeftSession) -> state.Serving:
     return state.Serving(session=session, name=f"name of {session}", base=pack_positions(bases), left=left)
 
@@ -33,7 +39,8 @@ def sequences(
     whose: Request, newest: state.Serving | None, last: dict[int, int], before: dict[int, Position] | None = None
 ) -> tuple[dict[int, Position], dict[str, dict[int, Position]]]:
     """The bases, and the sessions that left with theirs."""
-    bases, _, left, _ = succession.sequences(whose, newest, range(2), last, before or {}, NOW)
+    stamped = {index: Stamped(each) for index, each in last.items()}
+    bases, _, left, _ = succession.sequences(whose, newest, range(2), stamped, before or {}, NOW)
     return bases, {found.session: unpack_positions(found.next) for found in left}
 
 
@@ -41,78 +48,87 @@ def sequences(
 
 
 def test_a_session_found_nowhere_begins_at_0_under_its_clients_epoch() -> None:
-    assert sequences(wanted(client_epoch=3), None, {}) == ({0: Position(3, 0), 1: Position(3, 0)}, {})
+    assert sequences(wanted(client_epoch=3), None, {}) == ({0: position(3, 0), 1: position(3, 0)}, {})
 
 
 def test_a_session_that_stays_goes_on_behind_its_last_stamped_sequence_by_partition() -> None:
-    newest = serving(A, {0: Position(4, 100), 1: Position(5, 7)})
-    assert sequences(wanted(), newest, {0: 9}) == ({0: Position(4, 110), 1: Position(5, 7)}, {})
+    newest = serving(A, {0: position(4, 100), 1: position(5, 7)})
+    assert sequences(wanted(), newest, {0: 9}) == ({0: position(4, 110), 1: position(5, 7)}, {})
 
 
 def test_sequences_wrap() -> None:
-    newest = serving(A, {0: Position(0, MODULUS - 3)})
-    assert sequences(wanted(), newest, {0: 4})[0][0] == Position(0, 2)
+    newest = serving(A, {0: position(0, MODULUS - 3)})
+    assert sequences(wanted(), newest, {0: 4})[0][0] == position(0, 2)
 
 
 def test_a_session_whose_sequences_wrap_to_0_is_told_from_one_that_has_written_nothing() -> None:
     """What comes again from in front of the wrap is a repeat; in front of a new session nothing is."""
-    wrapped = sequences(wanted(), serving(A, {0: Position(0, MODULUS - 3), 1: Position(0, 0)}), {0: 2})[0]
-    assert wrapped == {0: Position(0, MODULUS), 1: Position(0, 0)}
+    wrapped = sequences(wanted(), serving(A, {0: position(0, MODULUS - 3), 1: position(0, 0)}), {0: 2})[0]
+    assert wrapped == {0: position(0, MODULUS), 1: position(0, 0)}
     assert sequences(wanted(), serving(A, wrapped), {})[0] == wrapped
-    assert sequences(wanted(), serving(A, wrapped), {0: 0, 1: 0})[0] == {0: Position(0, 1), 1: Position(0, 1)}
+    assert sequences(wanted(), serving(A, wrapped), {0: 0, 1: 0})[0] == {
+        0: position(0, 1),
+        1: position(0, 1),
+    }
 
 
 def test_a_session_that_asked_for_a_higher_generation_than_its_own_still_finds_its_place() -> None:
-    newest = serving(A, {0: Position(0, 0), 1: Position(0, 0)})
-    assert sequences(wanted(asked=99), newest, {0: 4, 1: 5})[0] == {0: Position(0, 5), 1: Position(0, 6)}
+    newest = serving(A, {0: position(0, 0), 1: position(0, 0)})
+    assert sequences(wanted(asked=99), newest, {0: 4, 1: 5})[0] == {
+        0: position(0, 5),
+        1: position(0, 6),
+    }
 
 
 def test_a_session_that_is_followed_is_kept_with_its_next_sequences() -> None:
-    newest = serving(A, {0: Position(4, 100), 1: Position(5, 7)})
+    newest = serving(A, {0: position(4, 100), 1: position(5, 7)})
     bases, left = sequences(wanted(B), newest, {0: 9})
-    assert bases == {0: Position(0, 0), 1: Position(0, 0)}
-    assert left == {A: {0: Position(4, 110), 1: Position(5, 7)}}
+    assert bases == {0: position(0, 0), 1: position(0, 0)}
+    assert left == {A: {0: position(4, 110), 1: position(5, 7)}}
 
 
 def test_a_session_that_left_finds_its_place_when_it_comes_back_and_is_no_longer_listed() -> None:
-    came = state.LeftSession(session=A, left_ms=NOW - 1, next=pack_positions({0: Position(4, 110)}))
-    bases, left = sequences(wanted(client_epoch=6), serving(B, {0: Position(0, 0)}, came), {0: 2})
-    assert bases == {0: Position(4, 110), 1: Position(6, 0)}
-    assert left == {B: {0: Position(0, 3)}}
+    came = state.LeftSession(session=A, left_ms=NOW - 1, next=pack_positions({0: position(4, 110)}))
+    bases, left = sequences(wanted(client_epoch=6), serving(B, {0: position(0, 0)}, came), {0: 2})
+    assert bases == {0: position(4, 110), 1: position(6, 0)}
+    assert left == {B: {0: position(0, 3)}}
 
 
 def test_after_a_day_a_session_that_left_is_forgotten() -> None:
-    gone = state.LeftSession(session=A, left_ms=NOW - REMEMBERED_MS, next=pack_positions({0: Position(4, 110)}))
+    gone = state.LeftSession(session=A, left_ms=NOW - REMEMBERED_MS, next=pack_positions({0: position(4, 110)}))
     bases, left = sequences(wanted(), serving("", {}, gone), {})
-    assert bases[0] == Position(0, 0)
+    assert bases[0] == position(0, 0)
     assert left == {}
 
 
 @pytest.mark.parametrize(("session", "facts"), [(A, {"deposes": True}), (PLAIN, {}), ("", {})])
 def test_deposed_and_plain_sessions_and_nobody_are_not_kept(session: str, facts: dict[str, Any]) -> None:
-    assert sequences(wanted(B, **facts), serving(session, {0: Position(0, 0)}), {0: 9})[1] == {}
+    assert sequences(wanted(B, **facts), serving(session, {0: position(0, 0)}), {0: 9})[1] == {}
 
 
 def test_what_a_session_wrote_before_the_policy_counts() -> None:
     assert (A.producer_id, PLAIN.producer_id) == (1, None)
-    assert sequences(wanted(), None, {}, {0: Position(2, 42)})[0] == {0: Position(2, 42), 1: Position(0, 0)}
+    assert sequences(wanted(), None, {}, {0: position(2, 42)})[0] == {
+        0: position(2, 42),
+        1: position(0, 0),
+    }
 
 
 def test_a_record_that_came_late_from_under_an_earlier_master_does_not_count() -> None:
     """A node opened a slot for a session, and froze; another one took the topic, and served the session elsewhere. What
     the first one wrote down as it thawed stands behind all of that.
     """
-    late = state.Slot(session=A, base=pack_positions({0: Position(0, 10)}), under=5)
-    true = state.Slot(session=A, base=pack_positions({0: Position(0, 50)}), under=8)
+    late = state.Slot(session=A, base=pack_positions({0: position(0, 10)}), under=5)
+    true = state.Slot(session=A, base=pack_positions({0: position(0, 50)}), under=8)
     said = [succession.mention(A, late, 12, {}, NOW), succession.mention(A, true, 11, {}, NOW)]
     found = succession.sequences(wanted(), None, range(1), {}, {}, NOW, elsewhere=[each for each in said if each])
-    assert found.bases == {0: Position(0, 50)}
+    assert found.bases == {0: position(0, 50)}
     other = state.Slot(session=B)
     (left,) = succession.sequences(wanted(B), late, range(1), {}, {}, NOW, at=12).left
     other.left.append(left)
     again = [succession.mention(A, other, 20, {}, NOW), succession.mention(A, true, 11, {}, NOW)]
     found = succession.sequences(wanted(), None, range(1), {}, {}, NOW, elsewhere=[each for each in again if each])
-    assert found.bases == {0: Position(0, 50)}
+    assert found.bases == {0: position(0, 50)}
 
 
 def next_epoch(found: succession.Sequences, session: str) -> state.Serving:
@@ -130,9 +146,9 @@ def test_what_a_session_wrote_before_the_policy_lags_ever_farther_and_counts_onc
     count: int, left_meanwhile: bool
 ) -> None:
     """Leaders remember it for a day, and longer: half a round behind it passed for the newest."""
-    own = {0: Position(2, 1_000), 1: Position(2, 0)}
+    own = {0: position(2, 1_000), 1: position(2, 0)}
     newest = next_epoch(succession.sequences(wanted(), None, range(2), {}, own, NOW), A)
-    renewed = next_epoch(succession.sequences(wanted(), newest, range(2), {0: count - 1}, {}, NOW), A)
+    renewed = next_epoch(succession.sequences(wanted(), newest, range(2), {0: Stamped(count - 1)}, {}, NOW), A)
     if left_meanwhile:
         renewed = next_epoch(succession.sequences(wanted(B), renewed, range(2), {}, {}, NOW), B)
     bases = succession.sequences(wanted(), renewed, range(2), {}, own, NOW).bases
@@ -140,35 +156,40 @@ def test_what_a_session_wrote_before_the_policy_lags_ever_farther_and_counts_onc
 
 
 def test_what_a_session_wrote_while_a_policy_was_away_counts() -> None:
-    newest = next_epoch(succession.sequences(wanted(), None, range(2), {}, {0: Position(0, 5)}, NOW), A)
-    bases = succession.sequences(wanted(), newest, range(2), {0: 9}, {0: Position(0, 40)}, NOW).bases
-    assert bases[0] == Position(0, 40)
+    newest = next_epoch(succession.sequences(wanted(), None, range(2), {}, {0: position(0, 5)}, NOW), A)
+    bases = succession.sequences(wanted(), newest, range(2), {0: Stamped(9)}, {0: position(0, 40)}, NOW).bases
+    assert bases[0] == position(0, 40)
 
 
 @pytest.mark.parametrize("base", [0, 7, MODULUS - 1])
-def test_where_the_place_of_a_session_is_unknown_all_that_it_may_send_is_a_gap(base: int) -> None:
+def test_where_the_place_of_a_session_is_unknown_all_that_it_may_send_is_a_gap(base: Client) -> None:
     newest = serving(A, {0: Position(4, base)})
     place = sequences(wanted(), newest, {0: succession.UNKNOWN})[0][0]
     space = SequenceSpace(place.client_epoch, place.sequence, place.sequence, written=True)
     for sequence in (base, base + 1, base + 1_000_000):
-        assert space.judge(4, sequence % MODULUS, 1) is Verdict.STRAY
-        assert space.stamped(sequence % MODULUS) > 0  # 45 of a partition that knows the marker of the epoch alone
-    assert space.judge(5, 0, 1) is Verdict.RAISE
+        assert space.judge(4, Client(sequence % MODULUS), 1) is Verdict.STRAY
+        assert (
+            space.stamped(Client(sequence % MODULUS)) > 0
+        )  # 45 of a partition that knows the marker of the epoch alone
+    assert space.judge(5, Client(0), 1) is Verdict.RAISE
     again = sequences(wanted(), serving(A, {0: place}), {})[0][0]
     assert again == place
 
 
 def test_what_was_refused_counts_as_used_wherever_the_session_stands() -> None:
     refused = {0: RefusedSequences(4, [(110, 115)]), 1: RefusedSequences(0, [(0, 3)])}
-    came = state.LeftSession(session=A, left_ms=NOW - 1, next=pack_positions({0: Position(4, 110)}))
+    came = state.LeftSession(session=A, left_ms=NOW - 1, next=pack_positions({0: position(4, 110)}))
     bases, _ = sequences(wanted(refused=refused), serving("", {}, came), {})
-    assert bases == {0: Position(4, 115), 1: Position(0, 3)}
+    assert bases == {0: position(4, 115), 1: position(0, 3)}
 
 
 def test_refusals_of_another_epoch_or_place_move_nothing() -> None:
     refused = {0: RefusedSequences(5, [(110, 115)]), 1: RefusedSequences(4, [(200, 300)])}
-    newest = serving(A, {0: Position(4, 100), 1: Position(4, 100)})
-    assert sequences(wanted(refused=refused), newest, {0: 9, 1: 9})[0] == {0: Position(4, 110), 1: Position(4, 110)}
+    newest = serving(A, {0: position(4, 100), 1: position(4, 100)})
+    assert sequences(wanted(refused=refused), newest, {0: 9, 1: 9})[0] == {
+        0: position(4, 110),
+        1: position(4, 110),
+    }
 
 
 # Bounds -------------------------------------------------------------------------------------------------------------
@@ -178,7 +199,7 @@ def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
     left = [
         state.LeftSession(
             session=Session(f"pid:{n}"), name="x" * 255, left_ms=NOW - 20_000 + n,
-            next=pack_positions({p: Position(9, 2**30) for p in range(500)}),
+            next=pack_positions({p: position(9, 2**30) for p in range(500)}),
         )
         for n in range(20_000 // 20)
     ]  # fmt: skip
@@ -191,7 +212,7 @@ def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
 @pytest.mark.parametrize(("partitions", "sessions"), [(1, 5_000), (3, 5_000), (10, 2_800), (100, 400), (500, 75)])
 def test_so_many_sessions_that_left_are_kept(partitions: int, sessions: int) -> None:
     """docs/guarantees.md says so."""
-    positions = {index: Position(30_000, 2**31 - 1 - index) for index in range(partitions)}
+    positions = {index: position(30_000, 2**31 - 1 - index) for index in range(partitions)}
     left = [
         state.LeftSession(
             session=f"pid:{10**6 + n}",

@@ -14,7 +14,9 @@ from sidecar.exclusive.tails import Claim, Look, Tail, TailReader
 from sidecar.protocol.batch import HEADER_BYTES, stamp
 from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.v1 import state_pb2 as state
 from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, logged, recs
@@ -27,6 +29,14 @@ PARTITION = TopicPartition("orders", 0)
 SLOT, CLIENT = ProducerId(7), ProducerId(900)
 WRITER, FENCE = Stamp(SLOT, ProducerEpoch(4)), Stamp(SLOT, ProducerEpoch(5))
 _I32 = Struct(">i")
+
+
+def tail_at(last_sequence: int, offset: int, claim: Claim | None = None) -> Tail:
+    return Tail(Stamped(last_sequence), offset, claim)
+
+
+def claim_at(last_sequence: int, offset: int, leader_epoch: int) -> Claim:
+    return Claim(Stamped(last_sequence), offset, leader_epoch)
 
 
 def batch(offset: int, sequence: int, *, leader: int = 1, producer_id: int = SLOT, epoch: int = 4) -> bytes:
@@ -65,29 +75,29 @@ def remembers(last_sequence: int, whose: Stamp = WRITER) -> ActiveProducer:
 
 async def test_a_leaders_word_is_believed_where_the_same_leader_appended_the_marker() -> None:
     log = PaperLog(batch(0, 0), batch(1, 1), marker(2))
-    assert await behind(log, Tail(NOTHING, 0, Claim(1, 2, leader_epoch=1)), 3) == 1
+    assert await behind(log, Tail(NOTHING, 0, claim_at(1, 2, leader_epoch=1)), 3) == 1
 
 
 async def test_what_the_next_leader_does_not_have_was_never_written() -> None:
     """The first leader remembered sequence 2, which no follower had; a clean election dropped it."""
     log = PaperLog(batch(0, 0), batch(1, 1), marker(2, leader=2))
-    assert await behind(log, Tail(NOTHING, 0, Claim(2, 2, leader_epoch=1)), 3) == 1
-    assert await behind(log, Tail(0, 1, Claim(2, 2, leader_epoch=1)), 3) == 1
-    assert await behind(log, Tail(1, 2, Claim(2, 2, leader_epoch=1)), 3) == 1
+    assert await behind(log, Tail(NOTHING, 0, claim_at(2, 2, leader_epoch=1)), 3) == 1
+    assert await behind(log, tail_at(0, 1, claim_at(2, 2, leader_epoch=1)), 3) == 1
+    assert await behind(log, tail_at(1, 2, claim_at(2, 2, leader_epoch=1)), 3) == 1
 
 
 async def test_what_landed_behind_the_look_counts_whoever_led() -> None:
     for leader in (1, 2):
         log = PaperLog(batch(0, 0), batch(1, 1), batch(2, 2, leader=leader), marker(3, leader=leader))
-        assert await behind(log, Tail(NOTHING, 0, Claim(1, 2, leader_epoch=1)), 4) == 2
+        assert await behind(log, Tail(NOTHING, 0, claim_at(1, 2, leader_epoch=1)), 4) == 2
 
 
 async def test_the_word_of_a_takeover_that_died_is_judged_by_the_first_marker_behind_it() -> None:
     log = PaperLog(batch(0, 0), marker(1, leader=1), marker(2, leader=3, epoch=6))
     last = Stamp(SLOT, ProducerEpoch(6))
-    assert await behind(log, Tail(NOTHING, 0, Claim(0, 1, leader_epoch=1)), 3, last) == 0
+    assert await behind(log, Tail(NOTHING, 0, claim_at(0, 1, leader_epoch=1)), 3, last) == 0
     log = PaperLog(batch(0, 0), marker(1, leader=2), marker(2, leader=1, epoch=6))
-    assert await behind(log, Tail(NOTHING, 0, Claim(5, 1, leader_epoch=1)), 3, last) == 0
+    assert await behind(log, Tail(NOTHING, 0, claim_at(5, 1, leader_epoch=1)), 3, last) == 0
 
 
 async def test_a_log_is_read_to_the_marker_of_its_own_slot() -> None:
@@ -99,7 +109,7 @@ async def test_a_log_is_read_to_the_marker_of_its_own_slot() -> None:
 async def test_an_empty_answer_does_not_end_a_tail() -> None:
     log = PaperLog(batch(0, 0), batch(1, 1), marker(2))
     log.empty_at = {1: 1, 2: 1}
-    assert await behind(log, Tail(0, 1), 3) == 1
+    assert await behind(log, tail_at(0, 1), 3) == 1
 
 
 async def test_a_log_without_the_marker_says_nothing() -> None:
@@ -113,11 +123,11 @@ async def test_a_place_that_nothing_tells_any_more_is_not_guessed() -> None:
     """A leader's word is void, and retention took the log between the hint and the marker."""
     log = PaperLog(marker(20, leader=2))
     log.start = 20
-    assert await behind(log, Tail(3, 4, Claim(9, 15, leader_epoch=1)), 21) == UNKNOWN
-    assert await behind(log, Tail(3, 4), 21) == UNKNOWN  # what came between may have been its own
+    assert await behind(log, tail_at(3, 4, claim_at(9, 15, leader_epoch=1)), 21) == UNKNOWN
+    assert await behind(log, tail_at(3, 4), 21) == UNKNOWN  # what came between may have been its own
     log = PaperLog(marker(20))
     log.start = 20
-    assert await behind(log, Tail(3, 4, Claim(9, 15, leader_epoch=1)), 21) == UNKNOWN  # it may have written since
+    assert await behind(log, tail_at(3, 4, claim_at(9, 15, leader_epoch=1)), 21) == UNKNOWN  # it may have written since
 
 
 # A client's own producer id -------------------------------------------------------------------------------------------
@@ -126,8 +136,8 @@ async def test_a_place_that_nothing_tells_any_more_is_not_guessed() -> None:
 async def test_a_log_that_lost_what_was_claimed_of_it_is_read_from_what_is_left() -> None:
     """Each takeover failed there, until so many had put their markers behind the loss."""
     log = PaperLog(batch(0, 0), batch(1, 1), marker(2, leader=2))
-    assert await behind(log, Tail(0, 1, Claim(900, 1_000, leader_epoch=1)), 3) == 1
-    assert await behind(log, Tail(900, 1_000, Claim(950, 1_050, leader_epoch=1)), 3) == UNKNOWN
+    assert await behind(log, tail_at(0, 1, claim_at(900, 1_000, leader_epoch=1)), 3) == 1
+    assert await behind(log, tail_at(900, 1_000, claim_at(950, 1_050, leader_epoch=1)), 3) == UNKNOWN
 
 
 async def own(log: PaperLog, look: Look, end: int) -> dict[int, Position] | None:
@@ -136,10 +146,10 @@ async def own(log: PaperLog, look: Look, end: int) -> dict[int, Position] | None
 
 async def test_what_a_session_wrote_without_a_policy_counts_once_it_is_committed() -> None:
     active = remembers(41, Stamp(CLIENT, ProducerEpoch(2)))
-    assert await own(PaperLog(marker(50)), looked(50, active), 51) == {0: Position(2, 42)}
+    assert await own(PaperLog(marker(50)), looked(50, active), 51) == {0: Position(2, Client(42))}
     landed = PaperLog(batch(50, 42, producer_id=CLIENT, epoch=2), marker(51))
-    assert await own(landed, looked(50, active), 52) == {0: Position(2, 43)}
-    assert await own(landed, looked(50), 52) == {0: Position(2, 43)}
+    assert await own(landed, looked(50, active), 52) == {0: Position(2, Client(43))}
+    assert await own(landed, looked(50), 52) == {0: Position(2, Client(43))}
     assert await own(PaperLog(marker(50, leader=2)), looked(50, active), 51) is None  # look again
 
 
@@ -165,7 +175,7 @@ def before(view: View, look: Look, since: int = 0) -> Tail:
     return reader(PaperLog()).before(view, MASTER_SLOT, WRITER, look, [0], {0: since})[0]
 
 
-@pytest.mark.parametrize("tail", [Tail(3, 40), Tail(NOTHING, 40), Tail(3, 40, Claim(9, 45, 2))])
+@pytest.mark.parametrize("tail", [tail_at(3, 40), Tail(NOTHING, 40), tail_at(3, 40, claim_at(9, 45, 2))])
 def test_a_tail_is_written_down_as_it_is_and_once(tail: Tail) -> None:
     view = view_with(tail)
     assert before(view, looked(50)) == tail
@@ -173,16 +183,20 @@ def test_a_tail_is_written_down_as_it_is_and_once(tail: Tail) -> None:
 
 
 def test_a_leaders_word_never_takes_the_place_of_what_is_committed() -> None:
-    view = view_with(Tail(3, 40))
-    assert before(view, looked(50, remembers(7), leader_epoch=3)) == Tail(3, 40, Claim(7, 50, 3))
-    view = view_with(Tail(3, 40, Claim(9, 45, 3)))
-    assert before(view, looked(50, remembers(5), leader_epoch=4)) == Tail(3, 40, Claim(5, 50, 4))  # 9 was dropped
-    assert before(view, looked(50, remembers(5), leader_epoch=2)) == Tail(3, 40, Claim(9, 45, 3))  # it leads no more
+    view = view_with(tail_at(3, 40))
+    assert before(view, looked(50, remembers(7), leader_epoch=3)) == tail_at(3, 40, claim_at(7, 50, 3))
+    view = view_with(tail_at(3, 40, claim_at(9, 45, 3)))
+    assert before(view, looked(50, remembers(5), leader_epoch=4)) == Tail(
+        Stamped(3), 40, claim_at(5, 50, 4)
+    )  # 9 was dropped
+    assert before(view, looked(50, remembers(5), leader_epoch=2)) == Tail(
+        Stamped(3), 40, claim_at(9, 45, 3)
+    )  # it leads no more
 
 
 def test_without_anything_known_reading_begins_in_front_of_all_that_the_writer_wrote() -> None:
-    assert before(View(), looked(50, remembers(7)), since=30) == Tail(NOTHING, 30, Claim(7, 50, 1))
-    earlier = view_with(Tail(3, 40), Stamp(SLOT, ProducerEpoch(3)))
+    assert before(View(), looked(50, remembers(7)), since=30) == Tail(NOTHING, 30, claim_at(7, 50, 1))
+    earlier = view_with(tail_at(3, 40), Stamp(SLOT, ProducerEpoch(3)))
     assert before(earlier, looked(50), since=30) == Tail(NOTHING, 40)
     assert before(earlier, looked(50), since=45) == Tail(NOTHING, 45)
 
@@ -191,4 +205,4 @@ def test_a_note_that_nothing_was_written_gives_way_to_a_later_place_of_which_tha
     """Else retention takes what lies between, and nothing tells any more that none of it was the writer's."""
     assert before(view_with(Tail(NOTHING, 40)), looked(50), since=45) == Tail(NOTHING, 45)
     assert before(view_with(Tail(NOTHING, 40)), looked(50), since=30) == Tail(NOTHING, 40)
-    assert before(view_with(Tail(3, 40)), looked(50), since=45) == Tail(3, 40)
+    assert before(view_with(tail_at(3, 40)), looked(50), since=45) == tail_at(3, 40)

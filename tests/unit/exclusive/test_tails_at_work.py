@@ -12,6 +12,7 @@ from sidecar.exclusive.succession import NOTHING
 from sidecar.exclusive.tails import AtWork, Look, Tail, acknowledged_tails, has_forgotten
 from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.ids import StampedSequence as Stamped
 
 WRITER = Stamp(ProducerId(7), ProducerEpoch(4))
 
@@ -45,7 +46,7 @@ def tails(epoch: Epoch, *active: ActiveProducer) -> dict[int, Tail]:
 
 
 @pytest.mark.parametrize(("remembered", "acknowledged"), [(9, 9), (9, 12)])
-def test_what_a_leader_remembers_and_has_acknowledged_is_noted(remembered: int, acknowledged: int) -> None:
+def test_what_a_leader_remembers_and_has_acknowledged_is_noted(remembered: Stamped, acknowledged: int) -> None:
     assert tails(Epoch(acknowledged), remembers(remembered)) == {0: Tail(remembered, 50)}
 
 

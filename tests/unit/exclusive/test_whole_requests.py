@@ -19,6 +19,7 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import Numbers, crc_matches, read_header, read_numbers, stamp
+from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult
 from sidecar.protocol.session import Session as SessionId
@@ -70,7 +71,8 @@ class Session:
     def __init__(self, forwarder: Forwarder, client_epoch: int = 0) -> None:
         taken = TakenSlot(
             SlotScope("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), OWNER, "billing", 1,
-            dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0, {},
+            dict.fromkeys(PARTITIONS, Position(client_epoch, ClientSequence(0))), {}, PARTITIONS,
+            state.Ownership(), 0, {},
         )  # fmt: skip
         self.epoch = SlotEpoch(taken, forwarder, SlotOwner())
         self.next = dict.fromkeys(PARTITIONS, 0)
@@ -200,7 +202,11 @@ async def test_it_counts_on_from_the_base_of_the_slot_epoch(session: Session, le
         assert request.keys == [f"orders-0:{sequence}", f"orders-2:{sequence}"]
         answer(request)
         await until(lambda client=client: client.frames, "an answer")
-    assert session.epoch.stands_at() == {0: Position(0, 3), 1: Position(0, 0), 2: Position(0, 3)}
+    assert session.epoch.stands_at() == {
+        0: Position(0, ClientSequence(3)),
+        1: Position(0, ClientSequence(0)),
+        2: Position(0, ClientSequence(3)),
+    }
     assert session.epoch.certain
 
 

@@ -16,6 +16,7 @@ from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol.batch import BatchHeader, read_header
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 STAMP = Stamp(ProducerId(7_000), ProducerEpoch(3))
@@ -141,7 +142,7 @@ class Bench:
         self.owner = PaperOwner(ends=owner_ends)
         numbers = PlainSequences() if plain else None
         self.lane = Lane(b"orders", 0, STAMP, numbers, self.shipper, self.owner, random.Random(1))
-        self.space = SequenceSpace(0, 0, 0)
+        self.space = SequenceSpace(0, Client(0), Client(0))
         self.outcomes: dict[str, list[Outcome]] = {}
         self.answered: list[str] = []
         self.appends: dict[str, Append] = {}
@@ -160,7 +161,7 @@ class Bench:
 
             append = Append(memoryview(data), records, self.loop.time() + timeout, 30_000, done)
             if self.lane.plain is None:
-                append.belongs(self.space, self._next)
+                append.belongs(self.space, Client(self._next))
                 self._next += records
             self.appends[value] = append
             self.lane.append(append)

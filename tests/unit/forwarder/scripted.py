@@ -16,6 +16,7 @@ from sidecar.forwarder.sequences import SequenceSpace
 from sidecar.network.listening import close_server
 from sidecar.protocol import produce
 from sidecar.protocol.batch import BatchHeader, read_header
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import I16, I32
 from sidecar.protocol.produce import ProduceResult
@@ -165,7 +166,7 @@ class Writer:
 
     def __init__(self, forwarder: Forwarder, topic: str, partition: int) -> None:
         self.lane: Lane = forwarder.lane(topic.encode(), partition, STAMP, None, Owner())
-        self.space = SequenceSpace(0, 0, 0)
+        self.space = SequenceSpace(0, Client(0), Client(0))
         self.outcomes: list[tuple[int, Outcome]] = []
         self._forwarder = forwarder
         self._next = 0
@@ -179,7 +180,7 @@ class Writer:
             self.outcomes.append((sequence, outcome))
 
         append = Append(data, 1, asyncio.get_running_loop().time() + timeout, timeout_ms, done)
-        append.belongs(self.space, sequence)
+        append.belongs(self.space, Client(sequence))
         self.lane.append(append)
 
     @property

@@ -20,6 +20,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.batch import Numbers
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
@@ -63,7 +64,7 @@ def client() -> Connected:
 def test_what_was_answered_under_a_policy_and_comes_again_is_expected_first(client: Connected, code: ErrorCode) -> None:
     merge = client.asks(PART, OTHER, is_governed=True)
     merge.settle_governed(PART, kept(17), refusal(PART, code))
-    merge.settle_outcome(OTHER, Numbers(7, 3, 4, 1, 0), Outcome(code))
+    merge.settle_outcome(OTHER, Numbers(7, 3, Client(4), 1, 0), Outcome(code))
     assert not client.ordinary.admits(b"orders", 0, kept(18))
     assert not client.ordinary.admits(b"orders", 1, kept(5))
     assert client.ordinary.admits(b"orders", 0, kept(17))
@@ -74,7 +75,7 @@ def test_what_was_answered_under_a_policy_and_comes_again_is_expected_first(clie
 def test_what_is_answered_for_good_is_not(client: Connected, code: ErrorCode) -> None:
     merge = client.asks(PART, OTHER, is_governed=True)
     merge.settle_governed(PART, kept(17), ProduceResult(b"orders", 0, code))
-    merge.settle_outcome(OTHER, Numbers(7, 3, 4, 1, 0), Outcome(code))
+    merge.settle_outcome(OTHER, Numbers(7, 3, Client(4), 1, 0), Outcome(code))
     assert not client.ordinary.expected
 
 
