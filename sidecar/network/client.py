@@ -300,7 +300,8 @@ class ClientConnection(FrameReceiver):
 
     @property
     def is_awaited(self) -> bool:
-        return not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
+        # Behind a parked request, too: for how long it is parked is for the client to say.
+        return self._is_parked or not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
 
     def starve(self) -> None:
         """Read no more; what was read is taken up as ever, so that its memory comes back."""
