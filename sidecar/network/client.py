@@ -90,6 +90,12 @@ class Handler(Protocol):
         ...
 
 
+class _TlsTransport(Protocol):
+    """What asyncio's transports with TLS have besides."""
+
+    def set_read_buffer_limits(self, high: int, low: int) -> None: ...
+
+
 class ClientConnection(FrameReceiver):
     """A client's socket. `state` and `listener`, through which it came, belong to the handler. `since_ms` is Unix
     milliseconds; `requests`, `bytes_in` and `bytes_out` count what was taken up and answered, with length prefixes.
@@ -441,10 +447,16 @@ class ClientConnection(FrameReceiver):
         if peer:
             self.peer, self.host = _host_port(peer), str(peer[0])
         self.tls = transport.get_extra_info("ssl_object")
+        if self.tls is not None:
+            # asyncio drops what it holds back when the end comes, so it shall hold back nothing: then the end is not
+            # read before all that was sent in front of it.
+            cast("_TlsTransport", transport).set_read_buffer_limits(1, 0)
         self._outbox.transport = transport
         self._handler.client_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
+            self._take_up_rest()
         self.closed = True
         self.stop_receiving()
         self._exchanges.clear()
@@ -452,11 +464,15 @@ class ClientConnection(FrameReceiver):
         self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
-        while self.is_behind and not (self._pause or self._waiting):  # TLS tells of the end while nothing is read
-            self.cut_on()
+        self._take_up_rest()
         if self.unfinished_bytes and not self.is_behind:
             self.reject("truncated", f"the client ended its stream behind {self.unfinished_bytes} bytes of a frame")
         return False
+
+    def _take_up_rest(self) -> None:
+        """Take up at once what was read: TLS tells of the end of a stream while nothing is read."""
+        while self.is_behind and not (self._pause or self._waiting):
+            self.cut_on()
 
     def pause_writing(self) -> None:
         self.pause(Pause.CLIENT_FULL)

@@ -255,6 +255,32 @@ async def test_the_oldest_may_go_between_the_turn_that_begins_its_handshake_and_
 
 
 @on_uvloop
+async def test_the_end_of_a_stream_drops_nothing_that_was_sent_in_front_of_it(authority: Authority) -> None:
+    """Whether the client says by TLS that it ends (close_notify) or only closes, as one that dies does."""
+    context, told, recorder = server(authority), Told(), Recorder()
+    flood = [request(number, key=99) for number in range(40_000)]
+    async with listening(recorder, lambda: context, told) as listener:
+        for says_so in (True, False):
+            recorder.received.clear()
+            closed = recorder.closed
+
+            def send(says_so: bool = says_so) -> socket.socket:
+                plain = socket.create_connection((LOOPBACK, listener.port))
+                encrypted = client(authority).wrap_socket(plain, server_hostname=LOOPBACK)
+                encrypted.sendall(b"".join(flood))
+                if says_so:
+                    with suppress(OSError):
+                        return encrypted.unwrap()
+                encrypted.shutdown(socket.SHUT_WR)
+                return encrypted
+
+            gone = await asyncio.to_thread(send)
+            await wait_for_async(lambda c=closed: _is(lambda: recorder.closed > c), "the end", timeout=20)
+            gone.close()
+            assert recorder.received == [*range(len(flood))], says_so
+
+
+@on_uvloop
 async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
