@@ -57,6 +57,8 @@ class Connections:
         self._watching: asyncio.TimerHandle | None = None
         self._busy: set[web.RequestHandler] = set()
         """Those with a request under way that is not about health."""
+        self._answering: set[web.RequestHandler] = set()
+        """Those with any request under way."""
 
     async def listen(
         self, server: web.Server, address: Address, tls: Callable[[], ssl.SSLContext] | None = None
@@ -86,11 +88,13 @@ class Connections:
         if request.body_exists and not request.content.is_eof():
             self._is_silent(connection, _BODY_S)
             request.content.on_eof(partial(self._arrived, connection))
+        self._answering.add(connection)
         if not is_health:
             self._busy.add(connection)
         try:
             return await handler(request)
         finally:
+            self._answering.discard(connection)
             self._busy.discard(connection)
             if connection in self._open:
                 self._is_silent(connection, _SILENT_S)
@@ -108,8 +112,9 @@ class Connections:
         self._silent.pop(connection, None)
 
     def _arrived(self, connection: web.RequestHandler) -> None:
-        """The body of its request is here: it waits for the answer now."""
-        self._silent.pop(connection, None)
+        """The body of its request is here: it waits for the answer now, where that was not given before."""
+        if connection in self._answering:
+            self._silent.pop(connection, None)
 
     def _is_silent(self, connection: web.RequestHandler, seconds: float) -> None:
         self._silent.pop(connection, None)

@@ -19,6 +19,7 @@ from aiohttp import (
 )
 from yarl import URL
 
+from sidecar.admin.access import OPERATOR
 from sidecar.admin.judged import judged_now
 from sidecar.admin.passing import Passed, nonce_of, signed
 from sidecar.admin.replies import NOTHING_DONE
@@ -139,10 +140,13 @@ class Passing:
             ) from None
 
     async def _headers(self, session: ClientSession, request: web.Request, passed: Passed) -> dict[str, str]:
-        """What goes on to the other node: with a signature where that one asks for a token, as this one does."""
+        """What goes on to the other node: with a signature where that one asks for a token, as this one does. So has an
+        open read of a caller that showed a token: the answer may name producer ids.
+        """
         rules = self._rules()
         headers = {PASSED_ON: "1"} | ({"If-Match": passed.match} if passed.match else {})
-        if (rules.read if request.method in _READS else rules.operate) is None:
+        is_open = (rules.read if request.method in _READS else rules.operate) is None
+        if is_open and judged_now().behalf.who != OPERATOR:
             return headers
         where = self._url(passed.receiver, "/livez")
         ask = session.get(where, headers={PASSED_ON: "1"}, ssl=self._context(), allow_redirects=False)

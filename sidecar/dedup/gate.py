@@ -48,8 +48,7 @@ _LATER: Final = Outcome(
 )
 _REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-DUPLICATE: Final = Outcome(ErrorCode.NONE)
-"""Acknowledged without an offset: nothing was written."""
+DUPLICATE: Final = Outcome(ErrorCode.NONE)  # acknowledged without an offset: nothing was written
 
 
 class Keeper(Protocol):
@@ -66,11 +65,9 @@ class Keeper(Protocol):
 
     def refused(self, partition: int, first: ClientSequence, records: int) -> None:
         """A batch got a final error: the client counts its sequences as used."""
-        ...
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Run a task that nobody awaits."""
-        ...
 
 
 class Gate:

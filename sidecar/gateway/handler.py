@@ -82,9 +82,10 @@ class Apis(NamedTuple):
     cold: dict[int, ColdApi]
 
 
-def _principal_of(connection: ClientConnection) -> str:
+def _principal_of(connection: ClientConnection) -> str | None:
+    """Whose a connection is, None before its login."""
     client: Client = connection.state
-    return client.principal
+    return client.principal if client.login is None or client.login.done else None
 
 
 class _Links:

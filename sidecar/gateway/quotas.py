@@ -114,7 +114,9 @@ class Quotas:
 
 
 class MeteredConnection(ClientConnection):
-    """A client's connection whose traffic counts. `principal` returns whose it is now."""
+    """A client's connection whose traffic counts. `principal` returns whose it is now, None before its login: what it
+    sends until then counts for nobody, as on a broker, or strangers could use up what all others need to log in.
+    """
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class MeteredConnection(ClientConnection):
         request_limit: int,
         memory: RequestMemory | None,
         quotas: Quotas,
-        principal: Callable[[ClientConnection], str],
+        principal: Callable[[ClientConnection], str | None],
     ) -> None:
         super().__init__(handler, connection_id, request_limit, memory)
         self._quotas = quotas
@@ -152,7 +154,10 @@ class MeteredConnection(ClientConnection):
         super().answer_ready(exchange)
 
     def _charge(self, exchange: Exchange, answer_bytes: int) -> int:
-        wait = self._quotas.charge(self._principal(self), exchange.key, exchange.request_bytes, answer_bytes)
+        principal = self._principal(self)
+        if principal is None:
+            return 0
+        wait = self._quotas.charge(principal, exchange.key, exchange.request_bytes, answer_bytes)
         if wait:
             self._mute(wait)
         return round(wait * 1000)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.handling import Handler, Pause
 from sidecar.network.keepalive import has_silent_peer, probe_when_idle
-from sidecar.network.listening import host_port
+from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.refused_frames import reason_of
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol import limits
@@ -34,12 +34,9 @@ _HEAD_BYTES: Final = _HEAD.size
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
 _WAITING: Final = 32
-_WAITING_BYTES: Final = 256 * 1024
-"""What is read after a parked request; a client that sends more than that behind it is not read any further."""
-_GOODBYE_S: Final = 10.0
-"""How long a client may take for the answers written before its connection was closed."""
-_BUDGET: Final = 64 * 1024 * 1024
-"""Bytes of answers that wait, or may come to wait, after the oldest unanswered request of one connection."""
+_WAITING_BYTES: Final = 256 * 1024  # what is read after a parked request
+_GOODBYE_S: Final = 10.0  # how long a client may take for the answers written before its connection was closed
+_BUDGET: Final = 64 * 1024 * 1024  # of answers that wait, or may come to wait, after the oldest unanswered request
 
 
 class ClientConnection(FrameReceiver):
@@ -73,9 +70,7 @@ class ClientConnection(FrameReceiver):
         self._weight = 0
         self._pause = 0
         self._reading = True
-        self._starves = False
-        self._is_parked = False
-        self._going_on = False
+        self._starves = self._is_parked = self._going_on = False
         self._has_turn = False  # it is about to go on with what was read
         self._relieving = False
         self._reported: set[str] = set()
@@ -91,7 +86,7 @@ class ClientConnection(FrameReceiver):
 
     @property
     def pending(self) -> Iterator[Exchange]:
-        """Requests whose answers have not been handed to the socket, the oldest first."""
+        """Those requests, the oldest first."""
         return iter(self._exchanges)
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
@@ -160,9 +155,8 @@ class ClientConnection(FrameReceiver):
             self.pause(Pause.BUDGET)
 
     def _relieve(self) -> None:
-        """Look, once this turn is over, whether requests can be taken up again.
-
-        Not at once: of several answers that are lost together the later ones would not be known as lost yet.
+        """Look, once this turn is over, whether requests can be taken up again: then all answers are known that were
+        lost together.
         """
         if not self._relieving:
             self._relieving = True
@@ -248,7 +242,8 @@ class ClientConnection(FrameReceiver):
 
     @property
     def is_awaited(self) -> bool:
-        return not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
+        # Behind a parked request, too: for how long it is parked is for the client to say.
+        return self._is_parked or not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
 
     def starve(self) -> None:
         """Read no more; what was read is taken up as ever, so that its memory comes back."""
@@ -269,9 +264,7 @@ class ClientConnection(FrameReceiver):
         self.pause(Pause.HELD)
 
     def park(self) -> None:
-        """The held request may wait for minutes: read on meanwhile, as a socket that nobody reads does not show that
-        its peer is gone. Later requests wait all the same, as many as there is room for.
-        """
+        """The held request may wait for minutes: read on, to see when the peer is gone. Later requests wait."""
         self._is_parked = True
         if self._pause == Pause.HELD and not self._is_crowded():
             self._read_on()
@@ -370,14 +363,17 @@ class ClientConnection(FrameReceiver):
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         probe_when_idle(sock)
-        peer = transport.get_extra_info("peername")
-        if peer:
+        if peer := transport.get_extra_info("peername"):
             self.peer, self.host = host_port(peer), str(peer[0])
         self.tls = transport.get_extra_info("ssl_object")
+        if self.tls is not None:
+            hold_back_nothing(transport)
         self._outbox.transport = transport
         self._handler.client_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
+            self._take_up_rest()
         self.closed = True
         self.stop_receiving()
         self._exchanges.clear()
@@ -385,11 +381,15 @@ class ClientConnection(FrameReceiver):
         self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
-        while self.is_behind and not (self._pause or self._waiting):  # TLS tells of the end while nothing is read
-            self.cut_on()
+        self._take_up_rest()
         if self.unfinished_bytes and not self.is_behind:
             self.reject("truncated", f"the client ended its stream behind {self.unfinished_bytes} bytes of a frame")
         return False
+
+    def _take_up_rest(self) -> None:
+        """Take up at once what was read: TLS tells of the end of a stream while nothing is read."""
+        while self.is_behind and not (self._pause or self._waiting):
+            self.cut_on()
 
     def pause_writing(self) -> None:
         self.pause(Pause.CLIENT_FULL)

@@ -39,20 +39,15 @@ _shared_view: Final = memoryview(_shared)
 class CopyCounter:
     """Bytes copied from receive buffers since the start, for tests and benchmarks."""
 
-    __slots__ = ("copied_bytes",)
-
     def __init__(self) -> None:
         self.copied_bytes = 0
 
 
-COPIES: Final = CopyCounter()
-"""Tests hold the promise "at most once" by it."""
+COPIES: Final = CopyCounter()  # tests hold the promise "at most once" by it
 
 
 class Frame:
-    """One frame from its length prefix (`start`) to `end`, exclusive, in a buffer that may be borrowed for this
-    callback only.
-    """
+    """One frame from its length prefix (`start`) to `end`, exclusive; a borrowed buffer is good for this callback."""
 
     __slots__ = ("buffer", "end", "owned", "start")
 
@@ -235,9 +230,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
     frames_a_turn: Iterable[object] = repeat(None)
 
     def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:
-        """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it.
-
-        A frame of more than `frame_limit` bytes, up to `largest_frame`, is received if `allows` says so.
+        """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it. A frame
+        of more than `frame_limit` bytes, up to `largest_frame`, is received if `allows` says so.
         """
         self.frame_limit = self.largest_frame = frame_limit
         self._trusted = trusted

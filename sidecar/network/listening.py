@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,3 +83,16 @@ def host_port(peer: tuple[Any, ...]) -> str:
     """An address as people write it, from a socket's own."""
     host, port = peer[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _TlsTransport(Protocol):
+    """What transports with TLS have besides."""
+
+    def set_read_buffer_limits(self, high: int, low: int) -> None: ...
+
+
+def hold_back_nothing(transport: asyncio.Transport) -> None:
+    """Of a TLS transport: what it holds back it drops when the end comes. Without that the end is not read before all
+    that was sent in front of it.
+    """
+    cast("_TlsTransport", transport).set_read_buffer_limits(1, 0)

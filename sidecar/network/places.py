@@ -41,10 +41,10 @@ class Places:
         try:
             await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self.give_back(host)
-            else:
+            if place.cancelled():
                 self._forget(group, place)
+            else:
+                self.give_back(host)
             raise
 
     def give_back(self, host: str) -> None:
@@ -62,7 +62,7 @@ class Places:
 
     def _forget(self, group: str, place: asyncio.Future[None]) -> None:
         queue = self._queues.get(group)
-        if queue is not None:
+        if queue is not None and place in queue:
             queue.remove(place)
             if not queue:
                 del self._queues[group]
@@ -75,6 +75,10 @@ class Places:
             if self._taken.get(group, 0) >= self._most:
                 continue
             queue = self._queues.pop(group)
+            while queue and queue[0].cancelled():  # whoever waited for it gave up in this turn
+                queue.popleft()
+            if not queue:
+                continue
             place = queue.popleft()
             if queue:
                 self._queues[group] = queue

@@ -211,7 +211,7 @@ class TlsListener:
                 continue
             task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, deadline))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._shaken, accepted))
             self._unfinished[accepted] = task.cancel
         if len(self._ready) < _READY // 2:
             self._accept_on()
@@ -229,18 +229,21 @@ class TlsListener:
                 ssl_handshake_timeout=max(deadline - loop.time(), 0.1),
                 ssl_shutdown_timeout=_SHUTDOWN_S,
             )
-        except asyncio.CancelledError:
-            self._leave(accepted)
-            accepted.close()
         except (OSError, TimeoutError) as error:
             self._leave(accepted)
             accepted.close()
             self._hooks.handshake_failed(peer, _reason(error))
         else:
             self._hooks.handshake_done()
-        finally:
-            self._unfinished.pop(accepted, None)
-            self._seats.pop(accepted, None)
+
+    def _shaken(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """Its handshake is over, or was never begun: a task may be cancelled before its first step."""
+        self._tasks.discard(task)
+        self._unfinished.pop(accepted, None)
+        if task.cancelled():
+            self._leave(accepted)
+            accepted.close()
+        self._seats.pop(accepted, None)
 
     def _seated(self, accepted: socket.socket) -> asyncio.BaseProtocol:
         """A protocol that has the seat of its connection from now on; who leaves it twice leaves it once."""

@@ -20,6 +20,7 @@ from tests.unit.admin.paper_node import PaperNode
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 STATUS = b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+REFUSED = b"PUT /v1/topics/orders/policy HTTP/1.1\r\nHost: elsewhere.example\r\nContent-Length: 5\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -164,6 +165,32 @@ async def test_a_body_that_does_not_arrive_in_time_ends_its_connection(monkeypat
     monkeypatch.setattr(connections, "_LOOK_S", 0.02)
     async with serving(PaperNode(), schema_registry_url="http://127.0.0.1:1") as server:
         await (await connect(server, SLOW_BODY)).closed()
+
+
+async def test_a_body_that_comes_after_its_refusal_keeps_no_place(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_MOST", 3)
+    monkeypatch.setattr(connections, "_SPARE", 1)
+    async with serving(PaperNode()) as server:
+        strangers: list[Client] = []
+        for _ in range(6):
+            strangers.append(await connect(server, REFUSED))
+            assert await strangers[-1].line() == b"HTTP/1.1 403 Forbidden\r\n"
+            strangers[-1].send(b"late!" + LIVEZ)
+            while not (await strangers[-1].line()).endswith(OK):  # so the body has arrived
+                pass
+        client = await connect(server, LIVEZ)
+        assert await client.line() == OK
+        assert len(server._connections._silent) == len(server._connections._open) == 4  # pyright: ignore[reportPrivateUsage]
+    for each in (*strangers, client):
+        await each.closed()
+
+
+async def test_a_late_body_ends_the_wait_for_the_next_request_no_more_than_an_early_one(short: None):
+    async with serving(PaperNode()) as server:
+        client = await connect(server, REFUSED)
+        assert await client.line() == b"HTTP/1.1 403 Forbidden\r\n"
+        client.send(b"late!")
+        await client.closed()
 
 
 async def test_a_request_whose_body_has_arrived_may_take_its_time(monkeypatch: pytest.MonkeyPatch):

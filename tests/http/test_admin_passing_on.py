@@ -80,6 +80,15 @@ async def test_a_read_is_passed_on_where_reads_need_a_token():
         assert "billing" in second.node.ids["orders"]
 
 
+async def test_an_open_read_names_producer_ids_to_the_token_wherever_it_is_asked():
+    tokens = {"admin_token": TOKEN}
+    async with pair(tokens, tokens) as (first, second):
+        for server in (first, second):
+            for token, session in ((TOKEN, "pid:7"), ("", "pid:***")):
+                status, found = await ask(server, "GET", "/v1/topics/orders", token)
+                assert (status, found and found["owner"]["session"]) == (200, session)
+
+
 async def test_neither_token_is_heard_by_who_listens_between_nodes():
     async with pair(BOTH, BOTH) as (first, second), overheard(second) as (first.node.elsewhere, heard):
         await ask(first, "DELETE", FORGET)

@@ -94,8 +94,8 @@ def ground(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(autouse=True)
 def log_is_open(ground: Ground) -> None:
-    """Of events that strangers cause, the first hundred of a kind within five seconds are written: no test of this module
-    begins while those of another one are left out.
+    """Of events that strangers cause, the first hundred of a kind within five seconds are written: no test begins while
+    those of another one are left out.
     """
 
     def is_told() -> bool:

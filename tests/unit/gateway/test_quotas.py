@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -113,10 +114,11 @@ class Charged(Recorder):
     def __init__(self, quotas: Quotas) -> None:
         super().__init__()
         self.quotas = quotas
+        self.principal: Callable[[], str | None] = lambda: "User:alice"
 
     def factory(self) -> ClientConnection:
         return MeteredConnection(
-            self, len(self.connections) + 1, self.limit, None, self.quotas, lambda _connection: "User:alice"
+            self, len(self.connections) + 1, self.limit, None, self.quotas, lambda _connection: self.principal()
         )
 
 
@@ -173,3 +175,22 @@ async def test_a_throttled_connection_that_ends_leaves_nothing_behind() -> None:
         peer.close()
         while not recorder.closed:  # noqa: ASYNC110 - it is up to the kernel
             await asyncio.sleep(0.001)
+
+
+@on_uvloop
+async def test_what_is_sent_before_a_login_counts_for_nobody() -> None:
+    metered = Metered(QuotaLimits(requests=1))
+    recorder = Charged(metered.quotas)
+    names: list[str | None] = [None]
+    recorder.principal = lambda: names[-1]
+    recorder.act = lambda connection, asked, exchange: exchange.answer([produced(0)])
+    async with listening(recorder) as connect, connect() as peer:
+        for number in range(30):
+            peer.writer.write(request(number, version=8))
+            assert await throttle_of(peer) == 0
+        assert metered.told == []
+        names.append("User:alice")
+        peer.writer.write(request(30, version=8))
+        assert await throttle_of(peer) == 0
+        peer.writer.write(request(31, version=8))
+        assert await throttle_of(peer) == 1_000

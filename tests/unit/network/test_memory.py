@@ -105,6 +105,37 @@ async def test_who_holds_memory_and_sends_nothing_is_closed_while_others_wait(mo
 
 
 @on_uvloop
+async def test_who_holds_memory_behind_a_parked_request_is_closed_while_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For how long a request is parked is for its client to say: it might be for ever."""
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.1)
+    memory = RequestMemory(2 * MIB)
+    recorder = Sharing(memory)
+    served = recorder.act
+
+    def act(connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        if connection.id == 1:
+            connection.hold()
+            connection.park()
+        else:
+            served(connection, asked, exchange)
+
+    recorder.act = act
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        slow = await opened.enter_async_context(connect())
+        begin(slow, 4 * MIB, 2 * MIB + 1000)
+        await until(lambda: memory.used >= 2 * MIB, "all that there is")
+        other = await opened.enter_async_context(connect())
+        rest = begin(other, 4 * MIB, MIB)
+        other.writer.write(rest)
+        assert await slow.ended()
+        assert await other.answers(2) == [0, 1]
+        assert [reason for reason, _, _ in recorder.rejected] == ["too_slow"]
+
+
+@on_uvloop
 async def test_who_is_slow_while_nobody_waits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "LOOK_S", 0.02)
     memory = RequestMemory(2 * MIB)

@@ -58,3 +58,17 @@ async def test_who_gives_up_takes_no_place_with_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waits
     assert (places.free, places.waiting) == (4, 0)
+
+
+async def test_a_place_that_comes_in_the_turn_in_which_its_waiter_gives_up_goes_to_the_next_one() -> None:
+    places = Places(4)
+    await places.take("10.0.0.1")
+    given_up, next_one = (asyncio.create_task(places.take("10.0.0.1")) for _ in range(2))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    places.give_back("10.0.0.1")
+    await next_one
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    places.give_back("10.0.0.1")
+    assert (places.free, places.waiting) == (4, 0)

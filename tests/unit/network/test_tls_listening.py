@@ -223,6 +223,64 @@ async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(
 
 
 @on_uvloop
+async def test_the_oldest_may_go_between_the_turn_that_begins_its_handshake_and_the_next(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_listening, "UNFINISHED", 1)
+    context, told, recorder = server(authority), Told(), Recorder()
+    admission = Admission(ConnectionLimits.of(1_000))
+    async with listening(recorder, lambda: context, told, admission) as listener:
+        oldest = await connect(listener)
+        await wait_for_async(lambda: _is(lambda: len(listener._unfinished) == 1), "it has not spoken")
+        listener._accept_no_more()
+        next_one = await connect(listener)
+        begin = listener._begin
+
+        def begin_and_accept() -> None:
+            begin()
+            listener._accept(listener._sockets[0])
+
+        monkeypatch.setattr(listener, "_begin", begin_and_accept)
+        oldest.writer.write(b"\x16\x03\x01")
+        assert await oldest.ended()
+        assert len(listener._unfinished) == admission.connections == 1
+        monkeypatch.setattr(listener, "_begin", begin)
+        listener._accept_on()
+        last = await connect(listener)
+        assert await next_one.ended()
+        for each in (oldest, next_one, last):
+            each.close()
+        await wait_for_async(lambda: _is(lambda: admission.connections == 0), "all seats are free")
+        assert told.failed == []
+
+
+@on_uvloop
+async def test_the_end_of_a_stream_drops_nothing_that_was_sent_in_front_of_it(authority: Authority) -> None:
+    """Whether the client says by TLS that it ends (close_notify) or only closes, as one that dies does."""
+    context, told, recorder = server(authority), Told(), Recorder()
+    flood = [request(number, key=99) for number in range(40_000)]
+    async with listening(recorder, lambda: context, told) as listener:
+        for says_so in (True, False):
+            recorder.received.clear()
+            closed = recorder.closed
+
+            def send(says_so: bool = says_so) -> socket.socket:
+                plain = socket.create_connection((LOOPBACK, listener.port))
+                encrypted = client(authority).wrap_socket(plain, server_hostname=LOOPBACK)
+                encrypted.sendall(b"".join(flood))
+                if says_so:
+                    with suppress(OSError):
+                        return encrypted.unwrap()
+                encrypted.shutdown(socket.SHUT_WR)
+                return encrypted
+
+            gone = await asyncio.to_thread(send)
+            await wait_for_async(lambda c=closed: _is(lambda: recorder.closed > c), "the end", timeout=20)
+            gone.close()
+            assert recorder.received == [*range(len(flood))], says_so
+
+
+@on_uvloop
 async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
