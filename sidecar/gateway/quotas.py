@@ -120,7 +120,7 @@ class MeteredConnection(ClientConnection):
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Handler[ClientConnection],
         connection_id: int,
         request_limit: int,
         memory: RequestMemory | None,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import IntFlag
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from sidecar.network.client import ClientConnection
     from sidecar.network.request import Exchange, Request
 
 
@@ -30,22 +29,25 @@ class Pause(IntFlag):
     """The client is over its quota."""
 
 
-class Handler(Protocol):
+ConnectionT_contra = TypeVar("ConnectionT_contra", contravariant=True)
+
+
+class Handler(Protocol[ConnectionT_contra]):
     """What a connection calls; the gateway implements it."""
 
-    def client_connected(self, connection: ClientConnection) -> None: ...
+    def client_connected(self, connection: ConnectionT_contra) -> None: ...
 
-    def request_received(self, connection: ClientConnection, request: Request) -> None:
+    def request_received(self, connection: ConnectionT_contra, request: Request) -> None:
         """One request; its frame may be borrowed. Raise `RejectError` to close the connection."""
         ...
 
-    def client_full(self, connection: ClientConnection, full: bool) -> None:
+    def client_full(self, connection: ConnectionT_contra, full: bool) -> None:
         """The socket towards the client is full (or no more): pause what feeds it."""
         ...
 
-    def client_closed(self, connection: ClientConnection) -> None: ...
+    def client_closed(self, connection: ConnectionT_contra) -> None: ...
 
-    def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
+    def client_rejected(self, connection: ConnectionT_contra, reason: str, detail: str, *, closed: bool) -> None:
         """What the client sent makes no sense: one event for the log. `closed` False: it was answered with an error."""
         ...
 

@@ -36,7 +36,7 @@ class PaperNode:
     def __init__(self) -> None:
         self.now = 100.0
         self.done: list[tuple[float, float]] = []
-        self.client = ClientConnection(cast("Handler", self), 1, 1_000)
+        self.client = ClientConnection(cast("Handler[ClientConnection]", self), 1, 1_000)
         self.broker = UpstreamConnection(Owner(), (LOOPBACK, 1), 1.0)
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
