@@ -47,11 +47,7 @@ class ClientConnection(FrameReceiver):
     frames_a_turn = FRAMES_A_TURN
 
     def __init__(
-        self,
-        handler: Handler[ClientConnection],
-        connection_id: int,
-        request_limit: int,
-        memory: RequestMemory | None = None,
+        self, handler: Handler[Any], connection_id: int, request_limit: int, memory: RequestMemory | None = None
     ) -> None:
         super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
         self.memory = memory
