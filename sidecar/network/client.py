@@ -60,17 +60,15 @@ class ClientConnection(FrameReceiver):
         self.seat: Seat | None = None  # its place among the connections that there may be
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
-        self.requests = self.bytes_in = self.bytes_out = 0
+        self.requests = self.bytes_in = self.bytes_out = self._weight = self._pause = 0
         self.closed = False
         self._handler = handler
         self._request_limit = request_limit
         self._outbox = Outbox()
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
-        self._weight = self._pause = 0
         self._reading = True
-        self._starves = self._is_parked = self._going_on = self._relieving = False
-        self._has_turn = False  # it is about to go on with what was read
+        self._starves = self._is_parked = self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
         self._transport: asyncio.Transport | None = None
         self._client_id = b""
@@ -372,13 +370,15 @@ class ClientConnection(FrameReceiver):
         self._handler.client_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
-            self._take_up_rest()
-        self.closed = True
-        self.stop_receiving()
-        self._exchanges.clear()
-        self._waiting.clear()
-        self._handler.client_closed(self)
+        try:
+            if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
+                self._take_up_rest()
+        finally:
+            self.closed = True
+            self.stop_receiving()
+            self._exchanges.clear()
+            self._waiting.clear()
+            self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
         self._take_up_rest()
