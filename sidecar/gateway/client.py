@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
 
+_LAST_S: Final = 10.0
+"""How long a connection to a broker stays that was opened for a request whose client has gone meanwhile."""
 _HEAD: Final = Struct(">ihhi")
 
 
@@ -91,6 +93,8 @@ class ClientLinks:
         self._opened.upstream_opened()
         if self._paused:
             connection.pause()
+        if self._client.closed:  # what it asked for last shall arrive, but nobody calls `close` any more
+            asyncio.get_running_loop().call_later(_LAST_S, connection.close, "its client is gone")
         return connection
 
     def drop(self, broker_id: int, lane: int) -> None:

@@ -134,6 +134,11 @@ class Seat:
         self.group = group
         self.principal: str | None = None
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the connection is gone."""
+        return self._admission is None
+
     def leave(self) -> None:
         """The connection is gone."""
         admission, self._admission = self._admission, None
@@ -198,7 +203,11 @@ class Admission:
         return bucket
 
     def name(self, seat: Seat, principal: str, host: str) -> bool:
-        """The connection in this seat is a principal's. False where that one has too many."""
+        """The connection in this seat is a principal's. False where that one has too many, or the seat was left while
+        its login was under way: nobody would take the name back.
+        """
+        if seat.is_left:
+            return False
         if seat.principal == principal:
             return True
         most = self.limits.per_principal

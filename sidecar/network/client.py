@@ -60,19 +60,15 @@ class ClientConnection(FrameReceiver):
         self.seat: Seat | None = None  # its place among the connections that there may be
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
-        self.requests = self.bytes_in = self.bytes_out = 0
+        self.requests = self.bytes_in = self.bytes_out = self._weight = self._pause = 0
         self.closed = False
         self._handler = handler
         self._request_limit = request_limit
         self._outbox = Outbox()
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
-        self._weight = 0
-        self._pause = 0
         self._reading = True
-        self._starves = self._is_parked = self._going_on = False
-        self._has_turn = False  # it is about to go on with what was read
-        self._relieving = False
+        self._starves = self._is_parked = self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
         self._transport: asyncio.Transport | None = None
         self._client_id = b""
@@ -270,8 +266,7 @@ class ClientConnection(FrameReceiver):
             self._read_on()
 
     def _is_crowded(self) -> bool:
-        waiting = self._waiting
-        return len(waiting) >= _WAITING or sum(frame.size for frame in waiting) >= _WAITING_BYTES
+        return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= _WAITING_BYTES
 
     def release(self) -> None:
         """Go on with what waited."""
@@ -311,6 +306,9 @@ class ClientConnection(FrameReceiver):
             self._handler.request_received(self, Request(key, version, correlation_id, client_id, frame, body))
         except RejectError as error:
             self.reject(error.reason, error.detail)
+        except Exception:  # in a later turn than that of the read no event loop closes it
+            self.abort()
+            raise
 
     def first_request_valid(self) -> None:
         """The client has shown that it speaks Kafka: larger frames are allowed from now on."""
@@ -372,13 +370,15 @@ class ClientConnection(FrameReceiver):
         self._handler.client_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
-            self._take_up_rest()
-        self.closed = True
-        self.stop_receiving()
-        self._exchanges.clear()
-        self._waiting.clear()
-        self._handler.client_closed(self)
+        try:
+            if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
+                self._take_up_rest()
+        finally:
+            self.closed = True
+            self.stop_receiving()
+            self._exchanges.clear()
+            self._waiting.clear()
+            self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
         self._take_up_rest()

@@ -141,6 +141,7 @@ class RequestMemory:
         each = self._unfinished.pop(holder, None)
         if each is not None and each.waits:
             self._waiting -= 1
+            holder.feed()  # its rest was read all the same: TLS had more
         if self._waiting:
             self._serve_soon()
 

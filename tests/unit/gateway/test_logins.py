@@ -308,6 +308,34 @@ async def test_a_principal_has_no_more_connections_than_it_may_and_others_are_le
             assert await talk.is_served()
 
 
+async def test_a_client_that_goes_during_its_login_leaves_no_place_taken(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checking, checked = asyncio.Event(), asyncio.Event()
+    receive = Password.receive
+
+    async def slowly(self: Password, message: bytes) -> bytes:
+        if message == b"alice" and not checked.is_set():
+            checking.set()
+            await checked.wait()
+        return await receive(self, message)
+
+    monkeypatch.setattr(Password, "receive", slowly)
+    limits = ConnectionLimits(connections=10, per_address=10, per_principal=1, rate=0, files=20, address_files=20)
+    admission = Admission(limits)
+    async with gateway_of(known, admission) as connect:
+        async with connect() as talk:
+            asking = asyncio.create_task(talk.log_in())
+            await checking.wait()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await asking
+        await wait_for_async(lambda: _is(lambda: not admission.connections), "it is gone")
+        checked.set()
+        async with connect() as talk:
+            await talk.log_in()
+            assert await talk.is_served()
+
+
 async def test_a_connection_too_many_of_an_address_is_closed_and_says_why_to_the_log(known: Known) -> None:
     refused: list[tuple[Refusal, str]] = []
     limits = ConnectionLimits(connections=10, per_address=1, per_principal=0, rate=0, files=20, address_files=20)

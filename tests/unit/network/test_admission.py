@@ -170,3 +170,12 @@ def test_settings_say_more_or_less_but_no_more_than_there_are_files() -> None:
     assert ConnectionLimits.of(1_024, connections=10, per_address=20) == ConnectionLimits(10, 10, 0, 0, 640, 640)
     assert ConnectionLimits.of(1_024, connections=10_000, reserved=24).connections == 1_000
     assert ConnectionLimits.of(1_024, per_address=300, per_principal=5, rate=7).per_address == 300
+
+
+def test_a_login_that_ends_behind_its_connection_takes_no_place_of_its_principal() -> None:
+    door = Door(limits(per_principal=1))
+    gone = door.enter("10.0.0.1")
+    gone.leave()
+    assert not door.admission.name(gone, "User:alice", "10.0.0.1")
+    assert door.admission.name(door.enter("10.0.0.2"), "User:alice", "10.0.0.2")
+    assert door.refused == []

@@ -97,6 +97,44 @@ async def test_a_flood_takes_turns_with_others_and_keeps_its_order() -> None:
 
 
 @on_uvloop
+@pytest.mark.parametrize("number", [5, 500])
+async def test_a_request_that_fails_as_nobody_expects_closes_in_a_later_turn_too(number: int) -> None:
+    def fail(_connection: ClientConnection, request: Request, exchange: Exchange) -> None:
+        if request.correlation_id == number:
+            raise ZeroDivisionError
+        exchange.answer(answer(request.correlation_id))
+
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context.get("exception")))
+    recorder = Recorder(act=fail)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(each) for each in range(1_000)))
+        assert await peer.ended()
+        await until(lambda: recorder.closed == 1, "its end")
+        assert recorder.received == list(range(number + 1))
+    assert [type(each) for each in failures] == [ZeroDivisionError]
+
+
+@on_uvloop
+async def test_a_client_is_known_to_be_gone_though_what_it_sent_last_fails() -> None:
+    def fail(_connection: ClientConnection, request: Request, _exchange: Exchange) -> None:
+        if request.correlation_id == 50:
+            raise ZeroDivisionError
+
+    recorder = Recorder(act=fail)
+    async with listening(recorder) as connect, connect():
+        await until(lambda: recorder.connections, "the connection")
+        [connection] = recorder.connections
+        sent = b"".join(request(number) for number in range(100))
+        connection.get_buffer(-1)[: len(sent)] = sent
+        connection.buffer_updated(len(sent))
+        with pytest.raises(ZeroDivisionError):
+            connection.connection_lost(None)
+        assert recorder.received == list(range(51))
+        assert recorder.closed == 1
+
+
+@on_uvloop
 async def test_a_flood_that_is_held_goes_on_where_it_was_when_it_is_released() -> None:
     def hold(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
         exchange.answer(answer(request.correlation_id))

@@ -165,6 +165,27 @@ async def test_a_connection_that_ends_gives_its_memory_back_and_leaves_no_place_
 
 
 @on_uvloop
+async def test_a_request_whose_rest_is_read_although_it_waits_leaves_its_connection_readable() -> None:
+    memory = RequestMemory(MIB)
+    recorder = Sharing(memory)
+    async with listening(recorder) as connect, connect() as first, connect() as second:
+        begin(first, 4 * MIB, 3 * MIB // 2)
+        await until(lambda: memory.used >= MIB, "no room")
+        rest = begin(second, MIB // 2, 1000)
+        await until(lambda: memory.waiting, "it waits")
+        connection = recorder.connections[1]
+        while rest:  # as a TLS stream hands over what it has decrypted already
+            room = connection.get_buffer(-1)
+            taken = min(len(room), len(rest))
+            room[:taken] = rest[:taken]
+            rest = rest[taken:]
+            room.release()
+            connection.buffer_updated(taken)
+        second.writer.write(request(2))
+        assert await second.answers(3) == [0, 1, 2]
+
+
+@on_uvloop
 async def test_memory_is_taken_as_long_as_anybody_has_the_request() -> None:
     memory = RequestMemory(8 * MIB)
     recorder = Sharing(memory)
