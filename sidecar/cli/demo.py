@@ -21,6 +21,7 @@ from rich.console import Console
 from sidecar.cli.embedded import embedded_parts, start_node
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError
+from sidecar.settings import AdminAccess
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -108,7 +109,9 @@ class _Demo:
             endpoints = self._stack.start(progress)
             bootstrap, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
             node = "--listen", bootstrap
-            api = start_node(self._stack, endpoints, progress, bootstrap, admin, f"http://{admin}", *node)
+            api = start_node(
+                self._stack, endpoints, progress, bootstrap, admin, AdminAccess(f"http://{admin}", None), *node
+            )
         return endpoints, bootstrap, api
 
     def _owner(self, api: AdminApi, endpoints: Endpoints) -> int:

@@ -38,10 +38,16 @@ def embedded_parts() -> Iterator[None]:
 
 
 def start_node(
-    stack: Stack, endpoints: Endpoints, progress: ProgressDisplay, listen: str, admin_listen: str, url: str, *more: str
+    stack: Stack,
+    endpoints: Endpoints,
+    progress: ProgressDisplay,
+    listen: str,
+    admin_listen: str,
+    access: AdminAccess,
+    *more: str,
 ) -> AdminApi:
     """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, as people are told;
-    `url`: of its HTTP side; `more`: arguments of `serve`.
+    `access`: to its HTTP side; `more`: arguments of `serve`.
     """
     from sidecar.local.process import Command  # noqa: PLC0415
     from sidecar.local.progress import Step  # noqa: PLC0415
@@ -51,7 +57,7 @@ def start_node(
     arguments += ["--admin-listen", admin_listen, *more]
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)
     command = Command(_NODE, program, stack.config.directory / "node.log", dies_by=signal.SIGTERM)
-    api = AdminApi(AdminAccess(url, None), _TIMEOUT_S)
+    api = AdminApi(access, _TIMEOUT_S)
     stack.spawn(command, listen, lambda: _ready(api), _STARTED_S)
     progress(Step(_NODE, "the node serves", 1, 1))
     return api

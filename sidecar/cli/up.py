@@ -19,7 +19,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
 from sidecar.cli.setting_flags import resolve_settings
-from sidecar.settings import DEFAULT_ADMIN_URL, Address, Problem, local_url
+from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, local_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,13 +100,14 @@ def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
 def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
     from sidecar.local.progress import ProgressDisplay  # noqa: PLC0415
 
-    listen, admin, url = str(settings.listen), str(settings.admin_listen), local_url(settings.admin_listen)
+    listen, admin = str(settings.listen), str(settings.admin_listen)
+    access = AdminAccess(_admin_url(settings), None, own=settings.admin_ssl_certificate)
     more = () if shared.config is None else ("--config", str(shared.config))
     if not settings.listeners:
         more += ("--listen", listen)
     with ProgressDisplay() as progress:
         endpoints = stack.start(progress)
-        start_node(stack, endpoints, progress, listen, admin, url, *more)
+        start_node(stack, endpoints, progress, listen, admin, access, *more)
     return endpoints
 
 
@@ -157,7 +158,7 @@ def _tell_running(running: Running, directory: Path) -> None:
 def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
     from sidecar.local.stack import default_state_directory  # noqa: PLC0415
 
-    url, directory = local_url(settings.admin_listen), stack.config.directory.absolute()
+    url, directory = _admin_url(settings), stack.config.directory.absolute()
     lines = {
         "sidecar": _for_clients(settings),
         "admin": f"{url}   a page for your browser; health, metrics, REST",
@@ -175,6 +176,10 @@ def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> Non
     ):
         click.echo(f"  {command}")
     click.echo("\nCtrl-C stops everything.", err=True)
+
+
+def _admin_url(settings: Settings) -> str:
+    return local_url(settings.admin_listen, tls=settings.admin_ssl_certificate is not None)
 
 
 def _for_clients(settings: Settings) -> str | list[str]:

@@ -38,9 +38,9 @@ _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
 
 
-OPERATORS_ALONE: Final = frozenset({20, 30, 31, 33, 37, 44, 49, 51})
+OPERATORS_ALONE: Final = frozenset({20, 30, 31, 33, 37, 44, 51})
 """Also without ACLs: DeleteTopics, AlterConfigs, IncrementalAlterConfigs and CreatePartitions, where they name Kafka's
-own topics or brokers; CreateAcls, DeleteAcls, AlterClientQuotas (the node has some, too), AlterUserScramCredentials.
+own topics or brokers; CreateAcls, DeleteAcls, AlterUserScramCredentials.
 """
 _WITHOUT_RULES: Final = WithoutRules()
 

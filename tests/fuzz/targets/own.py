@@ -14,7 +14,7 @@ from sidecar.gateway.own.bodies import BadRequestError, check_name, decode, faul
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ _KINDS: Final = (
     control.WatchRequest,
 )
 _CLIENT: Final[Any] = SimpleNamespace(
-    identity=identity.parse(b"billing;mode=exclusive"), session=Session.by_connection(1, "boot", 1)
+    identity=identity.parse(b"billing;mode=exclusive"),
+    session=Session.by_connection(1, "boot", 1),
+    caller=Caller("User:ANONYMOUS", "billing"),
 )
 
 
