@@ -115,11 +115,14 @@ class Producers:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
         def settle(missing: Outcome | None) -> None:
-            if missing is None and client.is_alive():
+            if missing is None:
                 self.append(client, part, batch, timeout_ms, done)
-            else:  # for a client that went while it waited nothing is begun: nobody would let go of it
-                done(new_tuple(ProduceResult, (part.topic, part.partition, *(missing or _GONE), ())))
+            else:
+                done(new_tuple(ProduceResult, (part.topic, part.partition, *missing, ())))
 
+        if not client.is_alive():  # it went while this waited: nothing is begun, as nobody would let go of it
+            settle(_GONE)
+            return
         missing = self.existing.admits(part.topic, part.partition, settle)
         if missing is None:
             self._append_there(client, part, batch, timeout_ms, done)

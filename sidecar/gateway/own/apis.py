@@ -99,7 +99,8 @@ class OwnApis:
         refused = bindings.check_claim(wanted.session, wanted.caller)
         if refused is not None:
             return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
-        bindings.claimed(wanted.session, wanted.caller, client.connection_id)
+        if client.is_alive():  # else nobody takes it back: the end of its connection was reported already
+            bindings.claimed(wanted.session, wanted.caller, client.connection_id)
         return None
 
     def _knows_first(self) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from sidecar.changelog import View
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.bindings import Bindings
 from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.own import apis, bodies, describe, last_sequence
 from sidecar.gateway.own.bodies import BadRequestError
@@ -17,6 +21,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN, OWN_APIS, RELEASE, WATCH, Route
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
+from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT
 from tests.unit.protocol import kio_entities as kio
@@ -142,3 +147,27 @@ def test_own_apis_are_told_to_clients_whose_software_is_ours(version: int, softw
     answer = kio.answer_of(kio.entity(18, version, "response"), client.connection.answer)
     found = {(each.api_key, each.min_version, each.max_version) for each in answer.api_keys}
     assert found == {(18, 0, 3)} | ({(key, 0, 0) for key in range(1000, 1005)} if told else set())
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_id(alive: bool):
+    """Its connection ended before its request had its turn: nobody would report the end a second time."""
+    bindings = Bindings(View())
+    nothing: Any = SimpleNamespace(watchers=[], bindings=bindings, state=SimpleNamespace(told=[]), told=[])
+    own = apis.OwnApis(nothing, nothing, nothing, nothing, nothing, nothing, nothing)
+    claim = control.Claim(resource=control.Resource(name="the leader"))
+    asked = control.OwnRequest(producer_id=7, token=bytes(16), claims=[claim])
+    connection: Any = Connection()
+    caller = Caller("User:app", "billing")
+    client: Any = SimpleNamespace(
+        connection=connection, connection_id=1, is_alive=lambda: alive, identity=None, rights=None, caller=caller
+    )
+    head = received(asked.SerializeToString())
+
+    async def nobody(*_: object) -> control.OwnResponse:
+        return control.OwnResponse()
+
+    with patch.object(own.ownerships, "own", nobody):
+        await own.handle_own(client, Exchange(connection, head), head)
+    other = bindings.check_claim(Session("pid:7"), Caller("User:app", "payments"))
+    assert (other is not None) is alive
