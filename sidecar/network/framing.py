@@ -375,7 +375,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             if self._stopped:
                 return
             offset += size
-            if TURN.elements > ELEMENTS_A_TURN:
+            if TURN.elements > ELEMENTS_A_TURN and not self._trusted:
                 break
         if offset < have:
             if buffer is _shared:
