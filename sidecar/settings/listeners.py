@@ -5,7 +5,7 @@ of its own (KIP-103). Pure, without pydantic: a running node imports it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,21 +17,28 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's security protocols. A listener called like one has it without being in the map."""
 
-OWN_SETTINGS: Final = (
-    "ssl_certificate",
-    "ssl_key",
-    "ssl_key_password",
-    "ssl_ca",
-    "ssl_client_auth",
-    "ssl_principal_mapping_rules",
-    "sasl_mechanisms",
-    "sasl_authentication",
-    "sasl_users_file",
-    "sasl_jwks_url",
-    "sasl_audience",
-    "sasl_issuer",
-    "sasl_principal_claim",
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSecurity:
+    """How clients of a listener connect and log in: for all listeners in `Settings`, for one in `ListenerSettings`."""
+
+    security_protocol: str = "PLAINTEXT"
+    ssl_certificate: str | None = None
+    ssl_key: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_ca: str | None = None
+    ssl_client_auth: str = "none"
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    sasl_mechanisms: str | None = None
+    sasl_authentication: str = "relay"
+    sasl_users_file: str | None = None
+    sasl_jwks_url: str | None = None
+    sasl_audience: str | None = None
+    sasl_issuer: str | None = None
+    sasl_principal_claim: str = "sub"
+
+
+OWN_SETTINGS: Final = tuple(each.name for each in fields(ListenerSecurity) if each.name != "security_protocol")
 """The settings that a listener may have of its own: `listener_<name>_` in front of them."""
 
 PREFIX: Final = "listener_"
@@ -62,7 +69,7 @@ class NamedProtocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerSettings:
+class ListenerSettings(ListenerSecurity):
     """One listener with everything that is set for it, its own settings laid over those of all listeners.
 
     Port 0 of `listen` means any free one; `advertise` then has port 0 as well and means the same.
@@ -71,20 +78,6 @@ class ListenerSettings:
     name: str
     listen: Address
     advertise: Address
-    security_protocol: str = "PLAINTEXT"
-    ssl_certificate: str | None = None
-    ssl_key: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_ca: str | None = None
-    ssl_client_auth: str = "none"
-    ssl_principal_mapping_rules: str = "DEFAULT"
-    sasl_mechanisms: str | None = None
-    sasl_authentication: str = "relay"
-    sasl_users_file: str | None = None
-    sasl_jwks_url: str | None = None
-    sasl_audience: str | None = None
-    sasl_issuer: str | None = None
-    sasl_principal_claim: str = "sub"
 
     @property
     def clients_authenticate(self) -> bool:

@@ -113,7 +113,8 @@ class Resolved:
 
 def differing(one: Settings, other: Settings) -> list[str]:
     """The settings that differ, with those that one listener has of its own."""
-    names = [name for name in one.__slots__ if name != _OWN and getattr(one, name) != getattr(other, name)]
+    names = [each.name for each in fields(one) if each.name != _OWN]
+    names = [name for name in names if getattr(one, name) != getattr(other, name)]
     mine, theirs = one.listener_settings, other.listener_settings
     return names + [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sidecar.settings.address import Address
 from sidecar.settings.listeners import (
     OWN_SETTINGS,
+    ListenerSecurity,
     ListenerSettings,
     NamedAddress,
     NamedProtocol,
@@ -36,7 +37,7 @@ DEDUPLICATES_ALL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(ListenerSecurity):
     """All settings of a node, checked. Durations are milliseconds, sizes bytes.
 
     `listen` and `admin_listen` may have port 0: any free one; `advertise` then has port 0 as well and means the same.
@@ -83,20 +84,6 @@ class Settings:
     admin_client_ssl_ca: str | None = None
     admin_client_ssl_certificate: str | None = None
     admin_client_ssl_key: str | None = None
-    security_protocol: str = "PLAINTEXT"
-    ssl_certificate: str | None = None
-    ssl_key: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_ca: str | None = None
-    ssl_client_auth: str = "none"
-    ssl_principal_mapping_rules: str = "DEFAULT"
-    sasl_mechanisms: str | None = None
-    sasl_authentication: str = "relay"
-    sasl_users_file: str | None = None
-    sasl_jwks_url: str | None = None
-    sasl_audience: str | None = None
-    sasl_issuer: str | None = None
-    sasl_principal_claim: str = "sub"
     authorizer: str | None = None
     super_users: str = ""
     allow_if_no_acl_found: bool = False
@@ -137,16 +124,15 @@ class Settings:
         """Every listener, at least one. Without `listeners` the only one is called like its protocol, as in Kafka."""
         common = {name: getattr(self, name) for name in OWN_SETTINGS}
         if not self.listeners:
-            return (
-                ListenerSettings(self.security_protocol, self.listen, self.advertise, self.security_protocol, **common),
-            )
+            protocol = self.security_protocol
+            return (ListenerSettings(protocol, self.listen, self.advertise, security_protocol=protocol, **common),)
         advertised = {each.name: each.address for each in self.advertised_listeners}
         return tuple(
             ListenerSettings(
                 each.name,
                 each.address,
                 advertised.get(each.name, each.address),
-                protocol_of(each.name, self.listener_security_protocol_map) or "",
+                security_protocol=protocol_of(each.name, self.listener_security_protocol_map) or "",
                 **{**common, **own_of(each.name, self.listener_settings)},
             )
             for each in self.listeners
