@@ -27,8 +27,8 @@ class ListenerAddress(NamedTuple):
 class Node:
     """One sidecar process as it announces itself.
 
-    `boot` is random per process start (lower-case hex). `host:port` is what clients of its first listener are told,
-    `listeners` what those of each are; it is empty for a version of the software that had one, without a name. `admin`
+    `boot` is random per process start (lower-case hex). `host:port` is the address for clients of its first listener,
+    `listeners` those of each; it is empty for a version of the software that had one, without a name. `admin`
     is the admin address as "host:port" ("" none). `position` is the changelog offset that the node has read up to (-1:
     nothing), `policy_version` the policy version that it applies, `version` the software's. A draining node hands over
     what it serves and takes nothing on.

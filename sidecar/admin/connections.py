@@ -133,7 +133,7 @@ class Connections:
 
 
 class _Handshakes:
-    """Hooks of the listener: a handshake that fails is seen by whoever tried, and by an operator who looks closely."""
+    """Hooks of the listener: a failed handshake is logged at level debug."""
 
     def handshake_done(self) -> None:
         """Nothing to tell."""

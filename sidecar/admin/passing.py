@@ -1,7 +1,7 @@
 """How a node shows another one that a request which it passes on was allowed: signed with a key of their common token.
 Pure but for the clock and random numbers.
 
-The token itself never travels between nodes: whoever writes to Redis says where a node is, and would get it. The node
+The token itself never travels between nodes: Redis says where a node is, so a writer to Redis could get it. The node
 that is asked answers a request that its rules refuse with a *nonce* of its own (as HTTP Digest does, RFC 7616 §3.3);
 the other one signs this nonce together with all that the request says and for whom it is passed on, by HMAC-SHA-256.
 A nonce is good for one request within 30 seconds of the clock of the node that gave it: clocks of nodes may differ.

@@ -36,7 +36,7 @@ PASSED_ON: Final = "X-Sidecar-Passed-On"
 _PASS_ON_S: Final = 15.0
 """Seconds for another node to do what was passed on to it."""
 READ_S: Final = 5.0
-"""Seconds for it to answer a read: whoever asked, as the page does, has still to be told which node is silent."""
+"""Seconds for it to answer a read: the page waits little longer, and has to name the silent node."""
 MOVES_S: Final = 8.0
 """Seconds that a change waits while the topic moves between nodes, or until the lease of a node that died is over."""
 READ_MOVES_S: Final = 1.0

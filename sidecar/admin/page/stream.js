@@ -1,6 +1,6 @@
 /**
- * Server-sent events with the token: what `EventSource` does, which can send no header. One connection; whoever wants
- * another one after the end opens it.
+ * Server-sent events with the token in a header, which `EventSource` cannot send. One connection: the caller opens the
+ * next one.
  */
 
 import { token } from './api.js';

@@ -1,5 +1,5 @@
-"""The listeners of a node: does each answer where its clients are told to go, with TLS where it has TLS and with a
-certificate that names the address? Without a node: could one listen?
+"""The listeners of a node: does each answer at its advertised address, with TLS where it has TLS and with a certificate
+that names the address? Without a node: could one listen?
 
 No login is tried: ApiVersions comes before it.
 """
@@ -35,7 +35,7 @@ def listeners_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 async def check_advertised(settings: Settings, status: Mapping[str, Any] | None) -> list[Finding]:
-    """Every address that clients are told. `status`: what the node says of itself, None where there is none."""
+    """Every advertised address. `status`: the node's own answer, None without a node."""
     if status is None:
         return _check_free(settings)
     told = listeners_of(status)
