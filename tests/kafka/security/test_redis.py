@@ -42,14 +42,30 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def relay(port: int, authority: Authority) -> AsyncIterator[int]:
     """The port at which TLS is spoken."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         behind_reader, behind_writer = await asyncio.open_connection(HOST, port)
-        await asyncio.gather(_copy(reader, behind_writer), _copy(behind_reader, writer))
+        try:
+            await asyncio.gather(_copy(reader, behind_writer), _copy(behind_reader, writer))
+        finally:
+            for each in (writer, behind_writer):
+                each.transport.abort()
+                with suppress(OSError):
+                    await each.wait_closed()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(pass_on(reader, writer))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
 
     context = server_context(TlsFiles(*authority.issue("redis", file="redis")))
     server = await asyncio.start_server(serve, HOST, 0, ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
+    for task in list(under_way):
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)
 
 
 async def test_a_user_logs_in_over_tls(own_valkey: OwnValkey, tmp_path: Path) -> None:
