@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog.clock import Clock
-    from sidecar.changelog.view import Record, View
+    from sidecar.changelog.view import Record
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Offset, Stamp
     from sidecar.v1 import state_pb2 as state
@@ -48,6 +48,14 @@ class Changelog:
     def __init__(self, topics: InternalTopics, appender: Appender, tailer: Tailer) -> None:
         self.topics = topics
         self.tailer = tailer
+        self.view = tailer.view
+        """The newest records, as far as `position`."""
+        self.clock = tailer.clock
+        """What time it is at the brokers: for every age that more than one node judges."""
+        self.partition = topics.ownership
+        """The ownership partition: every fence covers it."""
+        self.events = TopicPartition(topics.names.events, 0)
+        """Where the history is; `follow_events` reads it."""
         self._appender = appender
 
     @classmethod
@@ -72,19 +80,9 @@ class Changelog:
         await self.tailer.close()
 
     @property
-    def view(self) -> View:
-        """The newest records, as far as `position`."""
-        return self.tailer.view
-
-    @property
     def position(self) -> Offset:
         """The next offset of the ownership topic to be read."""
         return self.tailer.position
-
-    @property
-    def partition(self) -> TopicPartition:
-        """The ownership partition: every fence covers it."""
-        return self.topics.ownership
 
     async def append(self, records: Sequence[Record], *, writer: Stamp | None = None, sequence: int = 0) -> Offset:
         """Append one batch to the ownership topic and return its base offset; all of it or nothing is in the log.
@@ -105,11 +103,6 @@ class Changelog:
         """Appends of one writer whose sequences are counted for it."""
         return StampedJournal(self, Journal(self._appender, self.partition, writer, next_sequence))
 
-    @property
-    def clock(self) -> Clock:
-        """What time it is at the brokers: for every age that more than one node judges."""
-        return self.tailer.clock
-
     def snapshots_of(self, topic: str) -> TopicPartition:
         """Where the snapshots of a topic's sequence ids are: its fences cover it."""
         return self.topics.snapshots_of(topic)
@@ -117,11 +110,6 @@ class Changelog:
     def snapshot_journal(self, writer: Stamp, topic: str) -> Journal:
         """Appends of one writer to the snapshots of its topic."""
         return Journal(self._appender, self.snapshots_of(topic), writer)
-
-    @property
-    def events(self) -> TopicPartition:
-        """Where the history is; `follow_events` reads it."""
-        return TopicPartition(self.topics.names.events, 0)
 
     async def add_event(self, event: state.Event) -> Offset:
         """Append one line of history, at least once; errors as `append`."""

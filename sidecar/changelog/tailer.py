@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from sidecar.changelog.keys import Key, Kind
     from sidecar.changelog.records import LoggedBatch
     from sidecar.changelog.view import Change
     from sidecar.protocol.caller import Upstream
@@ -76,7 +77,7 @@ class Tailer:
         self._end_seen_at = -math.inf
         self._failures = 0
         self._ended: ChangelogError | None = None
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: dict[Kind | Key, list[Callable[[Change], None]]] = {}
         self._offset_waiters: list[tuple[Offset, int, asyncio.Future[None]]] = []
         self._stamp_waiters: list[tuple[Stamp, asyncio.Future[None]]] = []
         self._waiter_count = 0
@@ -103,12 +104,23 @@ class Tailer:
             await asyncio.wait([self._task])
         self._end(ChangelogError(f"reading {self.partition} was stopped"))
 
-    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` for every change from now on, in log order; returns how to stop it. It must not raise or
-        block.
+    def subscribe(self, listener: Callable[[Change], None], *to: Kind | Key) -> Callable[[], None]:
+        """Call `listener` for every change from now on of a record of these kinds, or under these keys, in log order;
+        returns how to stop it. It must not raise or block.
         """
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        for each in to:
+            self._listeners.setdefault(each, []).append(listener)
+
+        def stop() -> None:
+            for each in to:
+                self._listeners[each].remove(listener)
+
+        return stop
+
+    def _report(self, change: Change) -> None:
+        for of in (change.key.kind, change.key):
+            for listener in tuple(self._listeners.get(of, ())):
+                listener(change)
 
     async def reached(self, offset: Offset, timeout: float | None = None) -> None:
         """Wait until the record at `offset` is in the view. Raises TimeoutError, `ChangelogError` when reading has
@@ -254,8 +266,7 @@ class Tailer:
                 continue
             change = self.view.apply(offset, batch.timestamp_ms, batch.writer, record)
             if change is not None:
-                for listener in tuple(self._listeners):
-                    listener(change)
+                self._report(change)
         self.position = batch.next_offset
         self._wake()
 
@@ -284,8 +295,7 @@ class Tailer:
         if self.position > end:
             self._failed(ChangelogError(f"{self.partition} ends at {end}, {self.position} was read: records were lost"))
             for change in self.view.truncate(end):
-                for listener in tuple(self._listeners):
-                    listener(change)
+                self._report(change)
             self.position = start
         else:
             self.position = max(start, self.position)

@@ -110,7 +110,8 @@ class GovernedTopics:
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
-        self._unsubscribe = self.changelog.tailer.subscribe(self._changed)
+        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING
+        self._unsubscribe = self.changelog.tailer.subscribe(self._changed, *kinds)
         self._apply_policies()
         view = self.changelog.view
         for entry in view.entries(Kind.OWNERSHIP):
@@ -226,7 +227,7 @@ class GovernedTopics:
             topic = self._topics.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # where another node serves it, what that one writes down is all that is known
-        elif change.key.kind is Kind.SERVING and change.after is None and change.key.slot == MASTER_SLOT:
+        elif change.after is None and change.key.slot == MASTER_SLOT:
             self._forgotten(change.key.topic)
 
     def _forgotten(self, name: str) -> None:

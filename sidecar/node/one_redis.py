@@ -48,7 +48,7 @@ class OneRedis:
         self._node_id = node_id
         self._own = ""
         self._asks = False
-        self._unsubscribe = changelog.tailer.subscribe(self._changed)
+        self._unsubscribe = changelog.tailer.subscribe(self._changed, REDIS_KEY)
 
     def close(self) -> None:
         """Follow the changelog no more."""
@@ -77,11 +77,11 @@ class OneRedis:
         words, news = list[Change](), asyncio.Event()
 
         def heard(change: Change) -> None:
-            if change.key == REDIS_KEY and change.after is not None:
+            if change.after is not None:
                 words.append(change)
                 news.set()
 
-        stop = self._changelog.tailer.subscribe(heard)
+        stop = self._changelog.tailer.subscribe(heard, REDIS_KEY)
         self._asks = True
         try:
             offset = await self._changelog.append([Record(REDIS_KEY, self._word(own, insists=False))])
@@ -101,7 +101,7 @@ class OneRedis:
 
     def _changed(self, change: Change) -> None:
         """Another node's word, while this one runs."""
-        if change.key != REDIS_KEY or change.after is None or not self._own or self._asks:
+        if change.after is None or not self._own or self._asks:
             return
         word: state.Redis = change.after.value
         if word.id == self._own:

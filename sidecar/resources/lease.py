@@ -65,7 +65,7 @@ class CoordinatorLease:
         self._lease = Lease(services.store.lease_ms, clock=services.changelog.clock.elapsed)
         self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
-        self._unsubscribe = services.changelog.tailer.subscribe(self._logged)
+        self._unsubscribe = services.changelog.tailer.subscribe(self._logged, Kind.CLAIM, _SERVING)
 
     # Taking and losing it ---------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class CoordinatorLease:
             after: Entry[state.Claim] | None = change.after
             if before is not None and (after is None or after.value.token != before.value.token):
                 self._state.lost.add(before.value.token, [change.key])
-        elif change.key == _SERVING and self._state.epoch is not None and self._is_outdated(self._state.epoch):
+        elif self._state.epoch is not None and self._is_outdated(self._state.epoch):
             self._step_down("another node took the claims over")
 
     def served_topics(self) -> list[str]:

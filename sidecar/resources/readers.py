@@ -112,7 +112,7 @@ class ReaderClaims:
 
     def start(self, tailer: Tailer) -> None:
         """Take over what the changelog says, and follow it for good. Subscribe those first whom `is_exclusive` asks."""
-        tailer.subscribe(self.changed)
+        tailer.subscribe(self.changed, Kind.CLAIM, Kind.POLICY, Kind.SHADOW)
         for entry in tailer.view.claims():
             self._put(entry.value)
         self._guard()
@@ -146,10 +146,9 @@ class ReaderClaims:
 
     def changed(self, change: Change) -> None:
         """One record of the changelog, in the order of the log."""
-        kind = change.key.kind
-        if kind is Kind.CLAIM:
+        if change.key.kind is Kind.CLAIM:
             self._claim_changed(change.before, change.after)
-        elif kind in (Kind.POLICY, Kind.SHADOW):
+        else:
             self._guard()
 
     def _claim_changed(self, before: Entry[state.Claim] | None, after: Entry[state.Claim] | None) -> None:

@@ -109,16 +109,15 @@ class ShadowCatalog:
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
-        self._unsubscribe = self._changelog.tailer.subscribe(self._changed)
+        self._unsubscribe = self._changelog.tailer.subscribe(self._changed, Kind.SHADOW)
         self._apply()
 
     def close(self) -> None:
         """Follow the changelog no more."""
         self._unsubscribe()
 
-    def _changed(self, change: Change) -> None:
-        if change.key.kind is Kind.SHADOW:
-            self._apply()
+    def _changed(self, _: Change) -> None:
+        self._apply()
 
     def _apply(self) -> None:
         self._resolver.set_shadows({entry.key.topic.encode(): _source(entry.value) for entry in self._records.all()})

@@ -113,8 +113,8 @@ class ShadowRecords:
     @contextmanager
     def _listening(self, name: str) -> Iterator[list[Change]]:
         """A list that grows with what is written about a shadow."""
-        key, heard = shadow_key(name), list[Change]()
-        stop = self._changelog.tailer.subscribe(lambda change: heard.append(change) if change.key == key else None)
+        heard: list[Change] = []
+        stop = self._changelog.tailer.subscribe(heard.append, shadow_key(name))
         try:
             yield heard
         finally:

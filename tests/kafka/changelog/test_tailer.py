@@ -14,6 +14,7 @@ from sidecar.changelog import (
     ChangelogError,
     ChangelogLostError,
     Ignored,
+    Kind,
     Record,
     Tailer,
     ownership_key,
@@ -66,7 +67,7 @@ async def test_it_reads_what_was_there_and_then_what_comes(kafka: KafkaCalls, un
         assert await tailer.read_to_end(timeout=10) == 2
         assert (version(tailer, "orders"), version(tailer, "payments")) == (1, 1)
         changes: list[Change] = []
-        stop = tailer.subscribe(changes.append)
+        stop = tailer.subscribe(changes.append, *Kind)
         await tailer.reached(await append(kafka, topic, [policy("orders", 2)]), timeout=10)
         stop()
         await tailer.reached(await append(kafka, topic, [policy("orders", 3)]), timeout=10)
@@ -130,7 +131,7 @@ async def test_a_listener_that_fails_ends_the_reading_for_all_to_see(kafka: Kafk
         raise ZeroDivisionError
 
     async with following(kafka, topic) as tailer:
-        tailer.subscribe(bad)
+        tailer.subscribe(bad, *Kind)
         offset = await append(kafka, topic, [policy("orders", 1)])
         with pytest.raises(ChangelogError, match="ZeroDivisionError"):
             await tailer.reached(offset, timeout=10)
@@ -233,7 +234,7 @@ async def test_a_log_that_ends_in_front_of_what_was_read_is_read_anew(kafka: Kaf
     tailer.view.apply(Offset(41), 0, None, policy("refunds", 7))
     tailer.position, tailer._started_reading = Offset(42), True
     changes: list[Change] = []
-    tailer.subscribe(changes.append)
+    tailer.subscribe(changes.append, *Kind)
     tailer.start()
     await wait_until(lambda: tailer.caught_up and tailer.position == 2, "the log to be read anew")
     assert (version(tailer, "orders"), version(tailer, "payments"), version(tailer, "refunds")) == (1, 1, 0)

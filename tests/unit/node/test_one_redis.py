@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from sidecar.changelog import Record
+from sidecar.changelog import REDIS_KEY, Key, Record
 from sidecar.changelog.view import Change, View
 from sidecar.network.tasks import Tasks
 from sidecar.node.one_redis import OneRedis
@@ -27,7 +27,8 @@ class Log:
         self._others = others
         self._listeners: list[Callable[[Change], None]] = []
 
-    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Change], None], key: Key) -> Callable[[], None]:
+        assert key == REDIS_KEY
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

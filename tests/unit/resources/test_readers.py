@@ -54,20 +54,21 @@ class Log:
     """A changelog that is read as it is written."""
 
     view: View = field(default_factory=View)
-    listeners: list[Callable[[Change], None]] = field(default_factory=list)
+    listeners: list[tuple[Callable[[Change], None], tuple[Kind, ...]]] = field(default_factory=list)
     end: int = 0
 
-    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        self.listeners.append(listener)
+    def subscribe(self, listener: Callable[[Change], None], *to: Kind) -> Callable[[], None]:
+        self.listeners.append((listener, to))
         return lambda: None
 
     def append(self, record: Record) -> None:
         writer = COORDINATOR if record.key.kind.stamped else None
         change = self.view.apply(Offset(self.end), 0, writer, record.encode())
         self.end += 1
-        for listener in self.listeners if change else ():
+        for listener, to in self.listeners if change else ():
             assert change is not None
-            listener(change)
+            if record.key.kind in to:
+                listener(change)
 
 
 class Cluster:
