@@ -41,7 +41,7 @@ from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.changelog.retry import Retry, RetryTimeoutError
 from sidecar.changelog.tailer import Tailer
 from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
-from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View
+from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View, retired_ids
 
 __all__ = [
     "MASTER_SLOT",
@@ -84,6 +84,7 @@ __all__ = [
     "partition_slot",
     "policy_key",
     "read_batches",
+    "retired_ids",
     "sequence_base_key",
     "serving_key",
     "shadow_key",

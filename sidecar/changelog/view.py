@@ -43,6 +43,17 @@ ValueT = TypeVar("ValueT", bound=Message)
 Opened: TypeAlias = "state.Serving | state.Slot"
 """What opens an epoch of a slot."""
 
+
+def retired_ids(opened: Opened | None, writer: Stamp) -> list[int]:
+    """The producer ids that a slot had before that of its next epoch, by the record of the one before."""
+    if opened is None:
+        return []
+    found = list(opened.retired_producer_ids)
+    if opened.producer_id != writer.producer_id:
+        found.append(opened.producer_id)
+    return found
+
+
 _NOTHING_OPENED: Mapping[SlotName, Entry[Opened]] = {}
 
 

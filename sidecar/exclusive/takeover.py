@@ -32,13 +32,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Record, ownership_key, unpack_offsets
+from sidecar.changelog import Record, ownership_key, retired_ids, unpack_offsets
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.records import FormerWriters
 from sidecar.exclusive.slots import SlotRecords, SlotScope, TakenSlot, stamp_of
 from sidecar.exclusive.tails import tail_reader, trusted_ends
-from sidecar.fencing import WriterSlot, fence_topic, open_slots, retired_ids, transactional_id
+from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.ids import Offset, ProducerId
 from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state

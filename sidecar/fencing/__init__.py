@@ -3,7 +3,6 @@
 Knows no owners: `exclusive` decides which session takes a slot, and when; `forwarder` and `changelog` write under it.
 """
 
-from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
 from sidecar.fencing.expiry import (
     DEFAULT_KEEP_ALIVE,
     KeepAlive,
@@ -11,11 +10,18 @@ from sidecar.fencing.expiry import (
     read_broker_keep_alive,
     read_keep_alives,
 )
-from sidecar.fencing.names import PREFIX, transactional_id
-from sidecar.fencing.retire import retire_formers, retire_producer, retired_ids
-from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
+from sidecar.fencing.retire import retire_formers, retire_producer
+from sidecar.fencing.slot import (
+    PREFIX,
+    ROTATE_AT,
+    EpochsUsedUpError,
+    FencingLimits,
+    Partitions,
+    WriterSlot,
+    transactional_id,
+)
 from sidecar.fencing.topic import FencedTopic, fence_slot, fence_topic, open_slots
-from sidecar.fencing.witness import Witness
+from sidecar.fencing.witness import FencingRefusedError, Witness
 
 __all__ = [
     "DEFAULT_KEEP_ALIVE",
@@ -37,6 +43,5 @@ __all__ = [
     "read_keep_alives",
     "retire_formers",
     "retire_producer",
-    "retired_ids",
     "transactional_id",
 ]

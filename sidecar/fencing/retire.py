@@ -12,8 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import Retry
-from sidecar.fencing.errors import FencingRefusedError
-from sidecar.fencing.witness import Witness
+from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls import Marker, WriteTxnMarkers
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -90,16 +89,6 @@ def _judge(errors: dict[TopicPartition, int], producer_id: ProducerId) -> None:
             raise FencingRefusedError(code, f"{what}, the node needs CLUSTER_ACTION or ALTER on the cluster")
         if code:
             raise KafkaError(code, f"WriteTxnMarkers to {partition}")
-
-
-def retired_ids(opened: Opened | None, stamp: Stamp) -> list[int]:
-    """The producer ids that the slot had before this one."""
-    if opened is None:
-        return []
-    found = list(opened.retired_producer_ids)
-    if opened.producer_id != stamp.producer_id:
-        found.append(opened.producer_id)
-    return found
 
 
 async def retire_formers(upstream: Upstream, opened: Opened | None, partitions: Partitions) -> None:

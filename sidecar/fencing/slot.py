@@ -7,18 +7,20 @@ older epochs with 47 INVALID_PRODUCER_EPOCH. EndTxn answers 0 when the abort is 
 marker is in its log; in between 51 CONCURRENT_TRANSACTIONS. The same round at the same epoch refreshes the partitions'
 memory and leaves running sequences alone. A transaction that is left open is aborted by Kafka at an epoch above the
 owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890; tests/kafka/fencing shows each sentence.
+
+No two slots share a transactional id, for any topic names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from sidecar.changelog import Retry
-from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
-from sidecar.fencing.witness import Witness
+from sidecar.changelog import MASTER_SLOT, Retry
+from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, UpstreamError
 from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -26,16 +28,21 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from sidecar.changelog import SlotName
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 Partitions: TypeAlias = "Mapping[str, Collection[int]]"
 """Partition indexes by topic."""
 
+PREFIX: Final = "sidecar."
+"""What clients may never ask for: a client that initialises such an id moves the fence itself."""
+
 ROTATE_AT: Final = 32_000
 """No data is written at this epoch or above it, so one marker there voids everything the producer id ever wrote under.
 """
 
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _CHANNELS: Final = 8
 _INVALID_TRANSACTION_TIMEOUT: Final = 50
 _SHORTEST_TRANSACTION_MS: Final = 10_000
@@ -50,6 +57,23 @@ _RETRIABLE: Final = _COORDINATOR_MOVED | {
     ErrorCode.OPERATION_NOT_ATTEMPTED,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
+
+
+class EpochsUsedUpError(Exception):
+    """The slot's epoch is near its end: it must be opened anew and its producer id changed before anybody writes."""
+
+
+def transactional_id(cluster: str, topic: str, slot: SlotName = MASTER_SLOT) -> str:
+    """`sidecar.<cluster>.<topic>`, and `/<slot>` after it for other slots than the master slot.
+
+    Topic names may hold dots but no slash: with a dot the slot of partition 3 of `orders` would be the master slot of
+    a topic `orders.p3`, and the two would fence each other for ever. Raises ValueError for a cluster whose name has a
+    dot.
+    """
+    if not _CLUSTER.fullmatch(cluster):
+        raise ValueError(f"the name of a cluster of nodes is made of letters, digits, - and _, not {cluster!r}")
+    name = f"{PREFIX}{cluster}.{topic}"
+    return name if slot == MASTER_SLOT else f"{name}/{slot}"
 
 
 @dataclass(frozen=True, slots=True)

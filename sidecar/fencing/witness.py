@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sidecar.fencing.errors import FencingRefusedError
 from sidecar.protocol.caller import DisconnectedError, FencedError
 from sidecar.protocol.calls import DescribeProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
 
 _REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 _PARTITIONS_PER_CALL: Final = 1_000
+
+
+class FencingRefusedError(KafkaError):
+    """Kafka refuses a fence for a reason that trying again does not change: an authorization, a setting."""
 
 
 class Witness:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import Record, serving_key
+from sidecar.changelog import Record, retired_ids, serving_key
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     WriterSlot,
     fence_slot,
     read_keep_alives,
     retire_formers,
-    retired_ids,
     transactional_id,
 )
 from sidecar.protocol.errors import ErrorCode, KafkaError

@@ -17,6 +17,7 @@ from sidecar.changelog import (
     ownership_key,
     partition_slot,
     policy_key,
+    retired_ids,
     serving_key,
     shadow_key,
     shared_slot,
@@ -207,3 +208,10 @@ def test_along_the_log_the_epochs_of_counting_records_never_fall(found: list[tup
         assert (change is not None) == counts
         expected = f"pid:{index}" if counts else expected
     assert owner(log) == expected
+
+
+def test_a_slots_former_producer_ids_are_kept_once_each() -> None:
+    newest = state.Serving(producer_id=5, retired_producer_ids=[3])
+    assert retired_ids(newest, stamp(5, 1)) == [3]
+    assert retired_ids(newest, stamp(6, 0)) == [3, 5]
+    assert retired_ids(None, stamp(6, 0)) == []
