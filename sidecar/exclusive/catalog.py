@@ -64,6 +64,8 @@ async def _no_beat() -> None:
 class PolicyCatalog:
     """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no
     more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others.
+    `is_applied_everywhere`: every live node applies the policies that this one applies; before that nothing may be
+    granted.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class PolicyCatalog:
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
+        self.is_applied_everywhere = True
         self._beat: Callable[[], Awaitable[None]] = _no_beat
         self._settings_changed: Callable[[], None] = lambda: None
         self._changed = changed
@@ -99,6 +102,13 @@ class PolicyCatalog:
     def heard(self, live: LiveNodes) -> None:
         """What a heartbeat says of the other nodes."""
         self.live = live
+        self._compare()
+
+    def _compare(self) -> None:
+        """Find out whether all nodes apply the same."""
+        nodes = () if self.live is None else self.live.nodes.values()
+        others = (node for node in nodes if node.node_id != self._services.node_id)
+        self.is_applied_everywhere = all(node.policy_version >= self.version for node in others)
 
     def reread_settings(self) -> None:
         """The settings of topics in Kafka may have changed."""
@@ -110,14 +120,8 @@ class PolicyCatalog:
         self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()}, self._default)
         self.version = max((value.version for value in entries.values()), default=0)
         self._highest = max(self._highest, self.version)
+        self._compare()
         return self.book
-
-    def is_applied_everywhere(self) -> bool:
-        """Whether every live node applies the policies that this one applies: before that nothing may be granted."""
-        if self.live is None:
-            return True
-        others = [node for node in self.live.nodes.values() if node.node_id != self._services.node_id]
-        return all(node.policy_version >= self.version for node in others)
 
     async def set(self, name: str, change: PolicyFields, generations: Generations = None) -> PolicyFields:
         """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
@@ -254,7 +258,7 @@ class PolicyCatalog:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_APPLIED_S, 2 * self._services.store.lease_ms / 1000)
         await self._beat()
-        while not self.is_applied_everywhere():
+        while not self.is_applied_everywhere:
             if loop.time() > deadline:
                 raise TimeoutError("a live node does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)

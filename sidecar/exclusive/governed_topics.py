@@ -98,7 +98,7 @@ class GovernedTopics:
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
         self._gone: set[str] = set()
-        self._rights = ServingRights(services, nodes, tasks, self.catalog.is_applied_everywhere)
+        self._rights = ServingRights(services, nodes, tasks, self.catalog)
         self.forgetting = Forgetting(services, logs, self)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []

@@ -32,19 +32,21 @@ class ClientIdentity:
     generation: int | None = None
     asks: bool = field(init=False, compare=False)
     """Whether the client wants a topic in a way of its own: then the topic is governed, if it was not."""
+    shown: str = field(init=False, compare=False)
+    """The name as it is remembered and shown (`shown_name`)."""
+    is_named: bool = field(init=False, compare=False)
+    """False for the default names of client libraries: two processes would bear the same one."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "asks", self.mode is not None or self.generation is not None)  # each Produce reads it
+        """Once for each connection, as each Produce reads what follows from the name."""
+        object.__setattr__(self, "asks", self.mode is not None or self.generation is not None)
+        object.__setattr__(self, "shown", shown_name(self.name))
+        object.__setattr__(self, "is_named", not _DEFAULT_NAMES.match(self.name))
 
     @property
     def has_settings(self) -> bool:
         """Whether what upstream may see differs from what the client sent."""
         return b";" in self.raw
-
-    @property
-    def is_named(self) -> bool:
-        """False for the default names of client libraries: two processes would bear the same one."""
-        return not _DEFAULT_NAMES.match(self.name)
 
 
 def producer_name(name: str) -> bytes | None:

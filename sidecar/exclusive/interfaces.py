@@ -73,7 +73,7 @@ class Producing(Protocol):
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
-        """Name, whether it is one, and the mode and generation that its client.id asks for."""
+        """Name as it is shown, whether it is one, and the mode and generation that its client.id asks for."""
         ...
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
@@ -82,20 +83,28 @@ _SCOPE_NAMES: Final = {number: scope for scope, number in _SCOPES.items()}
 _DEFAULT: Final = PolicyFields(AccessMode.SHARED, False, False, Scope.TOPIC, False)
 
 
+_REMEMBERED: Final = 10_000
+"""Topics, clients may name any, of which the book remembers what holds."""
+
+
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
 class PolicyBook:
-    """All policies of a cluster of nodes."""
+    """All policies of a cluster of nodes. A change of one makes another book."""
 
-    __slots__ = ("_by_name", "_default", "_prefixes")
+    __slots__ = ("_by_name", "_default", "_prefixes", "effective")
 
     def __init__(self, by_name: Mapping[str, PolicyFields], default: PolicyFields | None = None) -> None:
         """`default` governs every topic that no policy covers, and decides what those leave open."""
         self._by_name = dict(by_name)
         self._default = default
         self._prefixes = sorted((name[:-1] for name in by_name if name.endswith("*")), key=len, reverse=True)
+        self.effective = lru_cache(_REMEMBERED)(self._effective)
+        """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never
+        covered. Each batch that is not its owner's asks for it.
+        """
 
     def exact(self, name: str) -> PolicyFields | None:
         """The policy set under exactly this name or pattern."""
@@ -120,10 +129,7 @@ class PolicyBook:
         """What one owner of a topic owns."""
         return getattr(self.effective(topic), "scope", None) or Scope.TOPIC
 
-    def effective(self, topic: str) -> PolicyFields | None:
-        """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never
-        covered.
-        """
+    def _effective(self, topic: str) -> PolicyFields | None:
         if topic.startswith("__"):
             return None
         found = [self._by_name[topic]] if topic in self._by_name else []

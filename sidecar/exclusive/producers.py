@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.returning import Answering, KeptBytes
@@ -225,9 +224,8 @@ class Producers:
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
         """Register a session that produces to a topic under a producer id for the first time on this connection."""
         session = Session.by_producer_id(producer_id) if producer_id >= 0 else client.session
-        label, is_named, mode, generation = client.producer
+        shown, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
-        shown = shown_name(label)
         found = Claimant(session, shown, is_named, connection, mode, generation, successor, caller=client.caller)
         if len(client.governed.claimants) >= _CLAIMANTS_KEPT:
             client.governed.claimants.clear()

@@ -16,9 +16,10 @@ from sidecar.exclusive.requests import NothingDoneError
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.exclusive.catalog import PolicyCatalog
     from sidecar.exclusive.interfaces import Moving, NodeServices, Served
     from sidecar.network.tasks import Tasks
 
@@ -30,16 +31,13 @@ _AT_ONCE: Final = 16
 class ServingRights:
     """Those of this node, to all governed topics. Shares are by rendezvous hashing."""
 
-    def __init__(
-        self, services: NodeServices, nodes: NodeDirectory, tasks: Tasks, is_policy_everywhere: Callable[[], bool]
-    ) -> None:
-        """`is_policy_everywhere`: whether every live node applies the policies that this one applies."""
+    def __init__(self, services: NodeServices, nodes: NodeDirectory, tasks: Tasks, catalog: PolicyCatalog) -> None:
         self.moving: set[str] = set()
         """Topics on their way: this node takes none of them back."""
         self._services = services
         self._nodes = nodes
         self._tasks = tasks
-        self._is_policy_everywhere = is_policy_everywhere
+        self._catalog = catalog
         self._myself = Holder(services.node_id, services.boot)
         self._placed = nodes.placement
         self._placed_at = 0.0
@@ -51,7 +49,7 @@ class ServingRights:
         name = topic.name
         if name in self.moving:
             return False
-        if not self._is_policy_everywhere():
+        if not self._catalog.is_applied_everywhere:
             raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not read the newest policies yet")
         services, serving = self._services, self._services.changelog.view.serving(name)
         last_node = serving.value.node if serving is not None else None

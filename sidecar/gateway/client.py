@@ -12,7 +12,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
-from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.producing import ProducingState
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.network.aside import Allowance
@@ -250,7 +249,7 @@ class Client:
     @property
     def caller(self) -> Caller:
         """Its principal, and what it calls itself without settings."""
-        return Caller(self.principal, shown_name("" if self.identity is None else self.identity.name))
+        return Caller(self.principal, "" if self.identity is None else self.identity.shown)
 
     @property
     def allowance(self) -> Allowance:
@@ -280,11 +279,11 @@ class Client:
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
-        """Name, whether it is one, and the mode and generation that the client.id asks for."""
+        """Name as it is shown, whether it is one, and the mode and generation that the client.id asks for."""
         identity = self.identity
         if identity is None:
             return "", False, None, None
-        return identity.name, identity.is_named, identity.mode, identity.generation
+        return identity.shown, identity.is_named, identity.mode, identity.generation
 
 
 def header_without_settings(key: int, version: int, correlation_id: int, name: bytes, rest: int) -> bytes:

@@ -205,7 +205,7 @@ class ProduceApi:
                 return
         if moved:
             fields = fields.moved(moved)
-        if missing := self._ordinary_parts.missing(fields):
+        if merge is None and (missing := self._ordinary_parts.missing(fields)):
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, request, fields, missing))
         else:
@@ -353,11 +353,11 @@ class ProduceApi:
     ) -> int:
         """The leader to send an ordinary partition's batch to; else it is appended, or answered, here."""
         kind = self._kinds[part.topic]
-        if kind is not TopicKind.ORDINARY:
-            if (error := kind.change_refused) is not None:
-                merge.settle(refusal(part, error.code, error.message))
-            else:
-                self._append(client, frame, part, fields.timeout_ms, merge)
+        if kind is TopicKind.GOVERNED:
+            self._append(client, frame, part, fields.timeout_ms, merge)
+            return NO_LEADER
+        if (error := kind.change_refused) is not None:
+            merge.settle(refusal(part, error.code, error.message))
             return NO_LEADER
         leader = self._view.leader(part.topic, part.partition)
         if (part.topic, part.partition) in gaps:

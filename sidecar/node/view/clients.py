@@ -42,7 +42,7 @@ def _facts(client: Client, node_id: int) -> ClientFacts:
     return ClientFacts(
         node_id=node_id,
         client_id="" if identity is None else shown_name(identity.raw.decode(errors="replace")),
-        name="" if identity is None else shown_name(identity.name),
+        name="" if identity is None else identity.shown,
         mode=None if identity is None else identity.mode,
         software=(_told(client.software.name), _told(client.software.version)),
         address=connection.peer,

@@ -43,14 +43,14 @@ def test_a_node_that_started_behind_a_deleted_policy_applies_all_there_are() -> 
     old = catalog(1, log)
     del log.versions["payments"]
     old.read()
-    old.live = live(catalog(2, Log(orders=1)))
-    assert old.is_applied_everywhere()
+    old.heard(live(catalog(2, Log(orders=1))))
+    assert old.is_applied_everywhere
 
 
 def test_a_node_that_has_not_read_the_newest_policy_does_not_apply_it() -> None:
     node = catalog(1, Log(orders=1, payments=2))
-    node.live = live(catalog(2, Log(orders=1)))
-    assert not node.is_applied_everywhere()
+    node.heard(live(catalog(2, Log(orders=1))))
+    assert not node.is_applied_everywhere
 
 
 def test_the_version_of_a_deleted_policy_is_not_given_again() -> None:
