@@ -4,8 +4,8 @@ Redis forgets, Kafka does not: who owns a topic, under which epoch and from whic
 first record that a writer's epoch appends to the ownership topic. This room knows records, not the rules of owning.
 """
 
-from sidecar.changelog.append import Appender, Journal
-from sidecar.changelog.changelog import Changelog, StampedJournal
+from sidecar.changelog.append import Appender, Journal, StampedJournal
+from sidecar.changelog.changelog import Changelog
 from sidecar.changelog.clock import Clock
 from sidecar.changelog.columns import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
 from sidecar.changelog.configuration import Finding
@@ -38,7 +38,6 @@ from sidecar.changelog.keys import (
     whole_of,
 )
 from sidecar.changelog.records import RawRecord, read_batches
-from sidecar.changelog.retry import Retry, RetryTimeoutError
 from sidecar.changelog.tailer import Tailer
 from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
 from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View, retired_ids
@@ -66,8 +65,6 @@ __all__ = [
     "Position",
     "RawRecord",
     "Record",
-    "Retry",
-    "RetryTimeoutError",
     "SlotName",
     "StampedJournal",
     "Tailer",

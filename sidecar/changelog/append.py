@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog.errors import AppendRefusedError, AppendUncertainError, ChangelogLostError
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.changelog.retry import Retry, RetryTimeoutError
+from sidecar.network.backoff import Retry, RetryTimeoutError
 from sidecar.protocol.batch import SEQUENCE_MODULUS
 from sidecar.protocol.caller import FENCED, Channel, FencedError, UpstreamError
 from sidecar.protocol.calls import ProduceBatch
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+    from sidecar.changelog.tailer import Tailer
+    from sidecar.changelog.view import Record
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import Appended
     from sidecar.protocol.ids import Offset, Stamp, TopicPartition
@@ -153,9 +155,9 @@ class Journal:
     After a batch whose outcome nobody knows nothing more can be appended under this epoch: the writer takes over again.
     """
 
-    def __init__(self, appender: Appender, partition: TopicPartition, writer: Stamp, next_sequence: int = 0) -> None:
+    def __init__(self, appender: Appender, partition: TopicPartition, writer: Stamp) -> None:
         self.writer = writer
-        self.next_sequence = next_sequence
+        self.next_sequence = 0
         self._appender = appender
         self._partition = partition
         self._lock = asyncio.Lock()
@@ -183,3 +185,18 @@ class Journal:
                 raise self._broken
             self.next_sequence = (self.next_sequence + len(records)) % SEQUENCE_MODULUS
             return offset
+
+
+class StampedJournal:
+    """The records in the ownership topic that one writer's stamp speaks for, one batch after the other; the first opens
+    its epoch with sequence 0.
+    """
+
+    def __init__(self, appender: Appender, partition: TopicPartition, tailer: Tailer, writer: Stamp) -> None:
+        self.writer = writer
+        self._journal = Journal(appender, partition, writer)
+        self._tailer = tailer
+
+    async def append(self, records: Sequence[Record]) -> Offset:
+        """Append one batch under the next sequence and return its base offset; errors as `Journal.append`."""
+        return await self._journal.append([record.encode() for record in records], known_end=self._tailer.position)

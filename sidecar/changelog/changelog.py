@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.changelog.append import Appender, Journal
+from sidecar.changelog.append import Appender, Journal, StampedJournal
 from sidecar.changelog.records import RawRecord
 from sidecar.changelog.tailer import Tailer
 from sidecar.changelog.topics import InternalTopics, open_topics
@@ -21,27 +22,6 @@ if TYPE_CHECKING:
     from sidecar.v1 import state_pb2 as state
 
 
-class StampedJournal:
-    """The records that one writer's stamp speaks for, one batch after the other; the first opens its epoch with
-    sequence 0.
-    """
-
-    def __init__(self, changelog: Changelog, journal: Journal) -> None:
-        self._changelog = changelog
-        self._journal = journal
-
-    @property
-    def writer(self) -> Stamp:
-        """Producer id and epoch."""
-        return self._journal.writer
-
-    async def append(self, records: Sequence[Record]) -> Offset:
-        """Append one batch under the next sequence; errors as `Changelog.append`, and `AppendUncertainError` ever
-        after one.
-        """
-        return await self._journal.append([record.encode() for record in records], known_end=self._changelog.position)
-
-
 class Changelog:
     """Ownership topic and events of one cluster of nodes. Make one with `open`; `close` stops the reading."""
 
@@ -56,7 +36,9 @@ class Changelog:
         """The ownership partition: every fence covers it."""
         self.events = TopicPartition(topics.names.events, 0)
         """Where the history is; `follow_events` reads it."""
-        self._appender = appender
+        self.appender = appender
+        self.journal = partial(StampedJournal, appender, topics.ownership, tailer)
+        """Makes the journal of one writer, whose stamp it is given."""
 
     @classmethod
     async def open(
@@ -84,24 +66,18 @@ class Changelog:
         """The next offset of the ownership topic to be read."""
         return self.tailer.position
 
-    async def append(self, records: Sequence[Record], *, writer: Stamp | None = None, sequence: int = 0) -> Offset:
-        """Append one batch to the ownership topic and return its base offset; all of it or nothing is in the log.
+    async def append(self, records: Sequence[Record]) -> Offset:
+        """Append one batch of records without a stamp to the ownership topic and return its base offset; all of it or
+        nothing is in the log. Others go by a `journal`.
 
-        `sequence` is the first record's under the writer's epoch. Raises ValueError for a kind that needs a stamp and
-        has none, `FencedError`, `AppendRefusedError`, `AppendUncertainError`, `ChangelogLostError`,
-        `RetryTimeoutError` (`Appender.append`).
+        Raises ValueError for a kind that needs a stamp, `AppendRefusedError`, `AppendUncertainError`,
+        `ChangelogLostError`, `RetryTimeoutError` (`Appender.append`).
         """
         for record in records:
-            if writer is None and record.key.kind.stamped:
+            if record.key.kind.stamped:
                 raise ValueError(f"{record.key} speaks for a topic: it needs its slot's stamp")
         raw = [record.encode() for record in records]
-        return await self._appender.append(
-            self.partition, raw, writer=writer, sequence=sequence, known_end=self.position
-        )
-
-    def journal(self, writer: Stamp, next_sequence: int = 0) -> StampedJournal:
-        """Appends of one writer whose sequences are counted for it."""
-        return StampedJournal(self, Journal(self._appender, self.partition, writer, next_sequence))
+        return await self.appender.append(self.partition, raw, known_end=self.position)
 
     def snapshots_of(self, topic: str) -> TopicPartition:
         """Where the snapshots of a topic's sequence ids are: its fences cover it."""
@@ -109,9 +85,9 @@ class Changelog:
 
     def snapshot_journal(self, writer: Stamp, topic: str) -> Journal:
         """Appends of one writer to the snapshots of its topic."""
-        return Journal(self._appender, self.snapshots_of(topic), writer)
+        return Journal(self.appender, self.snapshots_of(topic), writer)
 
     async def add_event(self, event: state.Event) -> Offset:
         """Append one line of history, at least once; errors as `append`."""
         raw = RawRecord(event.topic.encode(), event.SerializeToString(deterministic=True))
-        return await self._appender.append(self.events, [raw])
+        return await self.appender.append(self.events, [raw])

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError, MisconfiguredError
-from sidecar.changelog.retry import Retry
+from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import (
     ConfigResource,

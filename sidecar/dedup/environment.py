@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.content import Headers
     from sidecar.network.tasks import Tasks
 
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
 """How reading or writing Kafka fails where another try may do."""
 
 

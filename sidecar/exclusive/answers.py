@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from metadata import MetadataError, MetadataUnavailable
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
@@ -45,7 +45,6 @@ FAILURES: Final = (
     KafkaError,
     UpstreamError,
     ChangelogError,
-    RetryTimeoutError,
     LostRaceError,
     MetadataError,
     TimeoutError,

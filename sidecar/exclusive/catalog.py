@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
-from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
+from sidecar.changelog import ChangelogError, Record, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.protocol.caller import UpstreamError
@@ -167,7 +167,7 @@ class PolicyCatalog:
                         return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
         except KafkaError as error:
             return KafkaError(error.code, error.message)
-        except (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+        except (MetadataUnavailable, UpstreamError, ChangelogError, TimeoutError) as error:
             message = f"{topic} cannot become governed now, which the mode in client.id requires: {error}; try again"
             return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
         finally:

@@ -141,7 +141,7 @@ class Ending:
         await topic.shared.quiet()
         topic.shared.close(MOVED)
         await topic.save_ids()
-        topic.end_serving()
+        topic.serving = False
         self._takeovers.let_go()
         if topic.whole is None:
             self._env.hooks.topic_forgotten(topic.name)

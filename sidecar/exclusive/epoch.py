@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key, unpack_positions
+from sidecar.changelog import ChangelogError, Position, Record, sequence_base_key, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.arrival import Arrival, Session
 from sidecar.dedup.gate import Gate
@@ -291,7 +291,7 @@ class SlotEpoch:
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
-        if not isinstance(error, KafkaError | ChangelogError | RetryTimeoutError | UpstreamError | TimeoutError):
+        if not isinstance(error, KafkaError | ChangelogError | UpstreamError | TimeoutError):
             raise error
         self._owner.fenced(self._lanes[partition])
 

@@ -183,7 +183,7 @@ class GovernedTopics:
             self._drop(whole)
 
     def _drop(self, topic: Topic) -> None:
-        topic.end_serving()
+        topic.serving = False
         del self._topics[topic.name], self.by_name[topic.name.encode()]
         self._rights.forget(topic.name)
         self.producers.dropped(topic)
@@ -257,7 +257,7 @@ class GovernedTopics:
         found = self._begin(topic.name, topic.refusals)
         self._replaced(topic)
         if topic.serving:
-            found.begin_serving()
+            found.serving = True
             self.tasks.start(topic.hand_back())
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class GovernedTopics:
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:
-                topic.end_serving()
+                topic.serving = False
                 self.tasks.start(topic.hand_back())
 
     async def refill(self) -> None:

@@ -100,18 +100,10 @@ class OwnershipHooks(IdsHooks, Protocol):
 
 
 class Served(Protocol):
-    """A topic that one node of all serves. `serving`: this one does."""
+    """A topic that one node of all serves. `serving`: it is this node, whose heartbeats assert that."""
 
     name: str
     serving: bool
-
-    def begin_serving(self) -> None:
-        """The right to serve it is this node's."""
-        ...
-
-    def end_serving(self) -> None:
-        """No heartbeat asserts any more that this node serves it."""
-        ...
 
 
 class Moving(Served, Protocol):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Request
+from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import control_pb2 as control

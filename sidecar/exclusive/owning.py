@@ -18,7 +18,7 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
 from sidecar.exclusive.claims import Step
 from sidecar.exclusive.operations import NO_BATCH, Offer
 from sidecar.exclusive.partitions import PartitionedTopic
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sidecar.forwarder.outcome import Outcome
 
 _EMPTY: Final = memoryview(b"")
-_UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError)
+_UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

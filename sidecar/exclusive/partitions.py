@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import Ownership
-from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
+from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.requests import NothingDoneError, Split
@@ -132,14 +132,6 @@ class PartitionedTopic:
         found.offer(offer)
         self.forget_if_idle(offer.partition)
 
-    def begin_serving(self) -> None:
-        """As `GovernedTopic.begin_serving`."""
-        self.serving = True
-
-    def end_serving(self) -> None:
-        """As `GovernedTopic.end_serving`."""
-        self.serving = False
-
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""
         for part in self.parts:
@@ -239,7 +231,7 @@ class PartitionedTopic:
                 await keep_slot_alive(self._env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 self._idle.pop(name, None)  # a partition's owner has it, or the topic is another node's
-            except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+            except (KafkaError, UpstreamError, ChangelogError, TimeoutError) as error:
                 self._env.hooks.operation_failed(self.name, error)
 
     # Others' words ----------------------------------------------------------------------------------------------------
@@ -272,7 +264,7 @@ class PartitionedTopic:
         """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])
         await self._ids.save()
-        self.end_serving()
+        self.serving = False
         self._taken, self._idle = None, {}
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:

@@ -58,10 +58,10 @@ class ServingRights:
         except MetadataUnavailable:
             if last_node != services.node_id:
                 raise
-            topic.begin_serving()
+            topic.serving = True
             return True
         if answer.status is ServeStatus.GRANTED:
-            topic.begin_serving()
+            topic.serving = True
             self._nodes.serving[name.encode()] = services.node_id
             return True
         if answer.status is ServeStatus.HELD:
@@ -105,7 +105,7 @@ class ServingRights:
         )
         for topic, to in islice(strange, _AT_ONCE):
             self.moving.add(topic.name)
-            topic.end_serving()
+            topic.serving = False
             self._tasks.start(self._hand_over(topic, to))
 
     async def _hand_over(self, topic: Moving, to: int) -> None:

@@ -15,7 +15,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
+from sidecar.changelog import ChangelogError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
 from sidecar.exclusive.epoch import SlotEpoch
@@ -386,5 +386,5 @@ class SharedSessions:
                     await keep_slot_alive(self.env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 continue  # opened anew meanwhile, here or by a node that takes the topic over
-            except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+            except (KafkaError, UpstreamError, ChangelogError, TimeoutError) as error:
                 self.env.hooks.operation_failed(self.topic, error)

@@ -330,14 +330,6 @@ class GovernedTopic:
 
     # The node's affairs ---------------------------------------------------------------------------------------------
 
-    def begin_serving(self) -> None:
-        """The right to serve the topic is this node's."""
-        self.serving = True
-
-    def end_serving(self) -> None:
-        """No heartbeat asserts any more that this node serves it."""
-        self.serving = False
-
     def policy_changed(self) -> None:
         """Apply a changed policy: shared sessions may have to stop, deduplication begins or ends."""
         if self._ids is not None and self._ids.follow_policy():

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
 from sidecar.dedup.content import TooLargeAtOnceError
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.bindings import FOREIGN
@@ -20,6 +20,7 @@ from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.network.aside import Allowance, aside
+from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Retry
 from sidecar.fencing.witness import FencingRefusedError, Witness
+from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls import Marker, WriteTxnMarkers
 from sidecar.protocol.errors import ErrorCode, KafkaError

@@ -19,8 +19,9 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from sidecar.changelog import MASTER_SLOT, Retry
+from sidecar.changelog import MASTER_SLOT
 from sidecar.fencing.witness import FencingRefusedError, Witness
+from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, UpstreamError
 from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Retry
 from sidecar.fencing.retire import retire_producer
+from sidecar.network.backoff import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.changelog import InternalTopics, Retry, Tailer, TopicNames, unpack_offsets
+from sidecar.changelog import InternalTopics, Tailer, TopicNames, unpack_offsets
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.environment import FAILURES
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import writer_names
+from sidecar.network.backoff import Retry
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from metadata import MetadataError, MetadataStore, MetadataUnavailable
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.names import FORGOTTEN
 from sidecar.jobs import PORTION
@@ -246,7 +246,7 @@ def _in_a_sentence() -> Iterator[None]:
     """What Kafka and Redis raise, as `PipelineError`."""
     try:
         yield
-    except (UpstreamError, RetryTimeoutError, TimeoutError) as error:
+    except (UpstreamError, TimeoutError) as error:
         remedy = "is Kafka up, and --bootstrap right? Run this again: it goes on from what was written"
         raise UnreachableError(f"{error or 'no answer in time'}; {remedy}") from None
     except (KafkaError, ChangelogError) as error:

@@ -1,10 +1,12 @@
-"""How long a broker that failed is left alone."""
+"""How long to wait after a failure: before a broker is tried again, and between the tries of one undertaking."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Final
 
+_RANDOM: Final = random.Random()
 _BACKOFF_FIRST: Final = 0.05
 _BACKOFF_MAX: Final = 2.0
 
@@ -31,3 +33,42 @@ class ReconnectBackoff:
     def succeeded(self) -> None:
         self._failures = 0
         self.not_before = 0.0
+
+
+class RetryTimeoutError(TimeoutError):
+    """The deadline for all tries passed. The message says what the last one ran into."""
+
+
+class Retry:
+    """One undertaking of several tries. `first` and `ceiling` bound its pauses, `deadline` all of it (in seconds)."""
+
+    __slots__ = ("_ceiling", "_deadline", "_first", "_limit", "_pauses", "_random", "_what")
+
+    def __init__(
+        self, what: str, deadline: float, *, first: float = 0.02, ceiling: float = 1.0, rng: random.Random = _RANDOM
+    ) -> None:
+        self._what = what
+        self._limit = deadline
+        self._deadline = asyncio.get_running_loop().time() + deadline
+        self._first = first
+        self._ceiling = ceiling
+        self._pauses = 0
+        self._random = rng
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline; negative after it."""
+        return self._deadline - asyncio.get_running_loop().time()
+
+    def progressed(self) -> None:
+        """A step succeeded: the next pause is short again. The deadline stays."""
+        self._pauses = 0
+
+    async def pause(self, reason: object) -> None:
+        """Wait for the next try. Raises `RetryTimeoutError` where it would lie behind the deadline."""
+        longest = min(self._ceiling, self._first * 2 ** min(self._pauses, 30))
+        self._pauses += 1
+        delay = longest * self._random.uniform(0.5, 1.0)
+        if delay >= self.remaining:
+            raise RetryTimeoutError(f"{self._what}: not done within {self._limit:g} s, last: {reason}")
+        await asyncio.sleep(delay)

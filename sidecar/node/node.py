@@ -19,7 +19,7 @@ import structlog
 from metadata import MetadataError, MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
 from metadata.nodes import Node as Registration
 from sidecar import __version__
-from sidecar.changelog import Changelog, ChangelogError, RetryTimeoutError
+from sidecar.changelog import Changelog, ChangelogError
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
@@ -211,7 +211,7 @@ class Node:
                 await changelog.tailer.read_to_end(60.0)
             except ChangelogError as error:
                 raise StartError(str(error)) from None
-            except (UpstreamError, KafkaError, RetryTimeoutError, TimeoutError) as error:
+            except (UpstreamError, KafkaError, TimeoutError) as error:
                 self._kafka_answers(yes=False)
                 self.problem = f"the changelog cannot be read: {error}"
                 self._log.warning("changelog_unreadable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataError
-from sidecar.changelog import REDIS_KEY, Change, ChangelogError, Record, RetryTimeoutError
+from sidecar.changelog import REDIS_KEY, Change, ChangelogError, Record
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import state_pb2 as state
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.ids import Offset
 
-NOT_NOW: Final = (MetadataError, UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+NOT_NOW: Final = (MetadataError, UpstreamError, KafkaError, ChangelogError, TimeoutError)
 """Why it cannot be found out yet: asked again later."""
 _SEEN_S: Final = 10.0
 

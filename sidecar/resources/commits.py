@@ -13,7 +13,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import AppendRefusedError, Key, Record, RetryTimeoutError, whole_of
+from sidecar.changelog import AppendRefusedError, Key, Record, whole_of
+from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.claim_table import Change
 from sidecar.resources.requests import refuse_all

@@ -12,7 +12,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Change, ChangelogError, Record, RetryTimeoutError, shadow_key
+from sidecar.changelog import Change, ChangelogError, Record, shadow_key
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import state_pb2 as state
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.protocol.ids import Offset
 
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
 """How a change of a shadow can fail through no fault of the caller."""
 
 _SEEN_S: Final = 5.0

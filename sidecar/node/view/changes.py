@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metadata import GenerationChanged, MetadataUnavailable
-from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, partition_slot
+from sidecar.changelog import MASTER_SLOT, ChangelogError, partition_slot
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.requests import NothingDoneError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.node.parts import Running
 
 
-_AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceError, TimeoutError)
+_AWAY = (UpstreamError, KafkaError, ChangelogError, LostRaceError, TimeoutError)
 
 
 class Changes:

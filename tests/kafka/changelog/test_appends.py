@@ -12,7 +12,6 @@ from sidecar.changelog import (
     AppendUncertainError,
     Changelog,
     Record,
-    RetryTimeoutError,
     ownership_key,
     policy_key,
     serving_key,
@@ -22,6 +21,7 @@ from sidecar.changelog.append import Appender
 from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import WriterSlot
+from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.calls import FetchPartition
 from sidecar.protocol.errors import ErrorCode
@@ -53,7 +53,8 @@ class Claimant:
         return [Record(serving_key(self.topic), serving), Record(ownership_key(self.topic), owner)]
 
     async def claim(self, session: str, generation: int) -> Offset:
-        return await self.changelog.append(self.records(session, generation), writer=self.slot.stamp)
+        raw = [record.encode() for record in self.records(session, generation)]
+        return await self.changelog.appender.append(self.changelog.partition, raw, writer=self.slot.stamp)
 
 
 async def logged(kafka: KafkaCalls, partition: TopicPartition) -> list[RawRecord]:

@@ -284,14 +284,14 @@ async def test_what_a_forgotten_epoch_still_gets_in_counts_for_nothing(own_kafka
         current = await slot.open()
         await slot.fence({partition.topic: [0]})
         owner = Record(ownership_key("orders"), state.Ownership(session="pid:2", generation=2))
-        await changelog.append([owner], writer=current)
+        await changelog.journal(current).append([owner])
 
         async def forgotten() -> bool:
             return await kafka.producer(partition, current) is None
 
         await wait_for_async(forgotten, "the partition to forget the producer id", timeout=30)
         intruder = Record(ownership_key("orders"), state.Ownership(session="pid:1", generation=1))
-        offset = await changelog.append([intruder], writer=stale)
+        offset = await changelog.journal(stale).append([intruder])
         await changelog.tailer.reached(offset, timeout=10)
         entry = changelog.view.ownership("orders")
         assert entry is not None

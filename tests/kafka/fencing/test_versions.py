@@ -38,8 +38,8 @@ async def test_a_takeover_holds_on_every_kafka(own_kafka: OwnKafka, version: str
         await changelog.tailer.seen(writer, timeout=10)
         claim = [Record(ownership_key(topic), state.Ownership(session="pid:1", generation=1))]
         with pytest.raises(FencedError):
-            await changelog.append(claim, writer=stale)
-        await changelog.tailer.reached(await changelog.append(claim, writer=writer), timeout=10)
+            await changelog.journal(stale).append(claim)
+        await changelog.tailer.reached(await changelog.journal(writer).append(claim), timeout=10)
         entry = changelog.view.ownership(topic)
         assert entry is not None
         assert entry.writer == writer

@@ -168,7 +168,7 @@ async def test_a_request_whose_records_fit_into_no_batch_is_refused_with_the_siz
 async def test_an_append_that_surely_failed_takes_nothing_from_anybody(room: Room) -> None:
     billing = room.caller()
     await billing.own(wish("leader"))
-    appender = room.changelog._appender
+    appender = room.changelog.appender
     deadline, appender._deadline = appender._deadline, 0.01
     room.gates.fail("layout", KafkaError(5, "no leader"), times=3)
     with pytest.raises(KafkaError, match="could not be stored"):

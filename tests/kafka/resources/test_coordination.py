@@ -89,7 +89,7 @@ async def test_a_claim_that_the_log_gives_to_somebody_else_is_not_granted(
         room.coordinator.bind(first, "pid:1")
         await room.coordinator.ready()
         with monkeypatch.context() as patch:
-            patch.setattr(room.changelog._appender, "_deadline", 0.05)
+            patch.setattr(room.changelog.appender, "_deadline", 0.05)
 
             def lose_its_place(answer: Any) -> Any:
                 room.gates.fail("layout", DisconnectedError("nobody tells who leads", sent=False), times=100)
@@ -258,13 +258,13 @@ async def test_an_append_whose_outcome_nobody_knows_ends_the_term(room: Room) ->
     plain = room.caller()
     assert await plain.own(wish("leader")) == [1]
     assert await room.caller().own(wish("steady"), session="pid:3") == [1]
-    room.changelog._appender._deadline = 0.2
+    room.changelog.appender._deadline = 0.2
     room.gates.fail("ProduceBatch", DisconnectedError("lost", sent=True), times=50, after=True)
     late = room.caller()
     with pytest.raises(KafkaError):
         await late.own(wish("late"))
     room.gates.heal()
-    room.changelog._appender._deadline = 30.0
+    room.changelog.appender._deadline = 30.0
     assert plain.severed
     newer = room.caller()
     assert await answer_of(newer, "leader", "late") == [1, 1]  # whether it was in the log or not

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError, Journal, RetryTimeoutError
+from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError, Journal
 from sidecar.changelog.records import RawRecord
+from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol import caller
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.caller import Channel, CoordinatorKind, DisconnectedError, FencedError, TopicLayout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import time
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import LOOPBACK, Asked, Owner, Peer, answer_frame, broker, frame_of, on_uvloop
@@ -265,26 +263,6 @@ async def test_a_broker_that_fell_silent_is_looked_for_by_the_kernel() -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 25_000
         connection.close()
-
-
-def test_a_broker_is_left_alone_longer_with_each_failure_never_for_long_and_never_in_step() -> None:
-    waits: list[list[float]] = []
-    for seed in range(20):
-        backoff = ReconnectBackoff(random.Random(seed))
-        row: list[float] = []
-        for _ in range(12):
-            backoff.failed(100.0)
-            row.append(backoff.not_before - 100.0)
-        waits.append(row)
-    for failures in range(12):
-        ceiling = min(2.0, 0.05 * 2**failures)
-        found = [row[failures] for row in waits]
-        assert all(ceiling / 2 <= wait <= ceiling for wait in found)
-        assert len(set(found)) > 15
-    backoff.succeeded()
-    assert backoff.not_before == 0.0
-    backoff.failed(0.0)
-    assert backoff.not_before <= 0.05
 
 
 @on_uvloop
