@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError
+from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     FencingRefusedError,
@@ -21,13 +22,13 @@ from sidecar.fencing import (
 )
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerId, TopicPartition
+from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable
 
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.upkeep import Upkeep
+    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
     from sidecar.fencing import KeepAlive
     from sidecar.network.tasks import Tasks
 
@@ -36,21 +37,12 @@ _LOOK_CHANNEL: Final = Channel("remembered-times")
 _LONGEST_TICK_S: Final = 1.0
 _SHORTEST_TICK_S: Final = 0.05
 _AT_ONCE: Final = 16
-_PASSING: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, MetadataUnavailable, TimeoutError)
+_PASSING: Final = (UpstreamError, KafkaError, ChangelogError, MetadataUnavailable, TimeoutError)
 """Why a fence could not be renewed now: it is tried again."""
 _LOOK_S: Final = 5.0
 """How often leaders are asked what they remember of writers whose headers were believed."""
 _GONE_S: Final = 30.0
 """How long a topic has to be unknown to be gone: a broker may not have heard of a new one yet."""
-
-
-class Kept(Protocol):
-    """A topic whose fence this node keeps alive."""
-
-    name: str
-    upkeep: Upkeep
-
-    async def keep_alive(self) -> None: ...
 
 
 class Keeper:
@@ -60,25 +52,16 @@ class Keeper:
         self,
         upstream: KafkaUpstream,
         tasks: Tasks,
-        topics: Callable[[], Iterable[Kept]],
-        assumed: Callable[[KeepAlive], None],
-        gone: Callable[[set[str]], None],
+        governed: GovernedTopics,
         failed: Callable[[str, BaseException], None],
-        writers: Callable[[str], Collection[ProducerId]],
     ) -> None:
-        """`gone` is called, whenever settings were read, with those topics that Kafka has not known for a while.
-        `writers`: the producer ids of a topic's slots.
-        """
-        self._writers = writers
+        self._governed = governed
         self._witness = Witness(upstream, _LOOK_CHANNEL, _READ_S)
         self._looked_at = -math.inf
         self._looking = False
         self._upstream = upstream
         self._tasks = tasks
-        self._topics = topics
-        self._assumed = assumed
         self._of_brokers: KeepAlive | None = None
-        self._gone = gone
         self._failed = failed
         self._unknown_since: dict[str, float] = {}
         self._read_at = -math.inf
@@ -89,7 +72,7 @@ class Keeper:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            topics = list(self._topics())
+            topics = self._governed.kept_topics()
             await self._read(topics)
             for topic in topics:
                 if topic.name not in self._under_way and topic.upkeep.is_due(topic.upkeep.now()):
@@ -99,7 +82,7 @@ class Keeper:
             shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
             await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
 
-    def _look_soon(self, topics: list[Kept]) -> None:
+    def _look_soon(self, topics: list[Topic]) -> None:
         now = asyncio.get_running_loop().time()
         if self._looking or now - self._looked_at < _LOOK_S:
             return
@@ -109,7 +92,7 @@ class Keeper:
             self._looking = True
             self._tasks.start(self._look(wanted))
 
-    async def _look(self, topics: list[Kept]) -> None:
+    async def _look(self, topics: list[Topic]) -> None:
         try:
             await self.look(topics)
         except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
@@ -119,7 +102,7 @@ class Keeper:
         finally:
             self._looking = False
 
-    async def look(self, topics: list[Kept]) -> None:
+    async def look(self, topics: list[Topic]) -> None:
         """Compare what leaders remember of the topics' writers with what may be. Raises as `Witness.producers`."""
         asked: dict[str, tuple[int, ...]] = {}
         for topic in topics:
@@ -127,7 +110,8 @@ class Keeper:
             asked[topic.name] = tuple((await self._upstream.layout(topic.name)).leaders)
         answers = await self._witness.producers(asked)
         for topic in topics:
-            writers = set(self._writers(topic.name))
+            opened = self._governed.changelog.view.opened(topic.name)
+            writers = {stamp_of(entry).producer_id for entry in opened.values()}
             for index in asked[topic.name]:
                 place = TopicPartition(topic.name, index)
                 known = [found for found in answers[place].producers if found.stamp.producer_id in writers]
@@ -135,13 +119,13 @@ class Keeper:
                     message = f"records in {place} are older than their header said; the fence is renewed"
                     self._failed(topic.name, KafkaError(ErrorCode.INVALID_TIMESTAMP, message))
 
-    async def _read(self, topics: list[Kept]) -> None:
+    async def _read(self, topics: list[Topic]) -> None:
         """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
         now = asyncio.get_running_loop().time()
         if self._of_brokers is None:
             with suppress(UpstreamError, KafkaError, TimeoutError):  # asked again with the next tick
                 self._of_brokers = await read_broker_keep_alive(self._upstream)
-                self._assumed(self._of_brokers)
+                self._governed.assume(self._of_brokers)
         names = [topic.name for topic in topics]
         if not names or (now - self._read_at < _READ_S and self._asked.issuperset(names)):
             return
@@ -159,13 +143,13 @@ class Keeper:
             if topic.name in terms:
                 topic.upkeep.read(terms[topic.name])
         self._unknown_since = {name: self._unknown_since.get(name, now) for name in names if name not in terms}
-        self._gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
+        self._governed.gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
 
     def read_soon(self) -> None:
         """Somebody changed the settings of a topic."""
         self._asked.clear()
 
-    async def _renew(self, topic: Kept) -> None:
+    async def _renew(self, topic: Topic) -> None:
         try:
             async with self._slots:
                 await topic.keep_alive()

@@ -163,12 +163,13 @@ class TopicTakeovers:
         if topic.whole is not None:
             topic.whole.taken(topic.scope.slot)
         else:
-            upkeep.kept(began)
             topic.shared.begin(taken, shares=isinstance(request, Share))
         if not request.is_for_nobody:
             self._settle(taken, request, joins, started)
         elif isinstance(request, Share):
             self._shared(taken)
+        if topic.whole is None:
+            upkeep.kept(began)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
@@ -176,7 +177,7 @@ class TopicTakeovers:
         if topic.whole is not None:
             assert topic.scope.partition is not None
             master = await topic.whole.take(topic.scope.partition)
-            topic.begin_serving()
+            topic.serving = True
             return master
         if not await self._env.may_serve(topic):
             raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")

@@ -59,13 +59,21 @@ class Upkeep:
         "fenced_at",
         "known",
         "not_before",
+        "now",
         "stamped",
         "terms",
+        "trusted_ms",
     )
 
     def __init__(self, assumed: KeepAlive | None, clock: Clock) -> None:
         """`assumed`: what the brokers demand of every topic, None while not even that is known."""
         self._clock = clock
+        self.now = clock.elapsed
+        """By the clock that its times are of."""
+        self.trusted_ms = 0.0
+        """How long leaders surely remember a producer that wrote the oldest records that are accepted
+        (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
+        """
         self.terms = DEFAULT_KEEP_ALIVE
         self.known = False
         """Whether the topic's own settings were read."""
@@ -88,22 +96,11 @@ class Upkeep:
             self.terms = terms
             self._limit(terms.oldest * 1000)
 
-    def now(self) -> float:
-        """By the clock that its times are of."""
-        return self._clock.elapsed()
-
-    @property
-    def trusted_ms(self) -> float:
-        """How long leaders surely remember a producer that wrote the oldest records that are accepted
-        (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
-        """
-        return self.terms.interval * 1000 if self.known else 0.0
-
     def read(self, terms: KeepAlive) -> None:
         """What the brokers' and the topic's settings demand now."""
         if self.stamped and not terms.stamped:
             self.unstamped()
-        self.terms, self.known = terms, True
+        self.terms, self.known, self.trusted_ms = terms, True, terms.interval * 1000
         self._limit(terms.oldest * 1000)
 
     def _limit(self, age_ms: float) -> None:

@@ -9,7 +9,6 @@ from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.interfaces import NodeServices
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.slots import stamp_of
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.catching_up import CatchingUp
@@ -96,15 +95,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         acls.changed = severing.rights_changed
     gateway.enforcement = Enforcement(node.upstream, acls, super_users)
     reader_claims.start(changelog.tailer)
-    keeper = Keeper(
-        node.upstream,
-        gateway.tasks,
-        governed.kept_topics,
-        governed.assume,
-        governed.gone,
-        node.hooks.operation_failed,
-        lambda topic: [stamp_of(entry).producer_id for entry in changelog.view.opened(topic).values()],
-    )
+    keeper = Keeper(node.upstream, gateway.tasks, governed, node.hooks.operation_failed)
     governed.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(

@@ -52,7 +52,7 @@ def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
     monkeypatch.setattr(keeper, "_GONE_S", 0.0)
     tasks, upstream, told = Tasks(room.unexpected.append), governed.services.upstream, room.told.operation_failed
     assert isinstance(upstream, GatedUpstream)
-    found = Keeper(upstream, tasks, governed.kept_topics, governed.assume, governed.gone, told, lambda topic: ())
+    found = Keeper(upstream, tasks, governed, told)
     return Kept(governed, found, metrics)
 
 

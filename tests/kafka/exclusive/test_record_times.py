@@ -13,12 +13,11 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import content
 from sidecar.exclusive import upkeep
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing import KeepAlive, read_keep_alives
 from sidecar.protocol import limits
 from sidecar.protocol.calls import ActiveProducer, DescribeProducers
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.ids import ProducerId, TopicPartition
+from sidecar.protocol.ids import TopicPartition
 from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.room import Room, until
 from tests.logs import read_log
@@ -79,13 +78,7 @@ async def test_compressed_records_that_were_older_than_their_header_said_get_a_n
     upstream = governed.services.upstream
     assert isinstance(upstream, KafkaUpstream)
 
-    def writers(name: str) -> list[ProducerId]:
-        return [stamp_of(entry).producer_id for entry in governed.changelog.view.opened(name).values()]
-
-    keeper = Keeper(
-        upstream, governed.tasks, governed.kept_topics, governed.assume, governed.gone,
-        lambda name, error: failures.append(error), writers,
-    )  # fmt: skip
+    keeper = Keeper(upstream, governed.tasks, governed, lambda name, error: failures.append(error))
     found = room.topic(topic)
     await until(lambda: owner.send(topic, b"0", sequence=0))
     await keeper.look([found])

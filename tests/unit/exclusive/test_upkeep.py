@@ -162,9 +162,8 @@ def test_where_they_stop_to_the_rule_holds_again_and_the_fence_is_renewed(how: s
 async def test_a_fence_that_cannot_be_renewed_as_redis_is_away_is_tried_again() -> None:
     """For a topic whose partitions have owners the right to serve is asked of Redis."""
     told: list[tuple[str, BaseException]] = []
-    nobody = cast(Any, lambda *_: ())
     failed = cast(Any, lambda name, error: told.append((name, error)))
-    keeper = Keeper(cast(Any, None), cast(Any, None), nobody, nobody, nobody, failed, nobody)
+    keeper = Keeper(cast(Any, None), cast(Any, None), cast(Any, None), failed)
     away = MetadataUnavailable(Reason.AWAY, "away")
 
     async def keep_alive() -> None:
