@@ -5,6 +5,8 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
@@ -51,20 +53,21 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _GRACE: Final = 3_600_000
-_ONE_LISTENER: Final = rf"\s*{NAME_PATTERN}://[^\s/@,]*:[0-9]{{1,5}}\s*"
-_ONE_PROTOCOL: Final = rf"\s*{NAME_PATTERN}:[A-Za-z_]+\s*"
+_LISTENER: Final = rf"\s*{NAME_PATTERN}://[^\s/@,]*:[0-9]{{1,5}}\s*"
+_PROTOCOL: Final = rf"\s*{NAME_PATTERN}:[A-Za-z_]+\s*"
+_HEADER: Final = (AfterValidator(check_header), Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$"))
 
 
-def _listeners(value: Any) -> tuple[NamedAddress, ...]:
-    return value if isinstance(value, tuple) else parse_listeners(str(value), bound=True)
+def _listed(form: str, one: str, parse: Callable[[str], tuple[Any, ...]]) -> tuple[BeforeValidator, Needs]:
+    """What a list in one text has to be: each like the pattern `one`, which people know as `form`."""
 
+    def read(value: Any) -> tuple[Any, ...]:
+        return value if isinstance(value, tuple) else parse(str(value))
 
-def _advertised(value: Any) -> tuple[NamedAddress, ...]:
-    return value if isinstance(value, tuple) else parse_listeners(str(value), bound=False)
-
-
-def _protocols(value: Any) -> tuple[NamedProtocol, ...]:
-    return value if isinstance(value, tuple) else parse_protocols(str(value))
+    return (
+        BeforeValidator(read, json_schema_input_type=str),
+        Needs(f"{form}, separated by commas", f"^{one}(,{one})*$"),
+    )
 
 
 class Basics(BaseSettings):
@@ -110,33 +113,30 @@ class Basics(BaseSettings):
     ] = None
     listeners: Annotated[
         tuple[NamedAddress, ...],
-        BeforeValidator(_listeners, json_schema_input_type=str),
+        *_listed("NAME://host:port", _LISTENER, partial(parse_listeners, bound=True)),
         about(
             "Several addresses for Kafka clients, each with a name: Kafka's `listeners`. In place of `listen`,"
             " `advertise` and `security_protocol`.",
             "INSIDE://0.0.0.0:19092,OUTSIDE://0.0.0.0:19093",
         ),
-        Needs("NAME://host:port, separated by commas", f"^{_ONE_LISTENER}(,{_ONE_LISTENER})*$"),
     ] = ()
     advertised_listeners: Annotated[
         tuple[NamedAddress, ...],
-        BeforeValidator(_advertised, json_schema_input_type=str),
+        *_listed("NAME://host:port", _LISTENER, partial(parse_listeners, bound=False)),
         about(
             "Address that the node gives to clients of each listener: Kafka's `advertised.listeners`. By default the"
             " address in `listeners`, required where that is a wildcard.",
             "INSIDE://sidecar-1:19092,OUTSIDE://kafka.example:19093",
         ),
-        Needs("NAME://host:port, separated by commas", f"^{_ONE_LISTENER}(,{_ONE_LISTENER})*$"),
     ] = ()
     listener_security_protocol_map: Annotated[
         tuple[NamedProtocol, ...],
-        BeforeValidator(_protocols, json_schema_input_type=str),
+        *_listed("NAME:PROTOCOL", _PROTOCOL, parse_protocols),
         about(
             "How connections to each listener begin: Kafka's `listener.security.protocol.map`. A listener that is"
             " called like a protocol needs no entry.",
             "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
         ),
-        Needs("NAME:PROTOCOL, separated by commas", f"^{_ONE_PROTOCOL}(,{_ONE_PROTOCOL})*$"),
     ] = ()
     admin_listen: Annotated[Endpoint, about("Address for health, metrics and REST."), HOST_PORT] = Address(
         "127.0.0.1", 18080
@@ -188,18 +188,12 @@ class Basics(BaseSettings):
         ),
         YES_NO,
     ] = False
-    sequence_id_header: Annotated[
-        str,
-        AfterValidator(check_header),
-        about("The record header that carries a sequence id."),
-        Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$"),
-    ] = "sidecar-sequence-id"
-    producer_name_header: Annotated[
-        str,
-        AfterValidator(check_header),
-        about("The record header that carries a producer name."),
-        Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$"),
-    ] = "sidecar-producer-name"
+    sequence_id_header: Annotated[str, *_HEADER, about("The record header that carries a sequence id.")] = (
+        "sidecar-sequence-id"
+    )
+    producer_name_header: Annotated[str, *_HEADER, about("The record header that carries a producer name.")] = (
+        "sidecar-producer-name"
+    )
     producer_names_limit: Annotated[
         int,
         *whole(1, 10_000_000),
