@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
-from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.requests import Claim, NothingDoneError
 from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -71,7 +70,8 @@ class Arbitration:
             return None, latest.value.generation if latest is not None else 0
         known, floor = None, generation_floor(services.changelog.view, scope)
         if latest is not None:
-            known = owner_record(scope.resource, latest, opened.value.node if opened is not None else -1)
+            node = opened.value.node if opened is not None else -1
+            known = owner_record(scope.resource, latest.value, latest.offset, latest.writer, node)
             if ownership is None or is_outdated(services.changelog.view, scope, ownership):
                 known = Ownership(scope.resource, known.generation, known.position, None)
         if not keeps and floor > (known.generation if known is not None else 0):
@@ -122,19 +122,8 @@ class Arbitration:
     async def publish(self, taken: TakenSlot, token: bytes | None) -> None:
         """Report the outcome, and end the claim."""
         # Model: Publish.
-        value = taken.ownership
-        record = Ownership(
-            resource=self._scope.resource,
-            generation=Generation(taken.generation),
-            position=taken.position,
-            session=None if value.released_ms else value.session or None,
-            name=value.name,
-            mode=mode_of(value.mode),
-            since_ms=value.since_ms,
-            node_id=self._services.node_id,
-            producer_id=taken.stamp.producer_id,
-            producer_epoch=taken.stamp.epoch,
-        )
+        resource, node = self._scope.resource, self._services.node_id
+        record = owner_record(resource, taken.ownership, taken.position, taken.stamp, node)
         with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives updates Redis
             await self._services.store.publish(record, token)
 

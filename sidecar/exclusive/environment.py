@@ -24,6 +24,8 @@ class Environment(Protocol):
     """Shared by all governed topics of a node. Times are in seconds."""
 
     services: NodeServices
+    node_id: int
+    changelog: Changelog
     forwarder: Forwarder
     tasks: Tasks
     hooks: OwnershipHooks
@@ -38,11 +40,6 @@ class Environment(Protocol):
     """What the sequence ids of every topic need."""
     terms: KeepAlive | None
     """What the brokers demand of every fence; None before they were asked."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def changelog(self) -> Changelog: ...
 
     def now(self) -> float:
         """Monotonic seconds."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import Change, Changelog
+    from sidecar.changelog import Change
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
@@ -74,6 +74,8 @@ class GovernedTopics:
         is the default of topics without a nearer policy.
         """
         self.services = services
+        self.node_id = services.node_id
+        self.changelog = services.changelog
         self.forwarder = forwarder
         self.tasks = tasks
         self.hooks = hooks
@@ -82,7 +84,7 @@ class GovernedTopics:
         self.queue_limit = queue_limit
         logs = LogReader(services.upstream, Channel("sequence-ids"))
         self.ids = IdsServices(logs, services.changelog, services.store, tasks, hooks, headers, names_limit)
-        self.events = OwnershipEvents(services, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
+        self.events = OwnershipEvents(services, tasks, hooks, lambda name: self.topic(name).generation)
         default = PolicyFields(deduplication=True) if deduplication else None
         self.catalog = PolicyCatalog(services, default, self.events.policy_changed)
         self.queues = Queues(services, tasks)
@@ -120,14 +122,6 @@ class GovernedTopics:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
     # Environment --------------------------------------------------------------------------------------------------
-
-    @property
-    def node_id(self) -> int:
-        return self.services.node_id
-
-    @property
-    def changelog(self) -> Changelog:
-        return self.services.changelog
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

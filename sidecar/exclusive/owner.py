@@ -123,7 +123,7 @@ class TopicOwner:
         return [] if entry is None else [self._as_in_redis(entry)]
 
     def _as_in_redis(self, entry: Entry[state.Ownership]) -> Ownership:
-        return owner_record(self._scope.resource, entry, self._env.node_id)
+        return owner_record(self._scope.resource, entry.value, entry.offset, entry.writer, self._env.node_id)
 
 
 class DeposedSessions:

@@ -35,13 +35,12 @@ class OwnershipEvents:
         services: NodeServices,
         tasks: Tasks,
         hooks: OwnershipHooks,
-        wall_ms: Callable[[], int],
         generation_of: Callable[[str], int],
     ) -> None:
         self._services = services
         self._tasks = tasks
         self._hooks = hooks
-        self._wall_ms = wall_ms
+        self._wall_ms = services.changelog.clock.now_ms
         self._generation_of = generation_of
         self._in_order = asyncio.Lock()
 

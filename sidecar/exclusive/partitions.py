@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.policy_ids import PolicyIds
+from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.requests import NothingDoneError, Split
-from sidecar.exclusive.slots import SlotScope, writer_names
+from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
@@ -194,8 +194,7 @@ class PartitionedTopic:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self._taken = taken
         if ids is not None:
-            names = writer_names(self._env.changelog.view, self.name)
-            ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
+            begin_ids(ids, taken, self._env.changelog.view)
         self._idle = dict(taken.others)
         self.upkeep.kept(began)
         return taken

@@ -1,15 +1,18 @@
-"""Begins and ends the deduplication of a topic by sequence ids when its policy changes."""
+"""Begins and ends the deduplication of a topic by sequence ids: when its policy changes, and with each takeover."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from sidecar.dedup.topic import TopicIds
+from sidecar.exclusive.slots import writer_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sidecar.changelog import View
     from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.slots import TakenSlot
 
 
 class PolicyIds:
@@ -63,3 +66,14 @@ class PolicyIds:
         if self.now is not None:
             await self.now.save_all()
             self.now.end()
+
+
+def begin_ids(ids: TopicIds, taken: TakenSlot, view: View) -> None:
+    """A slot of the topic was taken: what earlier epochs wrote is settled by the fence. It is read before anything else
+    is written.
+    """
+    names = writer_names(view, taken.scope.topic)
+    if taken.scope.is_master:
+        ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
+    else:
+        ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)

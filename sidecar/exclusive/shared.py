@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.changelog import ChangelogError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
-from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
-from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, writer_names
+from sidecar.exclusive.slots import OutdatedMasterError, SlotScope
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.slots import TakenSlot
@@ -160,9 +161,8 @@ class SharedSession:
                 # The holder of the master slot reads the ids of all partitions.
                 await sessions.share_anew(lambda its: not grown.issubset(its.partitions))
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
-            names = writer_names(self._env.changelog.view, self.name)
-            ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
-        self.writer.begin(SlotEpoch(taken, self._env.forwarder, self.writer, ids, self._env.services.epoch_records))
+            begin_ids(ids, taken, self._env.changelog.view)
+        self.writer.begin(taken, ids)
 
     async def grow(self, partition: int) -> None:
         await self._sessions.share_anew(lambda its: partition not in its.partitions)
@@ -185,7 +185,7 @@ class SharedSession:
     async def keep_alive(self) -> None:
         """Renew the fence of its slot, and note where it stands."""
         epoch = self.writer.epoch
-        if epoch is None or self.writer.busy:
+        if epoch is None or self.writer.operations.busy:
             return
         renewal = await renew_fence(self._env.services, epoch.taken, epoch)
         if renewal is not Renewal.KEPT and self.writer.epoch is epoch:
@@ -282,7 +282,7 @@ class SharedSessions:
         if offer.alive():
             found.connections.add(claimant.connection)
             self._gone.pop(claimant.session, None)
-        found.writer.offer(offer)
+        found.writer.operations.offer(offer)
 
     def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
         """A session that is not here, with the slot that it had or the next one to be had; None: there is none."""
@@ -331,7 +331,7 @@ class SharedSessions:
         """A plain session ends with its connection, an idempotent one may come back."""
         for found in [found for found in self._sessions.values() if connection in found.connections]:
             found.connections.discard(connection)
-            if not found.connections and not found.writer.busy:
+            if not found.connections and not found.writer.operations.busy:
                 self.left_alone(found)
 
     def left_alone(self, session: SharedSession) -> None:

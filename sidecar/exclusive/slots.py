@@ -130,20 +130,19 @@ class OutdatedMasterError(KafkaError):
     """
 
 
-def owner_record(resource: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
-    """A changelog record as Redis keeps it."""
-    value = entry.value
+def owner_record(resource: str, value: state.Ownership, position: int, writer: Stamp | None, node_id: int) -> Ownership:
+    """A changelog record as Redis keeps it: at `position` in the ownership topic, under the stamp of its writer."""
     return Ownership(
         resource=resource,
         generation=Generation(value.generation),
-        position=entry.offset,
+        position=position,
         session=None if value.released_ms or not value.session else value.session,
         name=value.name,
         mode=records.mode_of(value.mode),
         since_ms=value.since_ms,
         node_id=node_id,
-        producer_id=entry.writer.producer_id if entry.writer else -1,
-        producer_epoch=entry.writer.epoch if entry.writer else -1,
+        producer_id=writer.producer_id if writer else -1,
+        producer_epoch=writer.epoch if writer else -1,
     )
 
 

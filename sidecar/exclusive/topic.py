@@ -105,7 +105,7 @@ class GovernedTopic:
     @property
     def busy(self) -> bool:
         """An operation is under way: batches wait for it."""
-        return self.writer.busy
+        return self.writer.operations.busy
 
     @property
     def may_move(self) -> bool:
@@ -169,14 +169,14 @@ class GovernedTopic:
             return None
         if holder is None:
             shared = self.shared.of(claimant)
-            return shared.writer.epoch if shared is not None and not shared.writer.busy else None
+            return shared.writer.epoch if shared is not None and not shared.writer.operations.busy else None
         if holder.session != claimant.session or claimant.connection not in holder.writers:
             return None
         return self.writer.epoch
 
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the operation under way is over."""
-        self.writer.offer(offer)
+        self.writer.operations.offer(offer)
 
     def judge(self, offer: Offer) -> None:
         """See `Writing`."""

@@ -16,12 +16,12 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar.exclusive.answers import QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
-from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
+from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.records import mode_of, was_deposed
 from sidecar.exclusive.requests import Adopt, Claim, Depose, NothingDoneError, Resume, Share
-from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, writer_names
+from sidecar.exclusive.slots import GenerationError, OutdatedMasterError
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Verdict
+    from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.requests import Memory, Request
     from sidecar.exclusive.slots import TakenSlot
@@ -159,7 +160,7 @@ class TopicTakeovers:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic.name} changed meanwhile")
         self.taken = taken
         if ids is not None:
-            self._read_ids(ids, taken)
+            begin_ids(ids, taken, self._env.changelog.view)
         if topic.whole is not None:
             topic.whole.taken(topic.scope.slot)
         else:
@@ -198,14 +199,6 @@ class TopicTakeovers:
             if name in terms:
                 self._topic.upkeep.read(terms[name])
 
-    def _read_ids(self, ids: TopicIds, taken: TakenSlot) -> None:
-        """What earlier epochs wrote is settled by the fence: it is read before anything else is written."""
-        names = writer_names(self._env.changelog.view, self._topic.name)
-        if self._topic.whole is None:
-            ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
-        else:
-            ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
-
     def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic belongs to its session, or to none."""
         topic, owner = self._topic, self._topic.owner
@@ -217,9 +210,7 @@ class TopicTakeovers:
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
-            topic.writer.begin(
-                SlotEpoch(taken, self._env.forwarder, topic.writer, topic.ids, self._env.services.epoch_records)
-            )
+            topic.writer.begin(taken, topic.ids)
         owner.step(TakenOver(owned, owner.alone_until))
         if request.deposes and before is not None and before.session != value.session:
             connections = owner.holder.connections if owner.holder is not None else frozenset[int]()

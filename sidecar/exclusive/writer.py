@@ -15,6 +15,7 @@ from sidecar.changelog import ChangelogError
 from sidecar.dedup.content import TooLargeAtOnceError
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.bindings import FOREIGN
+from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import Offer, Operations
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.outcome import Outcome
@@ -29,9 +30,10 @@ from sidecar.protocol.limits import BATCH_BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.newcomers import Refusals
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.forwarder.lane import Lane
     from sidecar.protocol.ids import ClientSequence
@@ -116,18 +118,10 @@ class SlotWriter:
         """See `sidecar.forwarder.lane.Owner`."""
         self._writing.fenced(lane)
 
-    @property
-    def busy(self) -> bool:
-        """An operation is under way: batches wait for it."""
-        return self.operations.busy
-
-    def offer(self, offer: Offer) -> None:
-        """Decide on a batch, now or when the operation under way is over."""
-        self.operations.offer(offer)
-
-    def begin(self, epoch: SlotEpoch) -> None:
-        """Write under this epoch from now on."""
-        self.epoch = epoch
+    def begin(self, taken: TakenSlot, ids: TopicIds | None) -> None:
+        """Write under this epoch from now on. `ids`: the sequence ids of the topic, where it has any."""
+        services = self._env.services
+        self.epoch = SlotEpoch(taken, self._env.forwarder, self, ids, services.epoch_records)
 
     def writes_under(self, lane: Lane) -> bool:
         """Whether a lane is one of the epoch at work."""
