@@ -173,12 +173,12 @@ class Party:
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.principal, identity.shown_name(self._identity.name))
+        return Caller(self.principal, self._identity.shown)
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
         found = self._identity
-        return found.name, found.is_named, found.mode, found.generation
+        return found.shown, found.is_named, found.mode, found.generation
 
     def close(self) -> None:
         self._alive = False
