@@ -63,7 +63,9 @@ class TopicIds:
         by_partition: bool = False,
         since: int = -1,
     ) -> None:
-        """`since`: see `sidecar.exclusive.records.Covered`."""
+        """`since`: after this offset of the ownership topic the topic has sequence ids; -1 where that was never seen to
+        begin.
+        """
         self.topic = topic
         self.since = since
         self.services = services

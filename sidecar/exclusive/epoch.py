@@ -197,11 +197,11 @@ class SlotEpoch:
         return [index for index, space in self._spaces.items() if space.next != space.base]
 
     def touched(self) -> list[int]:
-        """See `sidecar.exclusive.tails.AtWork`."""
+        """The partitions where something was ever sent under this epoch."""
         return [index for index, lane in self._lanes.items() if lane.used]
 
     def acknowledged(self, partition: int) -> StampedSequence:
-        """See `sidecar.exclusive.tails.AtWork`."""
+        """The last stamped sequence that is known to be in the log, `NOTHING` without one."""
         space = self._spaces[partition]
         behind = space.stamped(space.next)
         return StampedSequence(behind - 1) if behind else NOTHING

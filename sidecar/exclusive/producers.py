@@ -89,7 +89,7 @@ class Topics(Protocol):
 
 
 class Producers:
-    """Implements `sidecar.gateway.produce.GovernedTopics`."""
+    """Of one node."""
 
     def __init__(self, topics: Topics, tasks: Tasks, upstream: Upstream) -> None:
         self.refused = RefusedLedger()
@@ -111,7 +111,9 @@ class Producers:
         timeout_ms: int,
         done: Callable[[ProduceResult], None],
     ) -> None:
-        """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
+        """Append one batch to a governed topic (it is owned here from now on) and call `done` once, perhaps within this
+        call.
+        """
 
         def settle(missing: Outcome | None) -> None:
             if missing is None:
@@ -190,7 +192,12 @@ class Producers:
     def append_whole(
         self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
     ) -> bool:
-        """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
+        """Send a request with acks=all on as it is, where it is the usual one: sound batches of its topic's owner, none
+        of which has to wait for anything. The owned frame belongs here then, and `asker` is answered later. False
+        otherwise: nothing was done.
+
+        `body`: where the client id ends; `moved`: what to add to the positions in `request`.
+        """
         parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
         topic = self._topics.by_name.get(name)
         if (
@@ -235,11 +242,13 @@ class Producers:
         return found, topic
 
     def policy_mode(self, topic: str) -> AccessMode:
-        """See `sidecar.gateway.produce.GovernedTopics`."""
+        """The access mode that a topic's policy has for clients that ask for none."""
         return self._topics.mode_of(topic)
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
-        """See `sidecar.gateway.produce.GovernedTopics`."""
+        """Make ordinary topics governed; returns when every node knows it. The result has an error for each topic for
+        which that failed.
+        """
         found = await asyncio.gather(*[self._topics.catalog.govern(topic.decode(errors="replace")) for topic in topics])
         return {topic: error for topic, error in zip(topics, found, strict=True) if error is not None}
 

@@ -5,7 +5,7 @@ Both go into the ownership topic in one batch. `succession` computes where each 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import MODE_NUMBERS, MODES
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.succession import Sequences
     from sidecar.protocol.ids import Stamp
@@ -217,26 +218,6 @@ def callers(opened: Opened) -> dict[str, Caller]:
     return {session: caller for session, caller in said.items() if caller is not None}
 
 
-class Covered(Protocol):
-    """What snapshots have of a topic's sequence ids. `since`: after this offset of the ownership topic it has them; -1
-    where that was never seen to begin.
-    """
-
-    since: int
-
-    def is_covered(self, producer_id: int, last_epoch: int) -> bool:
-        """Everything that was written up to this epoch."""
-        ...
-
-    def urge(self) -> None:
-        """New ones are needed soon."""
-        ...
-
-    def distrust(self) -> None:
-        """Another node served the topic meanwhile: this node's memory of it is incomplete."""
-        ...
-
-
 def _never_covered(*_: int) -> bool:
     """Of a topic without sequence ids there are no snapshots."""
     return False
@@ -246,11 +227,11 @@ class FormerWriters:
     """Whose the earlier epochs of a slot were, where its topic has sequence ids: as far as no snapshot covers them.
 
     A record names them, so that the batches of each are taken for its producer's when the log is read again (`dedup`).
-    What snapshots have needs no name any more. `ids`: what they have of the topic's sequence ids; None: it has none.
+    What snapshots have needs no name any more. `ids`: the topic's sequence ids; None: it has none.
     `is_master`: the slot is the master slot.
     """
 
-    def __init__(self, topic: str, ids: Covered | None, *, is_master: bool) -> None:
+    def __init__(self, topic: str, ids: TopicIds | None, *, is_master: bool) -> None:
         self._topic = topic
         self._is_master = is_master
         self._ids = ids

@@ -23,7 +23,7 @@ import asyncio
 import math
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import Position, Record, tail_key
 from sidecar.cluster.logs import LogMovedError, LogReader
@@ -38,11 +38,12 @@ from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequen
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
     from sidecar.changelog import Clock, Entry, Opened, SlotName, View
-    from sidecar.exclusive.slots import SlotScope, TakenSlot
+    from sidecar.exclusive.epoch import SlotEpoch
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import ActiveProducer, PartitionProducers
@@ -310,24 +311,6 @@ class TailReader:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
 
 
-class AtWork(Protocol):
-    """A slot epoch as far as its node's memory knows it."""
-
-    taken: TakenSlot
-
-    def wrote(self) -> Collection[int]:
-        """The partitions where something of this epoch is known to be in the log."""
-        ...
-
-    def touched(self) -> Collection[int]:
-        """The partitions where something was ever sent under this epoch."""
-        ...
-
-    def acknowledged(self, partition: int) -> StampedSequence:
-        """The last stamped sequence that is known to be in the log, `NOTHING` without one."""
-        ...
-
-
 def trusted_ends(
     view: View, clock: Clock, former: SlotScope, entry: Entry[Opened], look: Look, trusted_ms: float
 ) -> dict[int, int]:
@@ -360,7 +343,7 @@ def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -
     return False
 
 
-def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
+def acknowledged_tails(look: Look, epoch: SlotEpoch) -> dict[int, Tail]:
     """Where the writer of an epoch stood at a look that was taken before: of what the leaders remembered that alone
     which they have acknowledged since, as only that is committed. The session may write under the next epoch by the
     time of the look: then the end is not in front of that one's batches, and shows nothing of a partition that this

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.interfaces import NodeServices
-    from sidecar.exclusive.records import Covered
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.slots import Known
     from sidecar.exclusive.succession import Sequences
@@ -98,7 +98,7 @@ class Takeover:
     """One takeover of one slot; `run` performs it, again from the start where somebody interfered.
 
     `master` is the master slot's stamp of this node, where another slot is taken. `trusted_ms`: how far back leaders
-    surely remember every producer. `ids`: what snapshots have of the topic's sequence ids, where it has any.
+    surely remember every producer. `ids`: the topic's sequence ids, where it has any.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Takeover:
         request: Request,
         master: Stamp | None = None,
         trusted_ms: float = 0.0,
-        ids: Covered | None = None,
+        ids: TopicIds | None = None,
     ) -> None:
         self._services = services
         self._scope = scope

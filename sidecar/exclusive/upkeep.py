@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sidecar.changelog import Clock
+    from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import SlotScope, TakenSlot
-    from sidecar.exclusive.tails import AtWork
     from sidecar.fencing import KeepAlive, WriterSlot
 
 _RECORDS_AT_ONCE: Final = 500
@@ -230,7 +230,7 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: AtWork | None) -> Renewal:
+async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch | None) -> Renewal:
     """Fence a slot again at its epoch, and note where its writer stands, where it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.

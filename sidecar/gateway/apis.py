@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.producers import Producers
     from sidecar.gateway.handler import ColdApi
-    from sidecar.gateway.transactions import ProducerSessions
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.auto_reset import AutoReset
 
@@ -34,7 +34,7 @@ def cold_apis(
     nodes: NodeDirectory,
     resolver: NameResolver,
     claims: ReaderClaims,
-    sessions: ProducerSessions,
+    sessions: Producers,
     shadows: AutoReset,
 ) -> dict[int, ColdApi]:
     """The handlers of all groups', transactions' and admin APIs by key."""

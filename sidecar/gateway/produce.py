@@ -17,9 +17,8 @@ the outcome is unknown, and the client retries. Later batches that overtook a lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER
@@ -36,12 +35,11 @@ from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Generator, Mapping
+    from collections.abc import Container, Generator, Mapping
 
-    from metadata.ownership import AccessMode
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.forwarder import Asker
+    from sidecar.exclusive.producers import Producers
     from sidecar.forwarder.outcome import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
@@ -64,42 +62,6 @@ _BAD_INPUT: Final[dict[int, str]] = {
 _AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
 """What makes a client send a batch again."""
 _NO_BATCH: Final = "a partition without a record batch"
-
-
-class GovernedTopics(Protocol):
-    """The room that appends to governed topics."""
-
-    def append(
-        self,
-        client: Client,
-        part: ProducePart,
-        batch: memoryview,
-        timeout_ms: int,
-        done: Callable[[ProduceResult], None],
-    ) -> None:
-        """Append one batch (owned by the callee from now on) and call `done` once, perhaps within this call."""
-        ...
-
-    def append_whole(
-        self, client: Client, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
-    ) -> bool:
-        """Send a request with acks=all on as it is, where it is the usual one: sound batches of its topic's owner, none
-        of which has to wait for anything. The owned frame is the callee's then, and `asker` is answered later. False
-        otherwise: nothing was done.
-
-        `body`: where the client id ends; `moved`: what to add to the positions in `request`.
-        """
-        ...
-
-    def policy_mode(self, topic: str) -> AccessMode:
-        """The access mode that a topic's policy has for clients that ask for none."""
-        ...
-
-    async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
-        """Make ordinary topics governed; returns when every node knows it. The result has an error for each topic for
-        which that failed.
-        """
-        ...
 
 
 class MergedProduce(Exchange):
@@ -162,7 +124,7 @@ def _report(exchange: Exchange, result: ProduceResult) -> None:
 class ProduceApi:
     """Handles Produce requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, governed: GovernedTopics, tasks: Tasks) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, governed: Producers, tasks: Tasks) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._kinds = resolver.kinds

@@ -9,7 +9,7 @@ refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.gateway import asking
@@ -23,6 +23,7 @@ from sidecar.protocol.messages import transactions
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.producers import Producers
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
     from sidecar.network.framing import Frame
@@ -37,22 +38,6 @@ _REFUSED_KINDS: Final = {
 }
 
 
-class ProducerSessions(Protocol):
-    """The room that knows sessions by their producer ids."""
-
-    def check(self, client: Client, producer_id: int, *, transactional: bool) -> KafkaError | None:
-        """Why InitProducerId naming this producer id is refused: 90 for a deposed session, 44 for another client's.
-        Whose a `transactional` one is Kafka knows, by its transactional id.
-        """
-        ...
-
-    def initialised(
-        self, client: Client, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
-    ) -> None:
-        """Upstream gave a producer id on this connection; the client named its own older one, or none."""
-        ...
-
-
 def _owned_by_sidecar(transactional_id: str) -> KafkaError | None:
     if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
         return None
@@ -63,7 +48,7 @@ class TransactionsApi:
     """Handles the requests of all clients of a node."""
 
     def __init__(
-        self, upstream: KafkaUpstream, coordinators: Coordinators, resolver: NameResolver, sessions: ProducerSessions
+        self, upstream: KafkaUpstream, coordinators: Coordinators, resolver: NameResolver, sessions: Producers
     ) -> None:
         self._upstream = upstream
         self._coordinators = coordinators

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
@@ -229,7 +229,7 @@ class VirtualCluster:
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
         auto_reset = AutoReset(upstream, self.resolver, self.events)
         hot = {
-            0: ProduceApi(upstream, self.resolver, _NothingGoverned(), gateway.tasks).handle,
+            0: ProduceApi(upstream, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,
             1: fetches.handle,
             2: tables.handle,
             18: cluster.handle_api_versions,
@@ -240,7 +240,7 @@ class VirtualCluster:
             3: cluster.handle_metadata,
             10: cluster.handle_find_coordinator,
             60: cluster.handle_describe_cluster,
-            **cold_apis(upstream, nodes, self.resolver, self.claims, self.sessions, auto_reset),
+            **cold_apis(upstream, nodes, self.resolver, self.claims, cast(Any, self.sessions), auto_reset),
         }
         assert hot.keys() | cold.keys() == APIS.keys()
         gateway.serve(Apis(hot, cold), cluster.served)

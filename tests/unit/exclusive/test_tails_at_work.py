@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sidecar.exclusive.succession import NOTHING
-from sidecar.exclusive.tails import AtWork, Look, Tail, acknowledged_tails, has_forgotten
+from sidecar.exclusive.tails import Look, Tail, acknowledged_tails, has_forgotten
 from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.ids import StampedSequence as Stamped
@@ -42,7 +42,7 @@ def remembers(last_sequence: int, epoch: int = 4) -> ActiveProducer:
 
 
 def tails(epoch: Epoch, *active: ActiveProducer) -> dict[int, Tail]:
-    return acknowledged_tails(look(*active), cast("AtWork", epoch))
+    return acknowledged_tails(look(*active), cast(Any, epoch))
 
 
 @pytest.mark.parametrize(("remembered", "acknowledged"), [(9, 9), (9, 12)])

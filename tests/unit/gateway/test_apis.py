@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -48,7 +49,8 @@ class NoHooks:
 def handlers(upstream: KafkaUpstream) -> dict[int, ColdApi]:
     nodes, resolver = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver()
     claims = ReaderClaims(lambda _: False)
-    return cold_apis(upstream, nodes, resolver, claims, NoSessions(), AutoReset(upstream, resolver, NoHooks()))
+    auto_reset = AutoReset(upstream, resolver, NoHooks())
+    return cold_apis(upstream, nodes, resolver, claims, cast(Any, NoSessions()), auto_reset)
 
 
 def test_every_api_outside_the_hot_path_has_a_handler_and_no_other_has() -> None:
