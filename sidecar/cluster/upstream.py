@@ -57,11 +57,6 @@ class KafkaUpstream(Brokers):
         self._coordinators[key, kind] = answer.broker_id
         return answer.broker_id
 
-    def cached_coordinator(self, key: str, kind: CoordinatorKind) -> int | None:
-        """The coordinator if it is known, without asking."""
-        found = self._coordinators.get((key, kind))
-        return found if found in self.view.brokers else None
-
     def forget_coordinator(self, key: str, kind: CoordinatorKind) -> None:
         """See `Upstream.forget_coordinator`."""
         self._coordinators.pop((key, kind), None)

@@ -144,11 +144,6 @@ class Outbox:
         else:
             transport.writelines(parts)
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes that wait for a transport."""
-        return sum(len(part) for part in self._parts)
-
 
 class Turn:
     """The outboxes that this turn of the event loop has filled.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = Struct(">iiiib")
 _SESSION: Final = Struct(">ii")
-_TOPIC_HEAD: Final = Struct(">ih")
 _ANSWER_PARTITION: Final = {4: Struct(">ihqq"), 5: Struct(">ihqqq")}
 _ABORTED_BYTES: Final = 16
 FINAL_EPOCH: Final = -1

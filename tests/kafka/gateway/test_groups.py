@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_while_its_join_is_parked_costs_nobody_anythi
             clients = len(node.gateway.clients)
         assert codes(first.ask(join(group, leader))) == {0}
         wait_for(lambda: len(node.gateway.clients) < clients, "the answer to find nobody there")
-        assert node.upstream.cached_coordinator(group, CoordinatorKind.GROUP) is not None
+        assert (group, CoordinatorKind.GROUP) in node.upstream._coordinators
     assert len(one_node.events.failed) == failed
 
 
