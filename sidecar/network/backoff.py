@@ -30,10 +30,6 @@ class ReconnectBackoff:
         self._failures = min(self._failures + 1, 16)
         self.not_before = now + ceiling * (0.5 + 0.5 * self._random.random())
 
-    def succeeded(self) -> None:
-        self._failures = 0
-        self.not_before = 0.0
-
 
 class RetryTimeoutError(TimeoutError):
     """The deadline for all tries passed. The message says what the last one ran into."""
