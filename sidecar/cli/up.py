@@ -88,7 +88,14 @@ def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig
         problems = [Problem(name, "environment", value, advice) for name, value, advice in error.problems]
         resolve_settings(shared, flags, problems)  # raises
         raise
-    settings = resolve_settings(shared, flags).settings
+    try:
+        settings = resolve_settings(shared, flags).settings
+    except CommandError as error:
+        if said["secure"]:
+            error.remedy = (
+                "--secure sets TLS and logins itself, for one listener: leave out settings that say otherwise"
+            )
+        raise
     if said["secure"]:
         config = replace(config, secured=(settings.advertise.host, settings.admin_advertise.host))
     return config, settings
