@@ -61,7 +61,7 @@ $(SPARK): requirements/pipeline.txt $(STAMP)
 
 spark: $(SPARK) ## add PySpark and Delta Lake to .venv, 600 MB: for `sidecar pipeline` and its tests
 
-up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them
+up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar up $(ARGS)
 
 demo: setup ## two rival producers, a kill, a takeover and a refused late batch
