@@ -13,7 +13,7 @@ import pytest
 
 from sidecar.network import tls_listening
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
-from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, TlsListener
+from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, UNFINISHED, TlsListener
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
 from tests.certificates import Authority
 from tests.unit.network.peers import LOOPBACK, Peer, Recorder, answer, on_uvloop, request
@@ -60,8 +60,9 @@ async def listening(
     told: Told,
     admission: Admission | None = None,
     handshake_s: float = HANDSHAKE_S,
+    unfinished: int = UNFINISHED,
 ) -> AsyncIterator[TlsListener]:
-    listener = TlsListener(recorder.factory, context, told, admission, handshake_s)
+    listener = TlsListener(recorder.factory, context, told, admission, handshake_s, unfinished)
     await listener.bind(LOOPBACK, 0)
     await listener.start()
     try:
@@ -202,13 +203,10 @@ async def _is(condition: Callable[[], bool]) -> bool:
 
 
 @on_uvloop
-async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tls_listening, "UNFINISHED", 3)
+async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(authority: Authority) -> None:
     context, told, recorder = server(authority), Told(), Recorder()
     recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
-    async with listening(recorder, lambda: context, told) as listener:
+    async with listening(recorder, lambda: context, told, unfinished=3) as listener:
         silent = [await connect(listener) for _ in range(3)]
         silent[1].writer.write(b"\x16\x03\x01")  # one of them has begun
         peer = await connect(listener, client(authority))
@@ -226,10 +224,9 @@ async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(
 async def test_the_oldest_may_go_between_the_turn_that_begins_its_handshake_and_the_next(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_listening, "UNFINISHED", 1)
     context, told, recorder = server(authority), Told(), Recorder()
     admission = Admission(ConnectionLimits.of(1_000))
-    async with listening(recorder, lambda: context, told, admission) as listener:
+    async with listening(recorder, lambda: context, told, admission, unfinished=1) as listener:
         oldest = await connect(listener)
         await wait_for_async(lambda: _is(lambda: len(listener._unfinished) == 1), "it has not spoken")
         listener._accept_no_more()
