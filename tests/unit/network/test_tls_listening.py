@@ -13,6 +13,7 @@ import pytest
 
 from sidecar.network import tls_listening
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
+from sidecar.network.framing import RECEIVE_BYTES
 from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, UNFINISHED, TlsListener
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
 from tests.certificates import Authority
@@ -310,6 +311,24 @@ async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
     assert turns >= 100 / PER_TURN
     assert 0 < most <= PER_TURN
     assert told.failed == []
+
+
+@on_uvloop
+async def test_what_is_read_behind_a_held_request_takes_bounded_memory(authority: Authority) -> None:
+    """docs/deploy.md names the bound: one read, and with TLS what was decrypted beside it. The rest waits unread."""
+    context, told, recorder = server(authority), Told(), Recorder()
+    recorder.act = lambda connection, request, exchange: connection.hold()
+    async with listening(recorder, lambda: context, told) as listener:
+        peer = await connect(listener, client(authority))
+        peer.writer.write(b"".join(request(number) for number in range(200_000)))
+        await wait_for_async(lambda: _is(lambda: bool(recorder.received)), "the first request")
+        for _ in range(50):
+            await asyncio.sleep(0.005)
+        (connection,) = recorder.connections
+        kept = len(connection._backlog) + sum(frame.size for frame in connection._waiting)
+        assert recorder.received == [0]
+        assert 0 < kept <= 2 * RECEIVE_BYTES
+        peer.writer.transport.abort()
 
 
 @on_uvloop
