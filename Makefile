@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# Images for CI often set it. Each process of the tests would then compile all modules anew: 1.3 s of CPU for each node.
+unexport PYTHONDONTWRITEBYTECODE
 
 # A distribution's Python is built with profile-guided optimisation, one that pyenv builds is not, and plays tests and
 # histories a quarter slower: the system's goes first where it can make a venv and build an extension.
@@ -61,7 +63,7 @@ $(SPARK): requirements/pipeline.txt $(STAMP)
 
 spark: $(SPARK) ## add PySpark and Delta Lake to .venv, 600 MB: for `sidecar pipeline` and its tests
 
-up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them
+up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar up $(ARGS)
 
 demo: setup ## two rival producers, a kill, a takeover and a refused late batch

@@ -19,7 +19,7 @@ from tests.cluster import is_whole
 from tests.nodes import NodeProcess, running_node
 from tests.rest import Rest
 from tests.services import BACKENDS, CHOICE, Choice, NotStartedError, Services
-from tests.shown import fail_if_skipped
+from tests.shown import COLLECTED, fail_if_skipped
 from tests.wait import wait_for
 
 # A signal that is ignored here, by nohup or an `&` in a script, would be by whatever is started here, too.
@@ -48,12 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is under `slow`, or has a Kafka of its own, runs with `make test-slow`, unless it is marked `smoke`."""
     for item in items:
         is_slow = _SLOW in item.path.parents or _SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
         if is_slow and item.get_closest_marker("smoke") is None:
             item.add_marker(pytest.mark.slow)
+    config.stash[COLLECTED] = [
+        (item.nodeid, item.get_closest_marker("slow") is not None)
+        for item in items
+        if item.get_closest_marker("clients") is None
+    ]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -53,6 +53,8 @@ def shown() -> frozenset[str]:
 
 # What pytest would collect ------------------------------------------------------------------------------------------
 
+COLLECTED = pytest.StashKey[list[tuple[str, bool]]]()
+"""Ids of all tests found, but for the matrix of clients, and whether each is slow; before any is left out."""
 _LEAVES_OUT = ("skip", "skipif", "xfail", "slow", "clients")
 """Marks with which a test is skipped, may fail, or is no part of `make test`."""
 

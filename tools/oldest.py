@@ -19,13 +19,16 @@ REQUIREMENTS: Final = ROOT / "requirements"
 TESTS: Final = (
     *(f"tests/unit/{room}" for room in ("admin", "cli", "client", "cluster", "dedup", "exclusive", "forwarder")),
     *(f"tests/unit/{room}" for room in ("gateway", "metadata", "network", "protocol", "settings", "telemetry", "v1")),
+    "tests/unit/local/test_certificates.py",
     "tests/kafka/exclusive/test_ownership.py",
     "tests/kafka/passthrough/test_fetch.py",
     "tests/kafka/client/test_sending.py",
     "tests/http/test_admin_http.py",
     "tests/http/test_cli_node.py",
 )
-"""The product's own rooms, and nodes on real servers: ownership, reading, the client library, HTTP, commands."""
+"""The product's own rooms, certificates, and nodes on real servers: ownership, reading, the client library, HTTP,
+commands.
+"""
 
 
 def blocks(name: str) -> dict[str, str]:

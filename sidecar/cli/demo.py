@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import rich_click as click
 from rich.console import Console
 
-from sidecar.cli.embedded import embedded_parts, start_node
+from sidecar.cli.embedded import embedded_parts, plain_arguments, start_node
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError
 from sidecar.settings import AdminAccess
@@ -108,10 +108,8 @@ class _Demo:
         with ProgressDisplay() as progress:
             endpoints = self._stack.start(progress)
             bootstrap, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
-            node = "--listen", bootstrap
-            api = start_node(
-                self._stack, endpoints, progress, bootstrap, admin, AdminAccess(f"http://{admin}", None), *node
-            )
+            arguments = plain_arguments(endpoints, admin, "--listen", bootstrap)
+            api = start_node(self._stack, progress, bootstrap, AdminAccess(f"http://{admin}", None), arguments)
         return endpoints, bootstrap, api
 
     def _owner(self, api: AdminApi, endpoints: Endpoints) -> int:

@@ -12,7 +12,7 @@ from sidecar.cli.failure import CommandError
 from sidecar.settings import AdminAccess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sidecar.local import Endpoints, Stack
     from sidecar.local.progress import ProgressDisplay
@@ -37,26 +37,30 @@ def embedded_parts() -> Iterator[None]:
         raise CommandError(str(error)) from None
 
 
+def plain_arguments(endpoints: Endpoints, admin_listen: str, *more: str) -> list[str]:
+    """Of `serve`, for a node before a stack that takes no logins."""
+    arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
+    return [*arguments, "--admin-listen", admin_listen, *more]
+
+
 def start_node(
     stack: Stack,
-    endpoints: Endpoints,
     progress: ProgressDisplay,
     listen: str,
-    admin_listen: str,
     access: AdminAccess,
-    *more: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str | None] | None = None,
 ) -> AdminApi:
     """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, as people are told;
-    `access`: to its HTTP side; `more`: arguments of `serve`.
+    `access`: to its HTTP side; `arguments`: of `serve`; `environment` is laid over ours, None removes.
     """
     from sidecar.local.process import Command  # noqa: PLC0415
     from sidecar.local.progress import Step  # noqa: PLC0415
 
     progress(Step(_NODE, "starting the node", 0, 1))
-    arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-    arguments += ["--admin-listen", admin_listen, *more]
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)
-    command = Command(_NODE, program, stack.config.directory / "node.log", dies_by=signal.SIGTERM)
+    log = stack.config.directory / "node.log"
+    command = Command(_NODE, program, log, environment or {}, dies_by=signal.SIGTERM)
     api = AdminApi(access, _TIMEOUT_S)
     stack.spawn(command, listen, lambda: _ready(api), _STARTED_S)
     progress(Step(_NODE, "the node serves", 1, 1))

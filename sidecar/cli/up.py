@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from sidecar.cli.embedded import embedded_parts, start_node
+from sidecar.cli.embedded import embedded_parts, plain_arguments, start_node
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
 from sidecar.cli.setting_flags import resolve_settings
-from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, local_url
+from sidecar.settings import DEFAULT_ADMIN_URL, ENV_PREFIX, Address, AdminAccess, Problem, local_url, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
     from sidecar.local.stack import Running
     from sidecar.settings import Settings
 
+    _NodeProgram = tuple[list[str], dict[str, None]]
+    """Arguments of `serve`, and what its environment must not have."""
+
 
 @examples(
     "sidecar up",
     "sidecar up --state-dir ./second --kafka-port 0 --redis-port 0"
     " --listen 127.0.0.1:19192 --admin-listen 127.0.0.1:18180",
+    "sidecar up --secure",
 )
 @click.command()
 @click.option("--listen", metavar="HOST:PORT", help="Address for Kafka clients. [env: SIDECAR_LISTEN]")
@@ -41,12 +46,17 @@ if TYPE_CHECKING:
 @click.option("--kafka-port", type=click.IntRange(0, 65_535), help="Port of Kafka; 0: a free one.")
 @click.option("--redis-port", type=click.IntRange(0, 65_535), help="Port of Valkey; 0: a free one.")
 @click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="Where data stays between runs.")
+@click.option("--secure", is_flag=True, help="TLS, logins and ACLs everywhere, with certificates and users made here.")
 @config_option
 @pass_shared
 def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
     """Start a real Apache Kafka, a real Valkey and a node in front of them, without Docker or anything installed.
 
     What is missing is downloaded once. Data stays in the state directory. Ctrl-C stops everything.
+
+    With --secure clients log in by SCRAM-SHA-512 over TLS, Kafka's ACLs hold, and the admin port takes TLS and tokens.
+    Certificates, passwords and files for clients are in the state directory, under `secured`. Its data then stays
+    closed: a start without --secure is refused.
     """
     with embedded_parts():
         from sidecar.local import find_running  # noqa: PLC0415 - an extra, and heavy
@@ -66,16 +76,29 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
 
 def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig, Settings]:
     """What to run, from flags and everywhere else. Raises CommandError that names every problem."""
+    from sidecar.cli import secured  # noqa: PLC0415
     from sidecar.local import StackConfig, VariablesError  # noqa: PLC0415
 
     flags = {name: said[name] for name in ("listen", "admin_listen")}
+    if said["secure"]:
+        flags |= secured.node_settings(said["directory"])
     try:
         config = StackConfig.of(**{name: said[name] for name in ("directory", "kafka_port", "redis_port")})
     except VariablesError as error:
         problems = [Problem(name, "environment", value, advice) for name, value, advice in error.problems]
         resolve_settings(shared, flags, problems)  # raises
         raise
-    return config, resolve_settings(shared, flags).settings
+    try:
+        settings = resolve_settings(shared, flags).settings
+    except CommandError as error:
+        if said["secure"]:
+            error.remedy = (
+                "--secure sets TLS and logins itself, for one listener: leave out settings that say otherwise"
+            )
+        raise
+    if said["secure"]:
+        config = replace(config, secured=(settings.advertise.host, settings.admin_advertise.host))
+    return config, settings
 
 
 def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
@@ -100,15 +123,35 @@ def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
 def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
     from sidecar.local.progress import ProgressDisplay  # noqa: PLC0415
 
-    listen, admin = str(settings.listen), str(settings.admin_listen)
     access = AdminAccess(_admin_url(settings), None, own=settings.admin_ssl_certificate)
-    more = () if shared.config is None else ("--config", str(shared.config))
-    if not settings.listeners:
-        more += ("--listen", listen)
     with ProgressDisplay() as progress:
         endpoints = stack.start(progress)
-        start_node(stack, endpoints, progress, listen, admin, access, *more)
+        arguments, environment = (_secured if stack.config.secured else _plain)(stack, endpoints, shared, settings)
+        start_node(stack, progress, str(settings.listen), access, arguments, environment)
     return endpoints
+
+
+def _plain(_stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
+    more = () if shared.config is None else ("--config", str(shared.config))
+    if not settings.listeners:
+        more += ("--listen", str(settings.listen))
+    return plain_arguments(endpoints, str(settings.admin_listen), *more), {}
+
+
+def _secured(stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
+    """Its settings hold passwords and go by a file, which the environment must not beat."""
+    from sidecar.cli import secured  # noqa: PLC0415
+    from sidecar.local.ports import HOST  # noqa: PLC0415
+
+    security = stack.kafka.config.security
+    assert security is not None
+    secured.let_users_in(stack.secrets, security.context(), (HOST, stack.kafka.inner_port(1)))
+    said = secured.node_settings(stack.config.directory)
+    said |= {"listen": str(settings.listen), "admin_listen": str(settings.admin_listen)}
+    file = secured.write_settings(stack, endpoints, shared.config, said)
+    secured.write_for_people(stack.secrets, str(settings.advertise))
+    removed = {f"{ENV_PREFIX}{name.upper()}": None for name in read_toml(file)}
+    return ["--config", str(file)], removed
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:
@@ -156,10 +199,11 @@ def _tell_running(running: Running, directory: Path) -> None:
 
 
 def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
+    from sidecar.cli import secured  # noqa: PLC0415
     from sidecar.local.stack import default_state_directory  # noqa: PLC0415
 
     url, directory = _admin_url(settings), stack.config.directory.absolute()
-    lines = {
+    lines: dict[str, str | list[str]] = {
         "sidecar": _for_clients(settings),
         "admin": f"{url}   a page for your browser; health, metrics, REST",
         "kafka": f"{endpoints.kafka}   clients that connect here bypass the sidecar",
@@ -167,13 +211,17 @@ def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> Non
         "data, logs": str(directory),
     }
     program = _program() + ("" if url == DEFAULT_ADMIN_URL else f" --admin-url {url}")
-    click.echo(f"\n{pairs(lines)}\n\nTry in another terminal:\n")
     elsewhere = "" if directory == default_state_directory() else f"SIDECAR_STATE_DIR={directory} "
-    for command in (
+    commands = [
         f"{program} topic set orders --access exclusive",
         f"{program} status",
         f"{elsewhere}{program} doctor",
-    ):
+    ]
+    if stack.config.secured:
+        lines |= secured.facts(stack.secrets)
+        commands = secured.examples(stack.secrets, str(settings.advertise), url, _program())
+    click.echo(f"\n{pairs(lines)}\n\nTry in another terminal:\n")
+    for command in commands:
         click.echo(f"  {command}")
     click.echo("\nCtrl-C stops everything.", err=True)
 

@@ -7,6 +7,7 @@ still runs ask.
 
 import base64
 import json
+import ssl
 import subprocess
 import uuid
 from pathlib import Path
@@ -52,6 +53,7 @@ class Kafka:
         self._children: dict[int, Child] = {}
         self._dumping: ClassArchive | None = None
         self._tools: Tools | None = None
+        self._context: ssl.SSLContext | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -68,6 +70,10 @@ class Kafka:
     def address(self, broker: int) -> str:
         """`host:port` of one broker."""
         return f"{HOST}:{self._ports[broker].client}"
+
+    def inner_port(self, broker: int) -> int:
+        """Where a broker talks to others: its port for clients, unless these have to log in."""
+        return self._ports[broker].broker or self._ports[broker].client
 
     def child(self, broker: int) -> Child:
         """The process of one broker, for its pid, its state and its log."""
@@ -148,8 +154,9 @@ class Kafka:
             if not free.is_free(port):
                 raise PortInUseError(f"port {port}, meant for Kafka, is in use by another program")
         controller = free.free_ports(count, avoid=client)
-        pairs = zip(client, controller, strict=True)
-        self._ports = {number: Ports(*pair) for number, pair in zip(self.config.numbers, pairs, strict=True)}
+        broker = free.free_ports(count, avoid=client) if self.config.security else [0] * count
+        each = zip(client, controller, broker, strict=True)
+        self._ports = {number: Ports(*ports) for number, ports in zip(self.config.numbers, each, strict=True)}
 
     def _home(self, broker: int) -> Path:
         return self.directory / f"broker-{broker}"
@@ -157,6 +164,7 @@ class Kafka:
     def _prepare(self) -> None:
         """Write every node's properties and format the data directories that are new, all at once."""
         self._cluster = self._cluster_id()
+        self._context = self.config.security.context() if self.config.security else None
         formatting: dict[int, subprocess.Popen[str]] = {}
         for number in self.config.numbers:
             home = self._home(number)
@@ -216,11 +224,12 @@ class Kafka:
 
         Producer ids come last: without them an idempotent client of a new cluster begins with a warning.
         """
-        view = ask_kafka(HOST, self._ports[broker].client)
+        port = self.inner_port(broker)
+        view = ask_kafka(HOST, port, context=self._context)
         expected = {number for number in self.config.numbers if self._children[number].alive}
         if view is None or view.cluster_id != self._cluster or view.controller < 0:
             return False  # another cluster: somebody took the port a moment ago, and ours is about to find out
-        return expected <= view.brokers.keys() and gives_producer_ids(HOST, self._ports[broker].client)
+        return expected <= view.brokers.keys() and gives_producer_ids(HOST, port, context=self._context)
 
     def _notes(self) -> Path:
         return self.directory / "cluster.json"

@@ -1,7 +1,8 @@
 """What an embedded Kafka cluster is asked to be, and the server.properties that follow from it. Pure: no IO."""
 
 import os
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from sidecar.local.java import Tuning
 from sidecar.local.ports import HOST
 
 VERSION_VARIABLE = "SIDECAR_LOCAL_KAFKA_VERSION"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 def default_version() -> str:
@@ -25,6 +28,51 @@ def parse_version(text: str) -> tuple[int, ...]:
     except ValueError:
         raise LocalError(f"{text!r} is not a version of Apache Kafka such as {DEFAULT_VERSION}") from None
     return major, minor, patch
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSecurity:
+    """TLS and a login by SCRAM-SHA-512 for clients, certificates between nodes, ACLs for all but super users.
+
+    `keys`: PEM file with the nodes' key and certificate, whose subject has to be a super user; `ca`: PEM file of the
+    authority that signed it; `super_users`: principals such as `User:CN=kafka`.
+    """
+
+    keys: Path
+    ca: Path
+    super_users: tuple[str, ...]
+
+    def context(self) -> ssl.SSLContext:
+        """For connections to the listener that nodes use among themselves. Raises OSError."""
+        context = ssl.create_default_context(cafile=self.ca)
+        context.load_cert_chain(self.keys)
+        return context
+
+    def properties(self) -> dict[str, str]:
+        """What nodes are told besides their listeners."""
+        return {
+            "listener.name.broker.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE};",
+            **pem_stores(self.keys, self.ca),
+            **authorized(self.super_users),
+        }
+
+
+def pem_stores(keys: Path, ca: Path) -> dict[str, str]:
+    """Broker properties for TLS with a PEM file of key and certificate, and one of the authorities that are trusted."""
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(ca),
+    }
+
+
+def authorized(super_users: Iterable[str]) -> dict[str, str]:
+    """Broker properties with which ACLs hold, but for these principals."""
+    return {"authorizer.class.name": AUTHORIZER, "super.users": ";".join(super_users)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +91,7 @@ class KafkaConfig:
     tuning: Tuning = Tuning.QUICK
     overrides: Mapping[str, str] = field(default_factory=dict[str, str])
     leave_archive: bool = False
+    security: BrokerSecurity | None = None
 
     def __post_init__(self) -> None:
         parse_version(self.version)
@@ -57,10 +106,11 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """One node's two ports."""
+    """One node's ports; `broker` for brokers among themselves, where clients log in."""
 
     client: int
     controller: int
+    broker: int = 0
 
 
 def broker_properties(config: KafkaConfig, number: int, ports: Mapping[int, Ports], data: Path) -> dict[str, str]:
@@ -74,11 +124,8 @@ def broker_properties(config: KafkaConfig, number: int, ports: Mapping[int, Port
         "process.roles": "broker,controller",
         # Static voters are understood by every version from 3.3 on and let a cluster change its ports between runs.
         "controller.quorum.voters": voters,
-        "listeners": f"PLAINTEXT://{HOST}:{own.client},CONTROLLER://{HOST}:{own.controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{own.client}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
+        **_listeners(own, secured=config.security is not None),
         "log.dirs": str(data),
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
@@ -104,7 +151,21 @@ def broker_properties(config: KafkaConfig, number: int, ports: Mapping[int, Port
             "share.coordinator.state.topic.min.isr": in_sync,
             "share.coordinator.state.topic.num.partitions": "4",
         }
+    if config.security is not None:
+        properties |= config.security.properties()
     return properties | dict(config.overrides)
+
+
+def _listeners(own: Ports, *, secured: bool) -> dict[str, str]:
+    protocols = {"CLIENTS": "SASL_SSL", "BROKER": "SSL"} if secured else {"PLAINTEXT": "PLAINTEXT"}
+    advertised = [f"{name}://{HOST}:{port}" for name, port in zip(protocols, (own.client, own.broker), strict=False)]
+    protocols["CONTROLLER"] = "SSL" if secured else "PLAINTEXT"
+    return {
+        "listeners": ",".join([*advertised, f"CONTROLLER://{HOST}:{own.controller}"]),
+        "advertised.listeners": ",".join(advertised),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "inter.broker.listener.name": "BROKER" if secured else "PLAINTEXT",
+    }
 
 
 def render(properties: Mapping[str, str]) -> str:

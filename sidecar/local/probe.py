@@ -4,7 +4,9 @@ Kafka is asked directly, not with a client library: those retry, cache and log, 
 """
 
 import socket
+import ssl
 import struct
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 _METADATA = 3
@@ -25,16 +27,19 @@ class ClusterView:
     controller: int
 
 
-def ask_kafka(host: str, port: int, timeout: float = 2.0) -> ClusterView | None:
-    """The broker's view, or None where nobody answers in Kafka's protocol within `timeout` seconds."""
+def ask_kafka(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> ClusterView | None:
+    """The broker's view, or None where nobody answers in Kafka's protocol within `timeout` seconds; by TLS with a
+    `context`.
+    """
     try:
-        answer = _ask(host, port, timeout, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))  # no topics
+        body = struct.pack(">i", 0)  # no topics
+        answer = _ask((host, port), timeout, context, _METADATA, _METADATA_VERSION, body)
         return None if answer is None else _parse(answer)
     except (OSError, struct.error, UnicodeDecodeError):
         return None
 
 
-def gives_producer_ids(host: str, port: int, timeout: float = 2.0) -> bool:
+def gives_producer_ids(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> bool:
     """Whether the broker answers InitProducerId with a producer id; takes one.
 
     A broker fetches its block of ids from the controller at the first request for one, and until it has that block it
@@ -43,7 +48,7 @@ def gives_producer_ids(host: str, port: int, timeout: float = 2.0) -> bool:
     """
     body = struct.pack(">hi", -1, 0)  # no transactional id, no timeout
     try:
-        answer = _ask(host, port, timeout, _INIT_PRODUCER_ID, 0, body)
+        answer = _ask((host, port), timeout, context, _INIT_PRODUCER_ID, 0, body)
         return answer is not None and struct.unpack_from(">h", answer, 8)[0] != _COORDINATOR_LOAD_IN_PROGRESS
     except (OSError, struct.error):
         return False
@@ -66,11 +71,16 @@ def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
         return None
 
 
-def _ask(host: str, port: int, timeout: float, key: int, version: int, body: bytes) -> bytes | None:
+def _ask(
+    address: tuple[str, int], timeout: float, context: ssl.SSLContext | None, key: int, version: int, body: bytes
+) -> bytes | None:
     """The answer from its correlation id on; None where it is too large to be one."""
     client = b"probe"
     request = struct.pack(">hhih", key, version, 1, len(client)) + client + body
-    with socket.create_connection((host, port), timeout) as connection:
+    with (
+        socket.create_connection(address, timeout) as plain,
+        context.wrap_socket(plain, server_hostname=address[0]) if context else nullcontext(plain) as connection,
+    ):
         connection.sendall(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", _read(connection, 4))
         return _read(connection, size) if 0 < size <= _MAX_ANSWER else None

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Self
 
+from sidecar.local.certificates import private_directory
 from sidecar.local.errors import AlreadyRunningError, LocalError, VariablesError
 from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka import Kafka
@@ -23,6 +24,7 @@ from sidecar.local.kafka_config import VERSION_VARIABLE, KafkaConfig, default_ve
 from sidecar.local.ports import is_open
 from sidecar.local.process import Child, Command, Identity
 from sidecar.local.progress import Listener, silent
+from sidecar.local.secured import NODE, Secrets
 from sidecar.local.valkey import Valkey, ValkeyConfig
 
 STATE_VARIABLE = "SIDECAR_STATE_DIR"
@@ -60,15 +62,19 @@ def _version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class StackConfig:
-    """Where the data lies, which ports to use (0: a free one) and which Kafka to run."""
+    """Where the data lies, which ports to use (0: a free one) and which Kafka to run.
+
+    `secured`: None, or hosts that a node's certificate is for besides this machine; then everybody has to log in.
+    """
 
     directory: Path = field(default_factory=default_state_directory)
     kafka_port: int = field(default_factory=lambda: _port(KAFKA_PORT_VARIABLE, DEFAULT_KAFKA_PORT))
     redis_port: int = field(default_factory=lambda: _port(REDIS_PORT_VARIABLE, DEFAULT_REDIS_PORT))
     kafka_version: str = field(default_factory=_version)
+    secured: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, **said: Path | int | None) -> Self:
+    def of(cls, **said: Path | int | tuple[str, ...] | None) -> Self:
         """With what is said and is not None, the rest from the environment. Raises VariablesError with all problems."""
         values: dict[str, Any] = {}
         problems: list[tuple[str, str, str]] = []
@@ -134,6 +140,14 @@ class Stack:
         self._valkey: Valkey | None = None
         self._parts: list[tuple[Child, str]] = []  # in order of start, with their addresses
         self._endpoints: Endpoints | None = None
+        self._secrets: Secrets | None = None
+
+    @property
+    def secrets(self) -> Secrets:
+        """Its passwords and certificates. Raises LocalError before the start of one that is secured."""
+        if self._secrets is None:
+            raise LocalError("no secured stack has been started")
+        return self._secrets
 
     @property
     def kafka(self) -> Kafka:
@@ -154,11 +168,22 @@ class Stack:
         and LocalError for everything that the person at the terminal can do something about; nothing is left running.
         """
         directory = self.config.directory.absolute()
+        kept = directory / "secured"
+        if self.config.secured is None and kept.exists():
+            raise LocalError(
+                f"{directory} holds a Kafka whose topics need a login and would be open to everybody now: add --secure,"
+                f" or name another directory with --state-dir or {STATE_VARIABLE}"
+            )
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._take_lock(directory)
             _end_orphans(directory)
             self._write_run_file()
+            if self.config.secured is not None:
+                self._secrets = Secrets(kept)
+                self._secrets.certificate(NODE, self.config.secured)
+                for part in ("kafka", "valkey"):
+                    private_directory(directory / part)
         except OSError as error:
             self.stop()
             raise LocalError(
@@ -166,13 +191,14 @@ class Stack:
                 f"--state-dir or {STATE_VARIABLE}"
             ) from None
         try:
-            valkey = self._valkey = Valkey(directory / "valkey", ValkeyConfig(port=self.config.redis_port))
+            users = {"aclfile": str(self.secrets.redis_users())} if self._secrets else {}
+            valkey = self._valkey = Valkey(directory / "valkey", ValkeyConfig(self.config.redis_port, users))
             redis_url = valkey.start(progress)
             self._add(valkey.child, f"127.0.0.1:{valkey.port}")
             ports = (self.config.kafka_port,) if self.config.kafka_port else ()
-            kafka = self._kafka = Kafka(
-                directory / "kafka", KafkaConfig(version=self.config.kafka_version, ports=ports, heap_mb=400)
-            )
+            security = self._secrets.broker_security() if self._secrets else None
+            config = KafkaConfig(self.config.kafka_version, ports=ports, heap_mb=400, security=security)
+            kafka = self._kafka = Kafka(directory / "kafka", config)
             bootstrap = kafka.start(progress)
             self._add(kafka.child(1), bootstrap)
             self._endpoints = Endpoints(bootstrap, redis_url)

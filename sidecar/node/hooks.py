@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = 200
 """Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
-_ALIKE: Final = 100
-"""Events of one kind that are logged within five seconds, where each is about another client."""
+
+_NAMED: Final = 100
+"""Sessions that one event names."""
 
 
 class NodeHooks:
     """Implements the hooks of `gateway.handler`, `exclusive.interfaces`, `resources.coordinator`, `shadow.keeper`."""
 
-    def __init__(self, metrics: NodeMetrics) -> None:
+    def __init__(self, metrics: NodeMetrics, log_limit: int) -> None:
         self._metrics = metrics
+        self._alike = log_limit
         self._log = structlog.get_logger()
         self._events = Seldom()
         metrics.events_left_out = lambda: self._events.left_out
@@ -51,11 +53,11 @@ class NodeHooks:
         """Whether to log something that may come a thousand times a second."""
         return self._events.ask(what) is not None
 
-    def _few(self, kind: str, most: int = _ALIKE) -> Any:
+    def _few(self, kind: str, most: int | None = None) -> Any:
         """The log for an event that strangers may cause, with how many of its kind were left out before; None where
         this one is left out, too.
         """
-        left_out = self._events.ask(kind, most)
+        left_out = self._events.ask(kind, most or self._alike)
         if left_out is None:
             return None
         return self._log.bind(left_out=left_out) if left_out else self._log
@@ -134,7 +136,7 @@ class NodeHooks:
             peer=client,
             client_id=by.client_id[:200],
             on=(resource,),
-            deposed=lost,
+            deposed=lost[:_NAMED],
         )
 
     # Upstream, changelog, Redis

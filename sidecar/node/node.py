@@ -66,7 +66,7 @@ class Node:
         self.started_ms = int(time.time() * 1000)
         self.state = NodeState.STARTING
         self.metrics = NodeMetrics({key: found.name for key, found in api.ALL_APIS.items()}, __version__)
-        self.hooks = NodeHooks(self.metrics)
+        self.hooks = NodeHooks(self.metrics, settings.log_limit)
         self.upstream = KafkaUpstream(
             [(server.host, server.port) for server in settings.bootstrap_servers],
             connect_timeout=settings.kafka_connect_timeout_ms / 1000,

@@ -96,7 +96,11 @@ class Reader:
         return self.buffer[self.skip(1)] != 0
 
     def uvarint(self) -> int:
-        """An unsigned varint of at most 32 bits."""
+        """An unsigned varint of at most 32 bits; nearly all have one byte."""
+        start = self.position
+        if start < self.end and (byte := self.buffer[start]) < 0x80:
+            self.position = start + 1
+            return byte
         value = 0
         for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
             byte = self.buffer[self.skip(1)]
@@ -112,17 +116,18 @@ class Reader:
         return bytes(self.buffer[start : self.position])
 
     def _text(self, size: int) -> str:
+        start = self.skip(size)
         try:
-            return self.raw(size).decode()
+            return str(self.buffer[start : self.position], "utf-8")
         except UnicodeDecodeError as error:
             raise MalformedFrameError(f"a string that is not UTF-8: {error.reason}") from None
 
     def string(self) -> str:
         """A string that must not be null."""
-        text = self.nullable_string()
-        if text is None:
+        size = self.i16()
+        if size == -1:
             raise MalformedFrameError("null where a string must be")
-        return text
+        return self._text(size)
 
     def nullable_string(self) -> str | None:
         size = self.i16()
@@ -131,10 +136,10 @@ class Reader:
         return self._text(size)
 
     def compact_string(self) -> str:
-        text = self.compact_nullable_string()
-        if text is None:
+        size = self.uvarint()
+        if size == 0:
             raise MalformedFrameError("null where a string must be")
-        return text
+        return self._text(size - 1)
 
     def compact_nullable_string(self) -> str | None:
         size = self.uvarint()

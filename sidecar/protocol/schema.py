@@ -82,10 +82,15 @@ class _Text:
         return None if self.nullable else ""
 
     def read(self, reader: Reader, form: Form) -> str | None:
-        return reader.nullable_text(form.flexible) if self.nullable else reader.text(form.flexible)
+        if form.flexible:
+            return reader.compact_nullable_string() if self.nullable else reader.compact_string()
+        return reader.nullable_string() if self.nullable else reader.string()
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
-        writer.text(value, form.flexible)
+        if form.flexible:
+            writer.compact_string(value)
+        else:
+            writer.string(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,8 @@ class Array:
                 raise MalformedFrameError("null where a list must be")
             return None
         reader.taken += count
-        return [self.element.read(reader, form) for _ in range(count)]
+        read = self.element.read
+        return [read(reader, form) for _ in range(count)]
 
     def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, list[Any] | None]:
         """As `read`, in slices."""
@@ -169,8 +175,9 @@ class Array:
             return
         writer.array(len(value), form.flexible)
         writer.taken += len(value)
+        write = self.element.write
         for element in value:
-            self.element.write(writer, element, form)
+            write(writer, element, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +232,8 @@ class Record:
                 values[names[0]] = yield from kind.read_steps(reader, form)
             else:
                 values[names[0]] = kind.read(reader, form)
-        self._read_tags(reader, form, values)
+        if form.flexible:
+            self._read_tags(reader, values)
         return values
 
     def write_steps(self, writer: Writer, value: Any, form: Form) -> Generator[None, None, None]:
@@ -240,11 +248,11 @@ class Record:
         if form.flexible:
             writer.raw(value.get(TAGS, _NO_TAGS))
 
-    def _read_tags(self, reader: Reader, form: Form, values: Values) -> None:
-        if form.flexible:
-            start = reader.position
-            reader.skip_tags()
-            values[TAGS] = bytes(reader.buffer[start : reader.position])
+    def _read_tags(self, reader: Reader, values: Values) -> None:
+        start = reader.position
+        reader.skip_tags()
+        length = reader.position - start
+        values[TAGS] = _NO_TAGS if length == 1 else bytes(reader.buffer[start : reader.position])
 
     @property
     def absent(self) -> Values:
@@ -254,23 +262,24 @@ class Record:
     def read(self, reader: Reader, form: Form) -> Values:
         """The fields that the version has."""
         values: Values = {}
-        for names, _, struct, kind in self._plan(form.version):
+        for names, _, struct, kind in self._plans.get(form.version) or self._plan(form.version):
             if struct is not None:
                 values.update(zip(names, struct.unpack_from(reader.buffer, reader.skip(struct.size)), strict=True))
             else:
                 values[names[0]] = kind.read(reader, form)
-        self._read_tags(reader, form, values)
+        if form.flexible:
+            self._read_tags(reader, values)
         return values
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append the fields that the version has; those without a value are written as absent."""
-        for names, absent, struct, kind in self._plan(form.version):
+        for names, absent, struct, kind in self._plans.get(form.version) or self._plan(form.version):
             if struct is not None:
                 writer.out += struct.pack(*map(value.get, names, absent))
             else:
                 kind.write(writer, value.get(names[0], absent[0]), form)
         if form.flexible:
-            writer.raw(value.get(TAGS, _NO_TAGS))
+            writer.out += value.get(TAGS, _NO_TAGS)
 
 
 def _parts(fields: Iterable[Field]) -> Iterator[Part]:

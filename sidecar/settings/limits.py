@@ -109,3 +109,11 @@ class Limits(BaseSettings):
         *whole(0, 10_000_000),
         about("Requests per second and principal, of any API. 0: no quota."),
     ] = 0
+    log_limit: Annotated[
+        int,
+        *whole(1, 1_000_000),
+        about(
+            "Rejected clients and failed requests of one kind that are logged within 5 seconds. The rest is counted in"
+            " `sidecar_log_events_left_out_total`."
+        ),
+    ] = 100

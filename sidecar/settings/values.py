@@ -102,6 +102,7 @@ class Settings(ListenerSecurity):
     quota_producer_byte_rate: int = 0
     quota_consumer_byte_rate: int = 0
     quota_request_rate: int = 0
+    log_limit: int = 100
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None
     kafka_ssl_certificate: str | None = None

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -26,9 +25,8 @@ from sidecar.settings import AdminAccess
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
 from tests.services import Services
+from tests.up import SIDECAR, Up
 from tests.wait import wait_for
-
-SIDECAR = (sys.executable, "-m", "sidecar")
 
 
 @pytest.fixture(autouse=True)
@@ -196,41 +194,15 @@ def is_ready(api: AdminApi) -> bool:
         return False
 
 
-class Up:
-    """`sidecar up` in a directory, its output in files."""
-
-    def __init__(self, directory: Path) -> None:
-        self.listen, self.admin = free_ports(2)
-        self.arguments = (
-            "up", "--kafka-port", "0", "--redis-port", "0",
-            "--listen", f"127.0.0.1:{self.listen}", "--admin-listen", f"127.0.0.1:{self.admin}",
-        )  # fmt: skip
-        self._out, self._err = directory / "up.out", directory / "up.err"
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            # A session of its own with SIGINT as a terminal would deliver it.
-            self.process = subprocess.Popen([*SIDECAR, *self.arguments], stdout=out, stderr=err, start_new_session=True)
-
-    @property
-    def out(self) -> str:
-        return self._out.read_text()
-
-    @property
-    def err(self) -> str:
-        return self._err.read_text()
-
-
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    found = Up(tmp_path)
-    yield found
-    if found.process.poll() is None:
-        found.process.terminate()
-        found.process.wait(60)
+    with Up(tmp_path) as found:
+        yield found
 
 
 @pytest.mark.timeout(180)
 def test_up_starts_everything_says_what_runs_and_stops_it_on_ctrl_c(up: Up):
-    wait_for(lambda: "Ctrl-C stops everything" in up.err or up.process.poll() is not None, "everything to run", 120)
+    up.wait()
     assert f"127.0.0.1:{up.listen}" in up.out, up.err
     commands = [
         line.strip() for line in up.out.splitlines() if "topic set" in line or line.endswith(("status", "doctor"))

@@ -16,8 +16,6 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +78,11 @@ def ground(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
     asyncio.run(create())
     node = NodeProcess(
-        tmp_path_factory.mktemp("bad-input"), services.kafka_bootstrap, services.redis_url, cluster=f"bad-{unique}"
+        tmp_path_factory.mktemp("bad-input"),
+        services.kafka_bootstrap,
+        services.redis_url,
+        cluster=f"bad-{unique}",
+        LOG_LIMIT="1000000",
     )
     node.start()
     try:
@@ -91,29 +93,6 @@ def ground(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iter
     finally:
         node.stop()
     node.check_log()
-
-
-_BEGUN = deque[float](maxlen=30)
-"""When the last thirty tests began: a hundred rejections within five seconds are written, each test causes a few."""
-
-
-@pytest.fixture(autouse=True)
-def log_is_open(ground: Ground) -> None:
-    """Of events that strangers cause, the first hundred of a kind within five seconds are written: no test begins while
-    those of another one are left out.
-    """
-
-    def is_told() -> bool:
-        with RawClient(ground.node.bootstrap) as client:
-            client.send_bytes(ENDS["zeroes"][0])
-            assert client.is_closed()
-            with suppress(AssertionError):
-                wait_for(lambda: ground.rejections(client), "the event", 1)
-            return bool(ground.rejections(client))
-
-    wait_for(lambda: len(_BEGUN) < 30 or time.monotonic() - _BEGUN[0] > 5, "room in the log for two rejections", 10)
-    _BEGUN.append(time.monotonic())
-    wait_for(is_told, "a log that writes rejections", 15)
 
 
 def govern(node: NodeProcess, topic: str) -> None:

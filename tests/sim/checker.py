@@ -444,10 +444,11 @@ def skipped(evidence: Evidence) -> Iterator[str]:
                 continue
             reads = [read for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)]
             seen, behind = {read.offset for read in reads}, evidence.gone_to.get((topic, partition), -1)
+            last = max(seen, default=-1)
             for record in records:
-                if seen and behind < record.offset < max(seen) and record.offset not in seen:
+                if behind < record.offset < last and record.offset not in seen:
                     missed = f"{_shown(record.value)} at {record.offset}"
-                    yield f"{name}/{partition}: {missed} was never read, {max(seen)} was"
+                    yield f"{name}/{partition}: {missed} was never read, {last} was"
 
 
 def broken_protocol(evidence: Evidence) -> Iterator[str]:

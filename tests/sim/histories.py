@@ -99,11 +99,11 @@ class Mix:
     producers, readers of a shadow that come back, ownership records that are lost, minutes in which little happens.
     """
 
-    seconds: tuple[float, float] = (1.2, 2.8)
+    seconds: tuple[float, float] = (0.8, 1.8)
     brief: float = 0.03
     shadows: float = 0.03
     losses: float = 0.02
-    long: float = 0.004
+    long: float = 0.003
 
 
 USUAL: Final = Mix()

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from sidecar.local import Kafka, KafkaConfig
+from sidecar.local.kafka_config import SCRAM_MODULE, authorized, pem_stores
 from sidecar.local.ports import HOST, free_ports
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.security.exchange import Connection, login
@@ -84,15 +85,19 @@ class Secured:
         for deleted in self.admin.delete_acls([everything]).values():
             deleted.result(30)
 
-    @asynccontextmanager
-    async def wire(self, listener: str, context: ssl.SSLContext | None = None) -> AsyncIterator[Wire]:
-        reader, writer = await asyncio.open_connection(HOST, self.ports[listener], ssl=context)
-        try:
-            yield Wire(reader, writer)
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    def wire(self, listener: str, context: ssl.SSLContext | None = None) -> AbstractAsyncContextManager[Wire]:
+        return wire(self.ports[listener], context)
+
+
+@asynccontextmanager
+async def wire(port: int, context: ssl.SSLContext | None = None) -> AsyncIterator[Wire]:
+    reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 class Wire:
@@ -144,8 +149,8 @@ def secured_kafka(
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in (NODE, "alice", "bob"))
     modules = {
         "plain": f"{_SECURITY}.plain.PlainLoginModule required {users};",
-        "scram-sha-256": f"{_SECURITY}.scram.ScramLoginModule required;",
-        "scram-sha-512": f"{_SECURITY}.scram.ScramLoginModule required;",
+        "scram-sha-256": f"{SCRAM_MODULE};",
+        "scram-sha-512": f"{SCRAM_MODULE};",
         "oauthbearer": f'{_SECURITY}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="b";',
     }
     properties = {
@@ -153,12 +158,8 @@ def secured_kafka(
         "advertised.listeners": listeners,
         "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in _LISTENERS) + ",CONTROLLER:PLAINTEXT",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:ANONYMOUS;User:{NODE};User:CN={NODE}",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(pair),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority.ca),
+        **authorized(("User:ANONYMOUS", f"User:{NODE}", f"User:CN={NODE}")),
+        **pem_stores(pair, authority.ca),
         "listener.name.ssl.ssl.client.auth": "required",
         "listener.name.sasl_plaintext.sasl.enabled.mechanisms": plain_mechanisms,
         "listener.name.sasl_ssl.sasl.enabled.mechanisms": tls_mechanisms,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,8 +138,6 @@ def test_what_is_refused_is_told_with_the_code(secured: Secured, node: NodeProce
 async def test_claims_by_request_are_told(secured: Secured, node: NodeProcess, unique: Unique) -> None:
     name, token = unique("leader"), uuid.uuid4().bytes
     host, _, port = node.bootstrap.rpartition(":")
-    wire = Wire(*await asyncio.open_connection(host, int(port)))
-    await wire.login(PasswordCredentials("PLAIN", "alice", PASSWORD))
     resource = control.Resource(name=name)
     claim = control.OwnRequest(
         claims=[control.Claim(resource=resource)],
@@ -147,8 +146,13 @@ async def test_claims_by_request_are_told(secured: Secured, node: NodeProcess, u
         token=token,
         producer_id=-1,
     )
-    assert (await wire.ask(Own(claim))).error == control.NONE
-    assert (await wire.ask(Release(control.ReleaseRequest(resources=[resource], token=token)))).error == control.NONE
+    reader, writer = await asyncio.open_connection(host, int(port))
+    with closing(writer):
+        wire = Wire(reader, writer)
+        await wire.login(PasswordCredentials("PLAIN", "alice", PASSWORD))
+        assert (await wire.ask(Own(claim))).error == control.NONE
+        release = Release(control.ReleaseRequest(resources=[resource], token=token))
+        assert (await wire.ask(release)).error == control.NONE
     for act in ("Own", "Release"):
         (found,) = await asyncio.to_thread(heard, node, act)
         assert found.items() >= {"who": "User:alice", "result": "done", "on": [name]}.items()

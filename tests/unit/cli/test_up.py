@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sidecar.cli import up
+from sidecar.local import StackConfig
 from sidecar.settings import load
 
 
@@ -22,7 +23,7 @@ def test_the_admin_port_is_named_as_it_is_reached(
         listeners=(),
         advertise=settings.advertise,
     )
-    stack: Any = SimpleNamespace(config=SimpleNamespace(directory=tmp_path))
+    stack: Any = SimpleNamespace(config=StackConfig(tmp_path))
     up._tell_started(stack, SimpleNamespace(kafka="127.0.0.1:9092", redis="redis://127.0.0.1"), told)  # type: ignore[arg-type]
     told_url = f"{scheme}://127.0.0.1:18099"
     out = capsys.readouterr().out

@@ -96,12 +96,14 @@ def compose_command() -> tuple[str, ...] | None:
     return None
 
 
-def test_docker_compose_accepts_the_file():
+@pytest.mark.parametrize("more", [(), ("deploy/compose/secured.yaml",)])
+def test_docker_compose_accepts_the_file(more: tuple[str, ...]):
     words = compose_command()
     if words is None:
         pytest.skip("no `docker compose` here; the schema has checked the file")
 
-    command = [*words, "--profile", "*", "--file", str(COMPOSE), "config", "--quiet"]
+    files = [word for file in (COMPOSE, *more) for word in ("--file", str(file))]
+    command = [*words, "--profile", "*", *files, "config", "--quiet"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
     assert (result.returncode, result.stderr) == (0, "")

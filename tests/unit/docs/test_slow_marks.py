@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from functools import cache
+from pathlib import Path
 
+import pytest
+
+from tests.shown import COLLECTED
 from tests.unit.docs.pages import ROOT, page
 
-COLLECT = """
-import sys, pytest
+PLACE = Path(__file__).relative_to(ROOT)
 
-class Marks:
-    def pytest_collection_finish(self, session):
-        with open(1, "w", closefd=False) as out:
-            for item in session.items:
-                out.write(f"{item.get_closest_marker('slow') is not None} {item.nodeid.partition('[')[0]}\\n")
-
-sys.exit(pytest.main(["--collect-only", "-qq", "-m", "not clients", *sys.argv[1:]], plugins=[Marks()]))
-"""
 REFERENCE = re.compile(r"`(tests/[\w/]+\.py(?:::test_\w+)?)`( \(\*slow\*\))?")
 
 
@@ -31,24 +23,29 @@ def marks(text: str) -> dict[str, set[bool]]:
     return found
 
 
-@cache
-def left_out(files: tuple[str, ...]) -> dict[str, bool]:
+def left_out(collected: list[tuple[str, bool]]) -> dict[str, bool]:
     """Whether `make test` runs nothing of a file, or of a test with all its parameters."""
-    command = [sys.executable, "-c", COLLECT, *files]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
-    assert result.returncode == 0, result.stdout[-2_000:] + result.stderr
     found: dict[str, bool] = {}
-    for slow, test in re.findall(r"^(True|False) (\S+)$", result.stdout, re.MULTILINE):
-        for name in (test, test.partition("::")[0]):
-            found[name] = found.get(name, True) and slow == "True"
+    for test, slow in collected:
+        for name in (test.partition("[")[0], test.partition("::")[0]):
+            found[name] = found.get(name, True) and slow
     return found
 
 
-def test_the_page_marks_exactly_the_tests_that_make_test_leaves_out() -> None:
-    named = marks(page("docs/guarantees.md").text)
-    slow = left_out(tuple(sorted({reference.partition("::")[0] for reference in named})))
+def test_the_page_marks_exactly_the_tests_that_make_test_leaves_out(request: pytest.FixtureRequest) -> None:
+    """Of the files that are run together with this one: all of them in `make test`."""
+    slow = left_out(request.config.stash[COLLECTED])
+    assert slow[f"{PLACE}::test_marks_are_read"] is False
+    named = {
+        reference: marked for reference, marked in marks(page("docs/guarantees.md").text).items() if reference in slow
+    }
     assert sorted(reference for reference in named if slow[reference] and False in named[reference]) == []
     assert sorted(reference for reference in named if not slow[reference] and True in named[reference]) == []
+
+
+def test_what_is_left_out_is_left_out_whole() -> None:
+    collected = [("tests/a.py::test_b[1]", True), ("tests/a.py::test_b[2]", False), ("tests/a.py::test_c", True)]
+    assert left_out(collected) == {"tests/a.py": False, "tests/a.py::test_b": False, "tests/a.py::test_c": True}
 
 
 def test_marks_are_read() -> None:

@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 
 from sidecar.local.errors import LocalError
-from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, default_version, parse_version, render
+from sidecar.local.kafka_config import (
+    BrokerSecurity,
+    KafkaConfig,
+    Ports,
+    broker_properties,
+    default_version,
+    parse_version,
+    render,
+)
 
 PORTS = {1: Ports(20001, 21001), 2: Ports(20002, 21002), 3: Ports(20003, 21003)}
 DATA = Path("/data")
@@ -78,3 +86,17 @@ def test_each_broker_needs_a_port() -> None:
 
 def test_a_properties_file_keeps_backslashes() -> None:
     assert render({"a": "1", "b": "c\\d"}) == "a=1\nb=c\\\\d\n"
+
+
+def test_a_secured_broker_lets_nobody_in_without_a_login_or_its_own_certificate() -> None:
+    security = BrokerSecurity(Path("/keys/kafka.pem"), Path("/keys/ca.pem"), ("User:sidecar", "User:CN=kafka"))
+    properties = broker_properties(KafkaConfig(security=security), 1, {1: Ports(20001, 21001, 22001)}, DATA)
+    listeners = "CLIENTS://127.0.0.1:20001,BROKER://127.0.0.1:22001"
+    assert properties["listeners"] == f"{listeners},CONTROLLER://127.0.0.1:21001"
+    assert properties["advertised.listeners"] == listeners
+    assert properties["listener.security.protocol.map"] == "CLIENTS:SASL_SSL,BROKER:SSL,CONTROLLER:SSL"
+    assert properties["inter.broker.listener.name"] == "BROKER"
+    for listener in ("broker", "controller"):
+        assert properties[f"listener.name.{listener}.ssl.client.auth"] == "required"
+    assert properties["super.users"] == "User:sidecar;User:CN=kafka"
+    assert properties["authorizer.class.name"].endswith("StandardAuthorizer")

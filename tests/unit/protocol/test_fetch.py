@@ -36,7 +36,7 @@ def partitions(message: Any) -> list[tuple[bytes, Any]]:
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_request_is_walked_to_its_partitions(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -59,7 +59,7 @@ def test_a_request_is_walked_to_its_partitions(version: int, data: st.DataObject
 
 
 @every_version
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_declining_the_session_changes_nothing_else(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -71,7 +71,7 @@ def test_declining_the_session_changes_nothing_else(version: int, data: st.DataO
 
 
 @every_version
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)).filter(_named_once))
@@ -112,7 +112,7 @@ def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=100)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(request_class(version)))))
@@ -140,7 +140,7 @@ def _minimal(version: int) -> Any:
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_an_answer_is_walked_to_its_partitions(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)))
@@ -157,7 +157,7 @@ def test_an_answer_is_walked_to_its_partitions(version: int, data: st.DataObject
 
 
 @every_version
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_elements_put_together_again_have_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)).filter(_named_once))
@@ -185,7 +185,7 @@ def test_a_partition_that_could_not_be_read_has_an_error_and_no_records(version:
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_partition_without_its_records_tells_of_no_aborted_transactions(version: int, data: st.DataObject) -> None:
     """None where the reader of committed records was told of some, null where Kafka tells of no list."""
@@ -210,7 +210,7 @@ def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data(), name=st.binary(min_size=1, max_size=249), before=st.binary(max_size=9))
 def test_an_answers_first_topic_gets_another_name(
     version: int, data: st.DataObject, name: bytes, before: bytes

@@ -119,7 +119,7 @@ def test_the_flexible_versions_are_those_of_the_definitions(key: int, version: i
 
 @pytest.mark.parametrize("side", ["request", "response"])
 @every_version
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_what_kio_wrote_is_read_and_written_again_byte_for_byte(
     key: int, version: int, side: str, data: st.DataObject
@@ -145,7 +145,7 @@ def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, side: str
 
 
 @every_version
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(key: int, version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(kio.entity(key, version, "request")))))

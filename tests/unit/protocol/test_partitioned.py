@@ -51,7 +51,7 @@ def _without_empty(message: Any) -> Any:
 
 
 @every_version
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_request_is_walked_and_put_together_again(key: int, version: int, data: st.DataObject) -> None:
     request = data.draw(requests(key, version).filter(_named_once))
@@ -70,7 +70,7 @@ def test_a_request_is_walked_and_put_together_again(key: int, version: int, data
 
 
 @every_version
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_an_answer_is_read_and_put_together_again(key: int, version: int, data: st.DataObject) -> None:
     answer = data.draw(answers(key, version).filter(_named_once))
@@ -119,7 +119,7 @@ def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, data: st.
 
 
 @every_version
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(key: int, version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(requests(key, version))))

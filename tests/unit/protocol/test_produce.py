@@ -62,7 +62,7 @@ def assert_walked(frame: bytes, request: Any, version: int) -> None:
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_request_is_walked_to_its_records(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -137,7 +137,7 @@ def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=200)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(request_class(version)))))
@@ -194,7 +194,7 @@ def distinct_topics(answer: Any) -> bool:
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)).filter(distinct_topics))
@@ -262,7 +262,7 @@ def test_an_error_code_that_nobody_here_knows_passes_as_a_number() -> None:
 
 
 @every_version
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(

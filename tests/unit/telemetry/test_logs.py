@@ -13,7 +13,10 @@ from sidecar.telemetry.logs import configure
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Logging is a matter of the whole process: leave it as it was."""
+    """Logging is a matter of the whole process: leave it as it was, and begin without what others left of it. Where
+    warnings are captured already, pytest may have taken them back since.
+    """
+    logging.captureWarnings(capture=False)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -1,0 +1,112 @@
+"""What `sidecar up --secure` adds: a file with the node's settings, Kafka's users, files for clients, what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.cli.secured_users import make_users, may_everything, may_use
+from sidecar.local.errors import LocalError
+from sidecar.local.secured import ADMIN, APPLICATION, NODE, PREFIX, SUPER_USERS, USERS
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.settings import find_config, read_toml
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from sidecar.local import Endpoints, Stack
+    from sidecar.local.secured import Secrets
+
+_FILE: Final = "sidecar.toml"
+
+
+def node_settings(directory: Path) -> dict[str, str]:
+    """The settings that secure a node, without secrets; `directory`: of the stack, which need not be there yet."""
+    kept = directory.absolute() / "secured"
+    ca, own = str(kept / "ca.pem"), str(kept / f"{NODE}.pem")
+    return {
+        "security_protocol": "SASL_SSL",
+        "ssl_certificate": own,
+        "sasl_mechanisms": "SCRAM-SHA-512",
+        "super_users": ";".join(SUPER_USERS),
+        "kafka_security_protocol": "SASL_SSL",
+        "kafka_ssl_ca": ca,
+        "kafka_sasl_mechanism": "SCRAM-SHA-512",
+        "kafka_sasl_username": NODE,
+        "kafka_sasl_password_file": str(kept / f"{NODE}.password"),
+        "admin_ssl_certificate": own,
+        "admin_client_ssl_ca": ca,
+    }
+
+
+def write_settings(stack: Stack, endpoints: Endpoints, config: Path | None, said: Mapping[str, str]) -> Path:
+    """The file from which the node and tools read their settings: what the person's own file says, and over it `said`
+    and what the stack needs.
+    """
+    secrets = stack.secrets
+    own = find_config(config)
+    table: dict[str, Any] = {} if own is None else read_toml(own)
+    table |= {
+        **said,
+        "bootstrap_servers": endpoints.kafka,
+        "redis_url": endpoints.redis.replace("//", f"//{NODE}:{secrets.text('redis.password')}@"),
+        "admin_token": secrets.text("admin.token"),
+        "admin_read_token": secrets.text("read.token"),
+    }
+    # A JSON string is a TOML string.
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in table.items()]
+    return secrets.write(_FILE, "".join(lines))
+
+
+def let_users_in(secrets: Secrets, context: ssl.SSLContext, broker: tuple[str, int]) -> None:
+    """The node, an administrator and an application. `context` has the brokers' certificate, `broker` takes it.
+
+    Raises LocalError.
+    """
+    passwords = {user: secrets.password(user) for user in USERS}
+    acls = [*may_everything(ADMIN), *may_use(APPLICATION, PREFIX)]
+    try:
+        asyncio.run(make_users(broker, context, passwords, acls))
+    except (UpstreamError, KafkaError) as error:
+        raise LocalError(f"Kafka does not take the users: {error}") from None
+
+
+def write_for_people(secrets: Secrets, bootstrap: str) -> None:
+    """The files with which clients and curl come in."""
+    token = secrets.text("admin.token")
+    curl = f'cacert = "{secrets.ca}"\nheader = "Authorization: Bearer {token}"\n'
+    for name, content in {**secrets.client_files(bootstrap, str(secrets.ca)), "curl.conf": curl}.items():
+        secrets.write(name, content)
+
+
+def facts(secrets: Secrets) -> dict[str, str]:
+    """What a newcomer has to know besides addresses."""
+    return {
+        "login": f"SASL_SSL with SCRAM-SHA-512; what follows is in {secrets.directory}",
+        f"user {APPLICATION}": f"{_files(APPLICATION)}   topics, groups, transactional ids that begin with {PREFIX}",
+        f"user {ADMIN}": f"{_files(ADMIN)}   everything",
+        "authority": secrets.ca.name,
+        "tokens": f"{secrets.file('admin.token').name} to operate, {secrets.file('read.token').name} to read",
+    }
+
+
+def _files(user: str) -> str:
+    return f"{user}.properties for Java, {user}.conf for librdkafka (kcat, Python)"
+
+
+def examples(secrets: Secrets, bootstrap: str, url: str, program: str) -> list[str]:
+    """What to try; none has a secret among its arguments."""
+    there, topic = secrets.directory, f"{PREFIX}orders"
+    java, librdkafka = there / f"{APPLICATION}.properties", there / f"{APPLICATION}.conf"
+    return [
+        f"{program} topic set {topic} --access exclusive --config {there / _FILE}",
+        f"{program} doctor --config {there / _FILE}",
+        f"curl -K {there / 'curl.conf'} {url}/v1/topics",
+        f"kafka-console-producer.sh --bootstrap-server {bootstrap} --producer.config {java} --topic {topic}",
+        f"kcat -F {librdkafka} -C -t {topic}",
+        f'Python: Producer(dict(line.strip().split("=", 1) for line in open("{librdkafka}")))',
+    ]

@@ -1,0 +1,19 @@
+"""What the hooks of a node log."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from sidecar.node.hooks import NodeHooks
+from sidecar.telemetry.hooks import NodeMetrics
+
+
+def test_rejections_of_one_kind_are_logged_up_to_the_limit_and_the_rest_is_counted() -> None:
+    metrics = NodeMetrics({}, "1.0")
+    hooks = NodeHooks(metrics, log_limit=3)
+    with capture_logs() as logged:
+        for number in range(5):
+            hooks.client_rejected(f"10.0.0.1:{number}", "app", "malformed", "no such thing")
+        hooks.client_rejected("10.0.0.1:5", "app", "too_many", "elements")
+    assert [event["reason"] for event in logged] == ["malformed"] * 3 + ["too_many"]
+    assert metrics.events_left_out() == 2
