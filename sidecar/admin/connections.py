@@ -38,6 +38,8 @@ _MOST: Final = 256
 _PART_OF_FILES: Final = 4
 _SPARE: Final = 16
 """Connections beyond those that may have a request under way."""
+_HANDSHAKES: Final = 64
+"""Connections without a finished TLS handshake, beyond those: the files that are kept back for the port do for all."""
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
@@ -65,7 +67,9 @@ class Connections:
     ) -> Listener:
         """Accept for `server`. Raises OSError where the address is taken or is not one of this machine."""
         new = partial(_Connection, server, self)
-        listening: Listener = PlainListener(new) if tls is None else TlsListener(new, tls, _Handshakes())
+        listening: Listener = (
+            PlainListener(new) if tls is None else TlsListener(new, tls, _Handshakes(), unfinished=_HANDSHAKES)
+        )
         await listening.bind(address.host, address.port)
         await listening.start()
         self._watch()

@@ -89,6 +89,10 @@ class OwnershipHooks(IdsHooks, Protocol):
     def takeover(
         self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
     ) -> None: ...
+    def deposed(self, resource: str, lost: tuple[str, ...], by: Caller, client: str) -> None:
+        """A client took a topic or partition from its owner, or from the sessions that wrote beside each other."""
+        ...
+
     def released(self, topic: str, session: str, generation: int) -> None: ...
     def topic_forgotten(self, topic: str) -> None:
         """The topic is served here no longer, or Kafka has it no more."""

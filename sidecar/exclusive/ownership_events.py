@@ -11,7 +11,7 @@ from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
 from sidecar.changelog import ChangelogError
 from sidecar.exclusive.records import mode_number
-from sidecar.exclusive.requests import NOBODY, Request
+from sidecar.exclusive.requests import NOBODY, Claim, Request
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks
+    from sidecar.protocol.session import Caller
 
 
 class OwnershipEvents:
@@ -44,8 +45,10 @@ class OwnershipEvents:
         self._generation_of = generation_of
         self._in_order = asyncio.Lock()
 
-    def taken_over(self, topic: Owning, request: Request, before: Holder | None, seconds: float) -> None:
-        """A takeover gave a topic or partition an owner, or took it away."""
+    def taken_over(
+        self, topic: Owning, request: Request, before: Holder | None, seconds: float, by: Caller | None
+    ) -> None:
+        """A takeover gave a topic or partition an owner, or took it away. `by`: whose batch or claim began it."""
         holder = topic.owner.holder
         kept = before is not None and holder is not None and before.session == holder.session
         deposed = before.label if before is not None and request.deposes and not kept else None
@@ -53,6 +56,10 @@ class OwnershipEvents:
         self._hooks.takeover(
             topic.name, mode, seconds, holder.session if holder else "", topic.owner.generation, deposed
         )
+        if isinstance(request, Claim) and by is not None:
+            lost = request.dismisses if deposed is None else (deposed, *request.dismisses)
+            if lost:
+                self._hooks.deposed(_named(topic), lost, by, request.client)
         self._owner_changed(topic, holder.label if holder else None, mode)
         kind = (
             state.Event.FAILOVER if kept else state.Event.DEPOSED if request.session == NOBODY else state.Event.CLAIMED
@@ -143,3 +150,9 @@ class OwnershipEvents:
                 await self._services.changelog.add_event(event)
         except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
             self._hooks.operation_failed(event.topic, error)
+
+
+def _named(topic: Owning) -> str:
+    """The topic, or its partition as `orders-3`."""
+    partition = topic.scope.partition
+    return topic.name if partition is None else f"{topic.name}-{partition}"

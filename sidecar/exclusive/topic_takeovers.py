@@ -215,7 +215,8 @@ class TopicTakeovers:
         if request.deposes and before is not None and before.session != value.session:
             connections = owner.holder.connections if owner.holder is not None else frozenset[int]()
             topic.newcomers.taint(before.connections - connections)
-        self._env.events.taken_over(topic, request, before, self._env.now() - started)
+        by = None if joins is None else joins.claimant.caller
+        self._env.events.taken_over(topic, request, before, self._env.now() - started, by)
 
     def _shared(self, taken: TakenSlot) -> None:
         """The takeover is done: sessions write beside each other, and the last owner lost the topic."""

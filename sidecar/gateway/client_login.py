@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class ClientLogin:
     """The login of one connection. `expires_at`: Unix time in seconds at which its session ends, None for never."""
 
-    __slots__ = ("began", "done", "expires_at", "mechanism", "offer", "timer")
+    __slots__ = ("asking", "began", "done", "expires_at", "mechanism", "offer", "timer")
 
     def __init__(self, timer: asyncio.TimerHandle) -> None:
         self.timer = timer
@@ -22,6 +22,15 @@ class ClientLogin:
         self.offer: Offer | None = None
         self.expires_at: float | None = None
         self.began = 0.0
+        self.asking: asyncio.Task[Any] | None = None
+        """Asks for an exchange, and waits for its turn."""
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self.timer.cancel()
+        if self.asking is not None:
+            self.asking.cancel()
+        self.end_exchange()
 
     def end_exchange(self) -> None:
         """No message of the exchange under way is expected any more."""

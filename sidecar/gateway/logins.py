@@ -63,8 +63,7 @@ class Logins:
     def closed(self, client: Client) -> None:
         """Its connection has ended."""
         if client.login is not None:
-            client.login.timer.cancel()
-            client.login.end_exchange()
+            client.login.end()
 
     def _timed_out(self, client: Client) -> None:
         client.connection.reject("login_timeout", f"no login within {self._login_s:g} seconds")
@@ -87,7 +86,12 @@ class Logins:
             _answer_handshake(exchange, ErrorCode.ILLEGAL_SASL_STATE, ())
             return
         login.began = now
-        offer = await self.authenticator.begin(mechanism, client.connection.host)
+        client.connection.park()  # a client that goes while it waits for its turn gives the turn up
+        login.asking = asyncio.current_task()
+        try:
+            offer = await self.authenticator.begin(mechanism, client.connection.host)
+        finally:
+            login.asking = None
         if client.connection.closed:
             offer.close()
             return

@@ -1,6 +1,7 @@
 """Logins of clients that a broker checks: each on its own connection, whose messages pass as they are.
 
-Nothing of them is kept but the name in the first one; the broker's yes makes it the client's.
+Nothing of them is kept but the name in the first one; the broker's yes makes it the client's. Of a delegation token
+(KIP-48) it makes the client the token's owner, whom the same broker names to the node.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
 from sidecar.protocol.caller import DisconnectedError, decode_frame, encode_frame
-from sidecar.protocol.calls import SaslAuthenticate, SaslHandshake
+from sidecar.protocol.calls import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
 from sidecar.security.errors import LoginError
-from sidecar.security.logins import Offer, claimed_name
+from sidecar.security.logins import Claimed, Offer, claimed_name
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.servers import Identity, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.network.upstream import UpstreamConnection
@@ -31,6 +32,7 @@ _TRIES: Final = 3
 _AT_ONCE: Final = 64
 """Logins under way: each is a connection to a broker. Others wait, within the time that a client has for its login."""
 _CLIENT_ID: Final = "sidecar"
+_USER: Final = "User:"
 
 
 class RelayedLogins:
@@ -43,6 +45,7 @@ class RelayedLogins:
         self._upstream = upstream
         self._allowed = allowed
         self._claim = claim
+        self._token_owners = _TokenOwners(upstream)
 
     async def begin(self, mechanism: str, host: str) -> Offer:
         """See `Authenticator`."""
@@ -69,10 +72,29 @@ class RelayedLogins:
             if offered.error or mechanism not in mechanisms:
                 link.close()
                 return Offer(mechanisms, None)
-            return Offer(mechanisms, _Relayed(link, mechanism, self._claim), link.close)
+            return Offer(
+                mechanisms, _Relayed(link, mechanism, self._claim, partial(self._token_owners.of, broker)), link.close
+            )
 
     async def close(self) -> None:
         """See `Authenticator`: exchanges end with the connections of their clients."""
+
+
+class _TokenOwners:
+    """Whose delegation tokens are. A token never changes its owner, so what is known of one stays right."""
+
+    def __init__(self, upstream: KafkaUpstream) -> None:
+        self._upstream = upstream
+        self._known: Mapping[str, str] = {}
+
+    async def of(self, broker: int, token_id: str) -> str | None:
+        """The name of the user that a token is of, None where the broker names none. Raises UpstreamError."""
+        if token_id not in self._known:
+            answer = await self._upstream.call(broker, DescribeTokenOwners())
+            if not answer.error:
+                self._known = answer.owners
+        owner = self._known.get(token_id, "")
+        return owner.removeprefix(_USER) if owner.startswith(_USER) else None
 
 
 class _Link:
@@ -117,26 +139,36 @@ class _Link:
 class _Relayed:
     """One exchange. Implements `sidecar.security.servers.ServerMechanism`."""
 
-    def __init__(self, link: _Link, mechanism: str, claim: str) -> None:
+    def __init__(
+        self, link: _Link, mechanism: str, claim: str, owner_of: Callable[[str], Awaitable[str | None]]
+    ) -> None:
+        """`owner_of` a delegation token's id: the name of its owner, None where it is not known."""
         self._link = link
         self._mechanism = mechanism
         self._claim = claim
-        self._name: str | None = None
+        self._owner_of = owner_of
+        self._claimed: Claimed | None = None
         self.accepted: Identity | None = None
 
     async def receive(self, message: bytes) -> bytes:
         """See `ServerMechanism`."""
         if self.accepted is not None:
             raise refusal(self._mechanism, "a message behind the end")
-        first = self._name is None
-        if self._name is None:
-            self._name = claimed_name(self._mechanism, message, self._claim)
+        first = self._claimed is None
+        if self._claimed is None:
+            self._claimed = claimed_name(self._mechanism, message, self._claim)
         answer = await self._link.ask(SaslAuthenticate(message))
         if answer.error:
             raise LoginError(answer.message or "Authentication failed", answer.error, reason="the broker refuses it")
         if self._is_complete(answer.data, first=first):
-            lifetime = answer.lifetime_ms / 1000
-            self.accepted = Identity(self._name, time.time() + lifetime if lifetime > 0 else None)
+            until = time.time() + answer.lifetime_ms / 1000 if answer.lifetime_ms > 0 else None
+            name = self._claimed.name
+            if self._claimed.is_token:
+                owner = await self._owner_of(name)
+                if owner is None:
+                    raise refusal(self._mechanism, "brokers do not name the token's owner: may the node DESCRIBE it?")
+                name = owner
+            self.accepted = Identity(name, until)
         return answer.data
 
     def _is_complete(self, data: bytes, *, first: bool) -> bool:

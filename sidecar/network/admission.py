@@ -11,17 +11,19 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 BURST_S: Final = 10
 """Connections of so many seconds may come at once, as Kafka's quota window allows: clients of a node that died all
 come together."""
+MOST_CONNECTIONS: Final = 10_000_000
+"""The highest limit that settings may say."""
 _ADDRESSES: Final = 10_000
 """Addresses whose rate is remembered. The one that came first is forgotten, and may come as fast as a new one."""
 _UNLIMITED_FILES: Final = 1_048_576
@@ -45,7 +47,8 @@ class Refusal(StrEnum):
 class ConnectionLimits:
     """`connections`: in all; `per_address`, `per_principal`; `rate`: per second, an address may have half of it;
     0 for none of the last two. `files`: open files that clients may have, with the connections to brokers made for
-    them; those from one address, `address_files`.
+    them; those from one address, `address_files`. `overrides`: addresses (`address_group`) with a limit of their own in
+    place of `per_address`, which may have all files.
     """
 
     connections: int
@@ -54,6 +57,7 @@ class ConnectionLimits:
     rate: int
     files: int
     address_files: int
+    overrides: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def of(
@@ -65,6 +69,7 @@ class ConnectionLimits:
         per_principal: int = 0,
         rate: int = 0,
         reserved: int = 0,
+        overrides: Mapping[str, int] | None = None,
     ) -> ConnectionLimits:
         """For a process that may open so many files. 0 stands for what follows from these: as many connections as there
         are files that are not reserved, half of them for one address, with those to brokers that it makes necessary. An
@@ -73,7 +78,16 @@ class ConnectionLimits:
         files = max(2, open_files - (reserved or reserved_files(open_files)))
         most = min(connections or files, files)
         one = min(per_address or max(1, most // 2), most)
-        return cls(most, one, per_principal, rate, files, files if per_address else max(2, files // 2))
+        files_of_one = files if per_address else max(2, files // 2)
+        return cls(most, one, per_principal, rate, files, files_of_one, overrides or {})
+
+    def connections_of(self, group: str) -> int:
+        """How many may come from an address."""
+        return self.overrides.get(group, self.per_address)
+
+    def files_of(self, group: str) -> int:
+        """How many files an address may have."""
+        return self.files if group in self.overrides else self.address_files
 
 
 def open_files() -> int:
@@ -103,6 +117,25 @@ def address_group(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return f"{IPv6Address(int(address) >> 64 << 64)}/64"
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """The limits of addresses in `address:limit,…`, by `address_group`. An IPv6 address may stand in brackets. Raises
+    ValueError. Kafka looks names up when it starts; here they are refused, as they may be other addresses' later.
+    """
+    found: dict[str, int] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        host, colon, limit = (each.strip() for each in part.rpartition(":"))
+        if not colon or not (limit.isascii() and limit.isdigit()) or int(limit) > MOST_CONNECTIONS:
+            raise ValueError(f"{part!r} is not of the form address:limit, with a limit from 0 to {MOST_CONNECTIONS}")
+        try:
+            group = address_group(str(ip_address(host[1:-1] if host[:1] + host[-1:] == "[]" else host)))
+        except ValueError:
+            raise ValueError(f"{host!r} is no IP address, and names are not looked up") from None
+        if group in found:
+            raise ValueError(f"has {group} twice")
+        found[group] = int(limit)
+    return found
 
 
 class _Bucket:
@@ -184,7 +217,7 @@ class Admission:
         now = self._clock()
         if limits.rate and not self._rate_of(group, now).take(now):
             return Refusal.RATE
-        if self._by_group.get(group, 0) >= limits.per_address or self._files_of(group) >= limits.address_files:
+        if self._by_group.get(group, 0) >= limits.connections_of(group) or self._has_files(group):
             return Refusal.ADDRESS
         if self.connections >= limits.connections:
             return Refusal.TOTAL
@@ -236,7 +269,7 @@ class Admission:
         """Whether one more connection to a broker may be opened for a client in a seat of this group: files are left
         for it.
         """
-        if self._files_of(group) >= self.limits.address_files:
+        if self._has_files(group):
             self._refused(Refusal.ADDRESS, group)
         elif self.connections + self.links >= self.limits.files:
             self._refused(Refusal.FILES, group)
@@ -254,8 +287,9 @@ class Admission:
         self.links -= 1
         _less(self._links_by_group, group)
 
-    def _files_of(self, group: str) -> int:
-        return self._by_group.get(group, 0) + self._links_by_group.get(group, 0)
+    def _has_files(self, group: str) -> bool:
+        """Whether an address has all files that it may have."""
+        return self._by_group.get(group, 0) + self._links_by_group.get(group, 0) >= self.limits.files_of(group)
 
 
 def _less(counts: Counter[str], key: str) -> None:

@@ -171,18 +171,17 @@ class Turn:
         self.began = perf_counter()
 
     def end(self) -> None:
-        """Flush what the frames of one read have produced."""
+        """Flush what the frames of one read produced. What fails goes to the loop: it may be another connection's."""
         self.waited = 0.0
         while self._actions:
             actions, self._actions = self._actions, []
             for action in actions:
-                action()
+                _guarded(action)
         self.running = False
-        dirty = self._dirty
-        if dirty:
-            self._dirty = []
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
             for outbox in dirty:
-                outbox.flush()
+                _guarded(outbox.flush)
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Do something once the frames of this read are all handled, before what they produced is flushed."""
@@ -212,6 +211,13 @@ class Turn:
     def _flush_later(self) -> None:
         self._scheduled = False
         self.end()
+
+
+def _guarded(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001
+        asyncio.get_running_loop().call_exception_handler({"message": "the end of a turn failed", "exception": error})
 
 
 TURN: Final = Turn()

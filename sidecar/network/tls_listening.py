@@ -25,7 +25,7 @@ HANDSHAKE_S: Final = 10.0
 PER_TURN: Final = 4
 """Handshakes that begin in one turn of the event loop: some 4 ms."""
 UNFINISHED: Final = 1024
-"""Connections without a finished handshake; for one more, the oldest is closed."""
+"""Connections without a finished handshake."""
 _READY: Final = 256
 """Clients that have spoken and wait for their turn; with more no other is accepted."""
 _ACCEPTED_PER_TURN: Final = 64
@@ -57,10 +57,13 @@ class TlsListener:
         hooks: HandshakeHooks,
         admission: Admission | None = None,
         handshake_s: float = HANDSHAKE_S,
+        unfinished: int = UNFINISHED,
     ) -> None:
         """`admission`: gives each connection its seat, which becomes that of its protocol when the handshake is done;
-        None where all are let in. `handshake_s`: the time from there to the end of a handshake.
+        None where all are let in. `handshake_s`: the time from there to the end of a handshake. `unfinished`: how many
+        may be without one; for one more, the oldest is closed.
         """
+        self._most_unfinished = unfinished
         self._factory = factory
         self._admission = admission
         self._handshake_s = handshake_s
@@ -165,7 +168,7 @@ class TlsListener:
     def _wait_for_hello(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         loop = asyncio.get_running_loop()
-        if len(self._unfinished) >= UNFINISHED:
+        if len(self._unfinished) >= self._most_unfinished:
             next(iter(self._unfinished.values()))()
         timer = loop.call_later(self._handshake_s, self._drop, accepted)
         self._unfinished[accepted] = partial(self._drop, accepted, timer)

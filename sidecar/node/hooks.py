@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from metadata import MetadataError
     from sidecar.gateway.audit import Act
     from sidecar.network.admission import Refusal
+    from sidecar.protocol.session import Caller
     from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
 _CHANGES: Final = 200
 """Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
+
+_NAMED: Final = 100
+"""Sessions that one event names."""
 
 
 class NodeHooks:
@@ -120,6 +124,19 @@ class NodeHooks:
             peer=act.peer,
             client_id=act.client_id,
             on=act.on,
+        )
+
+    def deposed(self, resource: str, lost: tuple[str, ...], by: Caller, client: str) -> None:
+        """An act, too: by the mode or the generation of a batch, or by Own."""
+        self._log.info(
+            "audit",
+            act="Depose",
+            result="done",
+            who=by.principal,
+            peer=client,
+            client_id=by.client_id[:200],
+            on=(resource,),
+            deposed=lost[:_NAMED],
         )
 
     # Upstream, changelog, Redis

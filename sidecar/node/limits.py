@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from sidecar.gateway.quotas import QuotaLimits, Quotas
-from sidecar.network.admission import Admission, ConnectionLimits, open_files
+from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.idling import IdleWatch
 from sidecar.network.memory import RequestMemory
 
@@ -42,6 +42,7 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
         open_files(),
         connections=settings.max_connections,
         per_address=settings.max_connections_per_ip,
+        overrides=parse_overrides(settings.max_connections_per_ip_overrides),
         per_principal=settings.max_connections_per_principal,
         rate=settings.max_connection_creation_rate,
         reserved=settings.reserved_files,

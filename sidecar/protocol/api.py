@@ -326,11 +326,15 @@ def api_name(key: int) -> str:
 OWN_SOFTWARE: Final = "sidecar"
 """How the name of software begins that knows the sidecar's own APIs (KIP-511)."""
 
+_TOKENS: Final = "tokens belong to the principal of a connection to a broker, which is the node's: ask a broker"
 NOT_SERVED: Final = {
     17: "SaslHandshake: served where clients log in (SASL)",
     34: "AlterReplicaLogDirs: names brokers and their directories",
     36: "SaslAuthenticate: served where clients log in (SASL)",
-    38: "CreateDelegationToken: needs authentication",
+    38: f"CreateDelegationToken: {_TOKENS}",
+    39: f"RenewDelegationToken: {_TOKENS}",
+    40: f"ExpireDelegationToken: {_TOKENS}",
+    41: f"DescribeDelegationToken: {_TOKENS}",
     55: "DescribeQuorum: shows controllers and their addresses",
     57: "UpdateFeatures: the features of the brokers are theirs",
     69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",

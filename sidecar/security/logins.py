@@ -134,11 +134,19 @@ def chosen(settings: ListenerSettings) -> tuple[str, ...]:
 # Names in relayed logins ----------------------------------------------------------------------------------------------
 
 
-def claimed_name(mechanism: str, message: bytes, claim: str = "sub") -> str:
+class Claimed(NamedTuple):
+    """The name in a first message: a user's, or the id of a delegation token (KIP-48), whose owner brokers know."""
+
+    name: str
+    is_token: bool = False
+
+
+def claimed_name(mechanism: str, message: bytes, claim: str = "sub") -> Claimed:
     """Whose name a broker lets in that takes this first message. Raises LoginError.
 
     What brokers may read in two ways is refused: the name that is found here is what rules are for.
     """
+    is_token = False
     if mechanism == PLAIN:
         name = read_plain(message)[1]
     elif mechanism == OAUTHBEARER:
@@ -148,12 +156,13 @@ def claimed_name(mechanism: str, message: bytes, claim: str = "sub") -> str:
             first = scram.parse_client_first(message)
         except SaslError as error:
             raise refusal(mechanism, str(error)) from None
-        if "tokenauth" in first.extensions:
-            raise refusal(mechanism, "delegation tokens are not relayed: their owner is not known")
+        is_token = "tokenauth" in first.extensions
+        if is_token and first.extensions["tokenauth"] != "true":
+            raise refusal(mechanism, "tokenauth is neither true nor left out")
         name = first.username
     if not name.isprintable() or name != name.strip() or not 0 < len(name.encode()) <= NAME_BYTES:
         raise refusal(mechanism, "the name is not printable, or too long")
-    return name
+    return Claimed(name, is_token)
 
 
 def _subject(token: str, claim: str) -> str:

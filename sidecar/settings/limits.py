@@ -6,12 +6,18 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+from pydantic import AfterValidator
 from pydantic_settings import BaseSettings
 
-from sidecar.settings.checks import about, whole
+from sidecar.network.admission import MOST_CONNECTIONS, parse_overrides
+from sidecar.settings.checks import Needs, about, whole
 
-_CONNECTIONS: Final = 10_000_000
 _DAY_MS: Final = 86_400_000
+
+
+def _overrides(value: str) -> str:
+    parse_overrides(value)
+    return value
 
 
 class Limits(BaseSettings):
@@ -19,20 +25,31 @@ class Limits(BaseSettings):
 
     max_connections: Annotated[
         int,
-        *whole(0, _CONNECTIONS),
+        *whole(0, MOST_CONNECTIONS),
         about("Connections of clients: Kafka's `max.connections`. 0: as many as open files allow."),
     ] = 0
     max_connections_per_ip: Annotated[
         int,
-        *whole(0, _CONNECTIONS),
+        *whole(0, MOST_CONNECTIONS),
         about(
             "Connections from one address: Kafka's `max.connections.per.ip`. Of IPv6 a /64 counts as one. 0: half of"
             " all connections."
         ),
     ] = 0
+    max_connections_per_ip_overrides: Annotated[
+        str,
+        AfterValidator(_overrides),
+        about(
+            "Addresses with another limit than that: Kafka's `max.connections.per.ip.overrides`. 0: none may connect."
+            " An IPv6 address stands for its /64."
+        ),
+        Needs(
+            "address:limit, separated by commas, such as 192.0.2.10:5000,[2001:db8::]:100", r"^[0-9A-Fa-f.:,\s\[\]]*$"
+        ),
+    ] = ""
     max_connections_per_principal: Annotated[
         int,
-        *whole(0, _CONNECTIONS),
+        *whole(0, MOST_CONNECTIONS),
         about("Connections of one principal, where clients authenticate. 0: no limit."),
     ] = 0
     max_connection_creation_rate: Annotated[

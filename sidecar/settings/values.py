@@ -91,6 +91,7 @@ class Settings(ListenerSecurity):
     take_over_operation: str = "ALTER"
     max_connections: int = 0
     max_connections_per_ip: int = 0
+    max_connections_per_ip_overrides: str = ""
     max_connections_per_principal: int = 0
     max_connection_creation_rate: int = 1_000
     reserved_files: int = 0

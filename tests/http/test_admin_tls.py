@@ -18,6 +18,7 @@ from sidecar.security.tls import TlsFileError, TlsFiles, client_context
 from tests.certificates import Authority
 from tests.http.paper_cli import run
 from tests.http.paper_nodes import READ_TOKEN, TOKEN, Log, PaperServer, paper_server
+from tests.wait import wait_for_async
 
 
 @dataclass
@@ -129,6 +130,22 @@ async def test_a_client_that_says_nothing_does_not_keep_others_out(certificates:
 
 
 # The SDK --------------------------------------------------------------------------------------------------------------
+
+
+async def test_handshakes_that_nobody_finishes_hold_few_files_and_keep_nobody_out(certificates: Certificates):
+    """The oldest go; 1,024 of them would have been more files than are kept back for the port."""
+    async with paper_server(**certificates.server()) as server:
+        address = server.server.address
+        opened = [await asyncio.open_connection(address.host, address.port) for _ in range(100)]
+
+        async def closed() -> bool:
+            return sum(reader.at_eof() for reader, _ in opened) == 100 - 64
+
+        await wait_for_async(closed, "the oldest to be closed", 10)
+        assert (await get(server, "/v1/status", certificates.client()))[0] == 200
+        for _, writer in opened:
+            writer.transport.abort()
+        await asyncio.gather(*[writer.wait_closed() for _, writer in opened], return_exceptions=True)
 
 
 async def test_the_admin_client_takes_a_context_and_a_token(certificates: Certificates):

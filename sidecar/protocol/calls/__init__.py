@@ -50,9 +50,11 @@ from sidecar.protocol.calls.security import (
     Authenticated,
     DescribeAcls,
     DescribedAcls,
+    DescribeTokenOwners,
     OfferedMechanisms,
     SaslAuthenticate,
     SaslHandshake,
+    TokenOwners,
 )
 from sidecar.protocol.calls.transactions import (
     NO_STAMP,
@@ -88,6 +90,7 @@ __all__ = [
     "DescribeConfigs",
     "DescribeGroups",
     "DescribeProducers",
+    "DescribeTokenOwners",
     "DescribeTopics",
     "DescribeTransactions",
     "Described",
@@ -120,6 +123,7 @@ __all__ = [
     "SaslAuthenticate",
     "SaslHandshake",
     "ServedVersions",
+    "TokenOwners",
     "TopicDescription",
     "TransactionDescription",
     "WriteTxnMarkers",

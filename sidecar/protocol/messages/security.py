@@ -200,3 +200,24 @@ ALTER_USER_SCRAM_CREDENTIALS: Final = Message(
         ))),
     ),
 )
+
+DESCRIBE_DELEGATION_TOKEN: Final = Message(
+    41, NEVER,
+    record(
+        Field("owners", Array(record(Field("principal_type", TEXT), Field("principal_name", TEXT)), nullable_since=0)),
+    ),
+    record(
+        Field("error_code", INT16),
+        Field("tokens", Array(record(
+            Field("principal_type", TEXT),
+            Field("principal_name", TEXT),
+            Field("issue_timestamp", INT64),
+            Field("expiry_timestamp", INT64),
+            Field("max_timestamp", INT64),
+            Field("token_id", TEXT),
+            Field("hmac", BYTES),
+            Field("renewers", Array(record(Field("principal_type", TEXT), Field("principal_name", TEXT)))),
+        ))),
+        Field("throttle_time_ms", INT32),
+    ),
+)

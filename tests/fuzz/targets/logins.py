@@ -94,7 +94,7 @@ def _serve(which: int, messages: list[bytes]) -> None:
 
 def _claim(mechanism: str, message: bytes) -> None:
     try:
-        name = claimed_name(mechanism, message)
+        name = claimed_name(mechanism, message).name
     except LoginError:
         return
     assert name

@@ -87,6 +87,8 @@ class Told:
     failures: list[BaseException] = field(default_factory=list)
     released_sessions: list[str] = field(default_factory=list)
     duplicates: int = 0
+    depositions: list[tuple[str, tuple[str, ...], Caller]] = field(default_factory=list)
+    """What was taken, from whom, by whom."""
     recovered: list[int] = field(default_factory=list)
     """Records read, by recovery."""
     lost: list[str] = field(default_factory=list)
@@ -101,6 +103,9 @@ class Told:
         self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
     ) -> None:
         self.takeovers.append((session, generation, deposed))
+
+    def deposed(self, resource: str, lost: tuple[str, ...], by: Caller, client: str) -> None:
+        self.depositions.append((resource, lost, by))
 
     def topic_forgotten(self, topic: str) -> None: ...
     def topic_gone(self, topic: str, generation: int) -> None: ...

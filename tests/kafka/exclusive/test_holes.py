@@ -54,6 +54,7 @@ async def test_e1_what_an_old_holder_had_in_flight_opens_the_topic_to_nobody_whe
     await answers.came(3)
     answers.end()
     assert await fencer.send(topic, b"4", sequence=0) == OK
+    assert [(taken, lost) for taken, lost, _ in room.told.depositions] == [(topic, ("owner",))]
     waiter = room.connect(f"waiter;{WAITING}")
     assert await waiter.send(topic, sequence=0) == AGAIN
     assert not any(answer.done() for answer in in_flight)

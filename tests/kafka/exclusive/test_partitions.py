@@ -211,6 +211,7 @@ async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(
     one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING};generation=7")
     await until(lambda: one.send(topic, b"0", sequence=0))
     assert await fencer.send(topic, b"f", sequence=0) == OK
+    assert [(taken, lost) for taken, lost, _ in room.told.depositions] == [(f"{topic}-0", ("one",))]
     await room.governed.catalog.set(topic, WHOLE)
     again = room.connect("one", producer_id=one.producer_id)
     assert await again.send(topic, b"x", sequence=1) == FENCED

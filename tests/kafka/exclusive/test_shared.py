@@ -248,6 +248,16 @@ async def test_an_owner_that_comes_back_first_goes_on_and_behind_a_shared_write_
     assert (await room.idle(topic)).generation == 2
 
 
+async def test_sessions_beside_each_other_that_a_fencer_deposes_are_named(room: Room, services: Services) -> None:
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
+    one, two, fencer = room.connect("one"), room.connect("two"), room.connect(f"fencer;{FENCING}")
+    assert (await one.send(topic, b"1"), await two.send(topic, b"2")) == (OK, OK)
+    await until(lambda: fencer.send(topic, b"f", sequence=0))
+    ((taken, lost, by),) = room.told.depositions
+    assert (taken, set(lost)) == (topic, {f"pid:{each.producer_id}" for each in (one, two)})
+    assert by.client_id == "fencer"
+
+
 async def test_a_session_keeps_its_sequences_from_sharing_to_owning_and_back(room: Room, services: Services) -> None:
     topic = await governed_in(room, services, mode=AccessMode.SHARED)
     party = room.connect("party")

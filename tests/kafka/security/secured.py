@@ -131,12 +131,13 @@ class Wire:
 def secured_kafka(
     directory: Path,
     *,
+    plain_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     tls_mechanisms: str = "SCRAM-SHA-256",
     tls_session_ms: int | str = SHORT_REAUTHENTICATION_MS,
     **overrides: str,
 ) -> Iterator[Secured]:
     """A broker that is stopped in the end; `allow_everyone="true"` is a property with dots in place of underscores.
-    `tls_…`: of the listener SASL_SSL.
+    `plain_…`: of the listener SASL_PLAINTEXT, `tls_…`: of SASL_SSL.
     """
     authority = Authority(directory, "authority")
     certificate, key = authority.issue("broker", file="broker")
@@ -160,7 +161,7 @@ def secured_kafka(
         **authorized(("User:ANONYMOUS", f"User:{NODE}", f"User:CN={NODE}")),
         **pem_stores(pair, authority.ca),
         "listener.name.ssl.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": plain_mechanisms,
         "listener.name.sasl_ssl.sasl.enabled.mechanisms": tls_mechanisms,
         "listener.name.sasl_plaintext.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
         "listener.name.sasl_ssl.connections.max.reauth.ms": str(tls_session_ms),

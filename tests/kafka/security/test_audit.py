@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -32,6 +32,7 @@ from sidecar.security.credentials import PasswordCredentials
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.node_log import events
 from tests.kafka.security.secured import NODE, PASSWORD, Secured, Wire
+from tests.kafka.security.test_listener import allow
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -155,3 +156,50 @@ async def test_claims_by_request_are_told(secured: Secured, node: NodeProcess, u
     for act in ("Own", "Release"):
         (found,) = await asyncio.to_thread(heard, node, act)
         assert found.items() >= {"who": "User:alice", "result": "done", "on": [name]}.items()
+
+
+@pytest.mark.parametrize("settings", ["mode=exclusive_with_fencing", "generation=7"])
+def test_an_owner_that_a_client_deposes_is_told_with_who_it_was(
+    secured: Secured, node: NodeProcess, unique: Unique, settings: str
+) -> None:
+    """By the mode or the generation in its client.id. An owner that nobody lost is no act."""
+    topic = unique("orders")
+    secured.topics(topic)
+    allow(secured, ResourceType.TOPIC, topic, AclOperation.WRITE)
+    first = writer(node, "alice", "first;mode=exclusive")
+    wait_for(lambda: writes(first, topic) is None, "a right to write", 20)
+    assert _acts(node, "Depose") == []
+    assert writes(writer(node, NODE, f"second;{settings}"), topic) is None
+    (act,) = heard(node, "Depose")
+    said = {"who": f"User:{NODE}", "client_id": "second", "result": "done", "on": [topic], "deposed": ["first"]}
+    assert act.items() >= said.items()
+    assert act["peer"].startswith("127.0.0.1:")
+    lost = writes(first, topic)
+    assert lost is not None
+    assert lost.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
+    secured.forget_acls()
+
+
+def writer(node: NodeProcess, user: str, client_id: str) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": PASSWORD,
+            "client.id": client_id,
+            "message.timeout.ms": 20_000,
+        }
+    )
+
+
+def writes(producer: Producer, topic: str) -> KafkaError | None:
+    """Write a record; the error that its client hears of."""
+    found: list[KafkaError | None] = []
+    try:
+        producer.produce(topic, b"x", on_delivery=lambda error, _: found.append(error))
+    except KafkaException as error:  # what it heard of the topic before
+        return error.args[0]
+    producer.flush(30)
+    return found[0]

@@ -96,6 +96,18 @@ def test_a_stranger_who_opens_sockets_without_end_takes_no_place_of_others(servi
         assert len(refused) < 80, "the log is not the stranger's"
 
 
+def test_an_address_has_a_limit_of_its_own(services: Services, tmp_path: Path) -> None:
+    settings = {"MAX_CONNECTIONS_PER_IP": "2", "MAX_CONNECTIONS_PER_IP_OVERRIDES": f"{STRANGER}:5, 127.0.0.3:0"}
+    with node_with(services, tmp_path, settings) as (node, _), ExitStack() as opened:
+        for host, limit in ((STRANGER, 5), ("127.0.0.3", 0), ("127.0.0.4", 2)):
+            peers = [opened.enter_context(connect(node, host)) for _ in range(8)]
+            wait_for(lambda peers=peers, limit=limit: sum(map(is_closed, peers)) == 8 - limit, f"all but {limit}", 20)
+            for peer in peers[:limit]:
+                peer.setblocking(True)
+                peer.sendall(VERSIONS)
+                assert peer.recv(4)
+
+
 def test_who_says_nothing_is_closed_and_so_is_who_falls_silent(services: Services, tmp_path: Path) -> None:
     with node_with(services, tmp_path, {"LOGIN_TIMEOUT_MS": "500", "CONNECTIONS_MAX_IDLE_MS": "1000"}) as (node, _):
         with ExitStack() as opened:

@@ -360,10 +360,62 @@ async def test_aiokafka_logs_in_by_scram(logging_in: Secured, node_process: Star
         assert (await consumer.getone()).value == b"one"
 
 
-def test_an_expired_certificate_lets_nobody_in(secured: Secured, node_process: StartNode, authority: Authority) -> None:
-    node = tls_node(secured, node_process, authority)
-    authority.lifetime = timedelta(seconds=-60)
-    expired = authority.issue("alice", file="expired")
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("expired", "certificate: certificate has expired"),
+        ("of another authority", "certificate: unable to get local issuer certificate"),
+        ("of nobody", "no rule"),
+        ("in plain text", "WRONG_VERSION_NUMBER"),
+    ],
+)
+def test_a_wrong_certificate_lets_nobody_in(
+    secured: Secured, node_process: StartNode, authority: Authority, tmp_path: Path, what: str, reason: str
+) -> None:
+    """The rules of the listener have a principal for alice alone."""
+    node = tls_node(secured, node_process, authority, SSL_PRINCIPAL_MAPPING_RULES="RULE:^CN=(alice)$/$1/")
+    assert Producer(librdkafka(node, authority, authority.issue("alice", file="right"))).list_topics(timeout=10).brokers
+    other = tmp_path / "other"
+    other.mkdir()
+    if what == "expired":
+        authority.lifetime = timedelta(seconds=-60)
+    issuing = Authority(other, "another") if what == "of another authority" else authority
+    settings = librdkafka(node, authority, issuing.issue("bob" if what == "of nobody" else "alice", file="wrong"))
+    if what == "in plain text":
+        settings = {"bootstrap.servers": node.bootstrap}
     with pytest.raises(KafkaException):
-        Producer(librdkafka(node, authority, expired)).list_topics(timeout=3)
-    assert "certificate: certificate has expired" in node.log
+        Producer(settings).list_topics(timeout=3)
+    assert reason in node.log
+
+
+async def test_an_authority_that_is_trusted_no_more_lets_nobody_new_in_and_open_connections_go_on(
+    secured: Secured, node_process: StartNode, authority: Authority, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    trusted = tmp_path / "clients.pem"
+    trusted.write_bytes(authority.ca.read_bytes())
+    node = tls_node(secured, node_process, authority, SSL_CLIENT_AUTH="requested", SSL_CA=str(trusted))
+    context = client_context(TlsFiles(*authority.issue("alice", file="alice"), authority.ca))
+    host, port = node.bootstrap.split(":")
+
+    async def works(wire: Wire) -> bool:
+        answer = await wire.ask_table(METADATA, 5, {"topics": None, "allow_auto_topic_creation": False})
+        return bool(answer["brokers"])
+
+    async def is_refused() -> bool:
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        try:
+            return not await works(Wire(reader, writer))
+        except (OSError, asyncio.IncompleteReadError):
+            return True
+        finally:
+            writer.transport.abort()
+
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    before = Wire(reader, writer)
+    assert await works(before)
+    trusted.write_bytes(Authority(other, "other").ca.read_bytes())
+    await wait_for_async(is_refused, "a refused certificate", 20)
+    assert await works(before)
+    writer.transport.abort()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
+from sidecar.local.errors import StartError
 from sidecar.security.credentials import PasswordCredentials
 from sidecar.security.tls import TlsFiles, client_context
+from tests.certificates import Authority
 from tests.kafka.security.secured import NODE, PASSWORD, SCRAM, SHORT_REAUTHENTICATION_MS, Secured
 from tests.rest import Rest
 from tests.wait import wait_for
@@ -223,3 +226,74 @@ def test_unless_hosts_are_not_checked(secured: Secured, secured_node: StartSecur
     secured.scram_user(NODE, "SCRAM-SHA-256")
     settings: dict[str, Any] = {**login("SCRAM-SHA-256"), "SSL_CHECK_HOSTNAME": "false"}
     check_use(secured, secured_node("SASL_SSL", host="localhost", **settings), unique)
+
+
+# Certificates ---------------------------------------------------------------------------------------------------------
+
+
+def shown(certificate: Path, key: Path) -> dict[str, Any]:
+    return {"SSL_CERTIFICATE": str(certificate), "SSL_KEY": str(key)}
+
+
+@pytest.mark.parametrize("what", ["none", "of another authority", "expired"])
+def test_a_certificate_that_brokers_refuse_is_told(
+    secured: Secured, secured_node: StartSecuredNode, tmp_path: Path, what: str
+) -> None:
+    authority = Authority(tmp_path, "another")
+    if what == "expired":
+        authority = secured.authority
+        authority.lifetime = timedelta(seconds=-60)
+    issued = authority.issue(NODE, file="refused")
+    secured.authority.lifetime = timedelta(days=1)
+    node = secured_node("SSL", ready=False, **({} if what == "none" else shown(*issued)))
+    assert "does not accept the certificate" in why_not_ready(node, "certificate")
+
+
+def test_a_certificate_of_a_principal_without_rights_is_told(secured: Secured, secured_node: StartSecuredNode) -> None:
+    with pytest.raises(StartError, match=r"cannot_start.*TOPIC_AUTHORIZATION_FAILED"):
+        secured_node("SSL", **shown(*secured.authority.issue("nobody", file="nobody")))
+
+
+@pytest.mark.parametrize("what", ["certificate", "authority"])
+def test_a_file_that_changes_is_for_new_connections_to_brokers_and_old_ones_go_on(
+    secured: Secured, secured_node: StartSecuredNode, tmp_path: Path, unique: Unique, what: str
+) -> None:
+    """The node's certificate, or its trust in brokers, becomes another authority's and then the right one again."""
+    other = tmp_path / "other"
+    other.mkdir()
+    wrong = Authority(other, "another")
+    right = {
+        "certificate": b"".join(path.read_bytes() for path in secured.authority.issue(NODE, file="changing")),
+        "authority": secured.authority.ca.read_bytes(),
+    }
+    changed = {
+        "certificate": b"".join(path.read_bytes() for path in wrong.issue(NODE)),
+        "authority": wrong.ca.read_bytes(),
+    }
+    files = {name: tmp_path / f"{name}.pem" for name in right}
+    for name, content in right.items():
+        files[name].write_bytes(content)
+    node = secured_node("SSL", SSL_CERTIFICATE=str(files["certificate"]), SSL_CA=str(files["authority"]))
+    topic = unique("changing")
+    secured.topics(topic)
+    owner = Owner(node, topic)
+    owner.write()
+    owner.finish()
+    files[what].write_bytes(changed[what])
+    reason = {"certificate": "does not accept the certificate", "authority": "its certificate is not trusted"}[what]
+
+    def is_refused() -> bool:
+        """Each client has its own connection to a broker."""
+        producer = Producer({"bootstrap.servers": node.bootstrap, "message.timeout.ms": 1_000})
+        producer.produce(unique("new"), b"")
+        producer.flush(5)
+        return reason in node.log
+
+    wait_for(is_refused, "a refused connection", 30)
+    owner.write()
+    owner.finish()
+    assert owner.errors == []
+    assert readiness(node)[0] == 200
+    files[what].write_bytes(right[what])
+    wait_for(lambda: node.log.count("kafka_certificates_read") == 2, "the right file in use", 20)
+    check_use(secured, node, unique)

@@ -31,7 +31,7 @@ from sidecar.settings import resolve
 from tests.certificates import Authority
 from tests.kafka.security.secured import NODE, PASSWORD, SCRAM, Secured, Wire, secured_kafka
 from tests.nodes import NodeProcess
-from tests.wait import wait_for, wait_for_async
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,8 @@ class Served:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     every = ",".join(MECHANISMS)
-    with secured_kafka(tmp_path_factory.mktemp("refusing"), tls_mechanisms=every, tls_session_ms=SESSION_MS) as running:
+    directory = tmp_path_factory.mktemp("refusing")
+    with secured_kafka(directory, plain_mechanisms="PLAIN", tls_mechanisms=every, tls_session_ms=SESSION_MS) as running:
         for mechanism in SCRAM:
             for name in ("alice", "bob", NODE):
                 running.scram_user(name, mechanism)
@@ -96,7 +97,8 @@ def start(secured: Secured, valkey: Valkey, directory: Path, cluster: str, **set
         "KAFKA_SASL_PASSWORD": PASSWORD,
     }
     kafka = f"{HOST}:{secured.ports['SASL_SSL']}"
-    node = NodeProcess(directory, kafka, valkey.url, cluster=cluster, **{**given, **settings})
+    chosen = {name: value for name, value in {**given, **settings}.items() if value}
+    node = NodeProcess(directory, kafka, valkey.url, cluster=cluster, **chosen)
     return Served(node.start(), authority)
 
 
@@ -293,14 +295,19 @@ async def test_a_reloaded_certificate_is_shown_to_new_connections_and_old_ones_g
 
 
 @asynccontextmanager
-async def token_endpoint(**claims: Any) -> AsyncIterator[str]:
-    """Gives the same token to whoever knows the client's secret (RFC 6749, 4.4)."""
+async def token_endpoint(
+    lifetime_s: float = 600, refuses: Callable[[], bool] = bool, **claims: Any
+) -> AsyncIterator[str]:
+    """Gives a token to a client that knows the secret, unless it `refuses` (RFC 6749, 4.4)."""
 
     async def answer(request: web.Request) -> web.Response:
-        if request.headers["Authorization"] != f"Basic {base64.b64encode(f'{NODE}:secret'.encode()).decode()}":
+        if (
+            refuses()
+            or request.headers["Authorization"] != f"Basic {base64.b64encode(f'{NODE}:secret'.encode()).decode()}"
+        ):
             return web.json_response({"error": "invalid_client"}, status=401)
         now = time.time()
-        found = await Said(**({"sub": NODE, "iat": now, "exp": now + 600} | claims)).token()
+        found = await Said(**({"sub": NODE, "iat": now, "exp": now + lifetime_s} | claims)).token()
         return web.json_response({"access_token": found.value, "token_type": "bearer"})
 
     application = web.Application()
@@ -316,13 +323,15 @@ async def token_endpoint(**claims: Any) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def said_of(secured: Secured, **settings: str) -> str:
-    """What `sidecar doctor` says of a node with these settings, "" where nothing is wrong."""
+async def said_of(secured: Secured, protocol: str = "SASL_SSL", port: str = "", **settings: str) -> str:
+    """What `sidecar doctor` says of a node with these settings, "" where nothing is wrong. `port`: the listener that it
+    asks, where that is for another protocol.
+    """
     given: dict[str, Any] = {
-        "bootstrap_servers": f"{HOST}:{secured.ports['SASL_SSL']}",
+        "bootstrap_servers": f"{HOST}:{secured.ports[port or protocol]}",
         "redis_url": "redis://127.0.0.1:1",
-        "kafka_security_protocol": "SASL_SSL",
-        "kafka_ssl_ca": str(secured.authority.ca),
+        "kafka_security_protocol": protocol,
+        **({"kafka_ssl_ca": str(secured.authority.ca)} if protocol.endswith("SSL") else {}),
         **{f"kafka_{name}": value for name, value in settings.items()},
     }
     found = await check_kafka(resolve(given, None).settings, [])
@@ -337,6 +346,11 @@ def by_token(url: str, secret: str = "secret") -> dict[str, str]:
     return {
         "sasl_mechanism": "OAUTHBEARER", "sasl_token_url": url, "sasl_client_id": NODE, "sasl_client_secret": secret,
     }  # fmt: skip
+
+
+def towards(mechanism: str, url: str) -> dict[str, str]:
+    """The right secret. `url`: of the token endpoint."""
+    return by_token(url) if mechanism == "OAUTHBEARER" else password(mechanism)
 
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)
@@ -354,25 +368,112 @@ async def test_a_node_with_a_wrong_or_expired_token_is_refused(secured: Secured)
     async with token_endpoint() as url:
         assert not await said_of(secured, **by_token(url))
         assert "invalid_client" in await said_of(secured, **by_token(url, WRONG))
-    async with token_endpoint(exp=time.time() - 50) as url:
+    async with token_endpoint(-50) as url:
         assert "a token that has ended" in await said_of(secured, **by_token(url))
     async with token_endpoint(text="not.a.token") as url:
         assert await said_of(secured, **by_token(url))
 
 
-def test_a_node_whose_password_is_changed_in_mid_stream_says_so_and_recovers(
-    secured: Secured, valkey: Valkey, tmp_path: Path, unique: Unique
+@pytest.mark.parametrize("mechanism", [*SCRAM, "OAUTHBEARER"])
+async def test_a_node_with_a_mechanism_that_brokers_do_not_offer_is_refused(secured: Secured, mechanism: str) -> None:
+    """PLAIN is refused in `test_logins`, where the broker does not offer it."""
+    async with token_endpoint() as url:
+        said = await said_of(secured, "SASL_PLAINTEXT", **towards(mechanism, url))
+    assert f"the broker refuses {mechanism}; it offers PLAIN" in said
+
+
+@pytest.mark.parametrize(
+    ("protocol", "port", "reason"),
+    [
+        ("SASL_PLAINTEXT", "PLAINTEXT", "there is no login at this port"),
+        ("SASL_PLAINTEXT", "SASL_SSL", "closed the connection"),
+        ("SASL_SSL", "SASL_PLAINTEXT", "is this a port without TLS?"),
+        ("SASL_SSL", "SSL", "wants one"),
+    ],
+)
+async def test_a_login_at_a_port_that_is_for_something_else_is_said(
+    secured: Secured, protocol: str, port: str, reason: str
 ) -> None:
-    """Its sessions end and their renewal is refused; with the password back it is ready again, by itself."""
-    mechanism = "SCRAM-SHA-512"
-    user = {"KAFKA_SASL_MECHANISM": mechanism}
-    served = start(secured, valkey, tmp_path, unique("c"), **user)
-    try:
-        secured.scram_user(NODE, mechanism, "another")
-        wait_for(lambda: served.node.status() == 503, "a node that is not ready", 60)
-        assert "Authentication failed" in served.node.log
-        secured.scram_user(NODE, mechanism)
-        wait_for(lambda: served.node.status() == 200, "a node that is ready", 60)
-    finally:
-        secured.scram_user(NODE, mechanism)
-        served.node.stop()
+    assert reason in await said_of(secured, protocol, port, **password("PLAIN"))
+
+
+def start_towards(secured: Secured, valkey: Valkey, directory: Path, cluster: str, **settings: str) -> Served:
+    """A node that logs in at the broker with these settings."""
+    named = {f"KAFKA_{name.upper()}": value for name, value in settings.items()}
+    return start(secured, valkey, directory, cluster, **{"KAFKA_SASL_USERNAME": "", "KAFKA_SASL_PASSWORD": "", **named})
+
+
+@each_mechanism
+async def test_a_node_whose_secret_goes_wrong_in_mid_stream_says_so_and_recovers(
+    secured: Secured, valkey: Valkey, tmp_path: Path, mechanism: str, unique: Unique
+) -> None:
+    """Its sessions end and their renewal is refused; with the right secret back it is ready again, by itself. The
+    broker forgets a SCRAM password, PLAIN's changes in its file, and the token endpoint refuses.
+    """
+    file, refuses = tmp_path / "password", asyncio.Event()
+
+    def change(*, wrong: bool) -> None:
+        if mechanism in SCRAM:
+            secured.scram_user(NODE, mechanism, "another" if wrong else PASSWORD)
+        file.write_text(WRONG if wrong else PASSWORD)
+        (refuses.set if wrong else refuses.clear)()
+
+    change(wrong=False)
+    async with token_endpoint(SESSION_MS / 1_000, refuses.is_set) as url:
+        settings = towards(mechanism, url)
+        if mechanism == "PLAIN":
+            settings |= {"sasl_password": "", "sasl_password_file": str(file)}
+        served = await asyncio.to_thread(start_towards, secured, valkey, tmp_path, unique("c"), **settings)
+
+        async def says(status: int) -> bool:
+            return await asyncio.to_thread(served.node.status) == status
+
+        try:
+            change(wrong=True)
+            reason = "invalid_client" if mechanism == "OAUTHBEARER" else "Authentication failed"
+
+            async def is_said() -> bool:
+                return await says(503) and reason in served.node.log  # the last token serves until its end
+
+            await wait_for_async(is_said, "a node that is not ready", 60)
+            change(wrong=False)
+            await wait_for_async(lambda: says(200), "a node that is ready", 60)
+        finally:
+            change(wrong=False)
+            await asyncio.to_thread(served.node.stop)
+
+
+@each_mechanism
+async def test_a_reloaded_authority_is_asked_by_new_connections_to_brokers_and_old_ones_go_on(
+    secured: Secured, valkey: Valkey, tmp_path: Path, mechanism: str, unique: Unique
+) -> None:
+    """Each login of a client opens a connection to a broker; the node's own stay open, and their logins are renewed."""
+    trusted, other = tmp_path / "trusted.pem", tmp_path / "other"
+    other.mkdir()
+    trusted.write_bytes(secured.authority.ca.read_bytes())
+    async with token_endpoint() as url:
+        settings = {**towards(mechanism, url), "ssl_ca": str(trusted)}
+        served = await asyncio.to_thread(start_towards, secured, valkey, tmp_path, unique("c"), **settings)
+
+        async def lets_in() -> bool:
+            async with served.wire() as wire:
+                try:
+                    await wire.login(right(mechanism))
+                except (LoginError, asyncio.IncompleteReadError, ConnectionError):
+                    return False
+                return await works(wire)
+
+        async def refuses() -> bool:
+            return not await lets_in()
+
+        try:
+            assert await lets_in()
+            trusted.write_bytes(Authority(other, "other").ca.read_bytes())
+            await wait_for_async(refuses, "a broker that is not trusted", 20)
+            assert "its certificate is not trusted" in served.node.log
+            await asyncio.sleep(SESSION_MS / 1_000)  # the sessions of the node's own connections end meanwhile
+            assert await asyncio.to_thread(served.node.status) == 200
+            trusted.write_bytes(secured.authority.ca.read_bytes())
+            await wait_for_async(lets_in, "a broker that is trusted", 20)
+        finally:
+            await asyncio.to_thread(served.node.stop)

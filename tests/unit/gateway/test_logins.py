@@ -14,6 +14,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.logins import Logins
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
+from sidecar.network.places import Places
 from sidecar.network.request import Exchange
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import DisconnectedError
@@ -334,6 +335,29 @@ async def test_a_client_that_goes_during_its_login_leaves_no_place_taken(
         async with connect() as talk:
             await talk.log_in()
             assert await talk.is_served()
+
+
+async def test_a_client_that_goes_while_it_waits_for_its_turn_gives_it_up(known: Known) -> None:
+    """Else those of a crowd that has gone would each cost a connection to a broker, and time of those that wait."""
+    places = Places(1)
+
+    async def begin(mechanism: str, host: str) -> Offer:
+        await places.take(host)
+        return Offer(("PLAIN",), Password(None), lambda: places.give_back(host))
+
+    known.begin = begin
+    async with gateway_of(known) as connect, connect() as first:
+        assert (await first.handshake())["error_code"] == 0
+        async with connect() as gone, connect() as waits:
+            asking = [asyncio.create_task(each.handshake()) for each in (gone, waits)]
+            await wait_for_async(lambda: _is(lambda: places.waiting == 2), "both to wait")
+            gone.peer.writer.close()
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await asking[0]
+            await wait_for_async(lambda: _is(lambda: places.waiting == 1), "the first to be forgotten")
+            assert (await first.say(b"hello"), await first.say(b"alice"))[1]["error_code"] == 0
+            assert (await asking[1])["error_code"] == 0
+    await wait_for_async(lambda: _is(lambda: places.free == 1), "the place back")
 
 
 async def test_a_connection_too_many_of_an_address_is_closed_and_says_why_to_the_log(known: Known) -> None:

@@ -61,6 +61,17 @@ def test_nobody_waits_longer_than_a_window() -> None:
     assert metered.charge(PRODUCE, 10**9) == MOST_S
 
 
+def test_what_was_used_beyond_a_quota_is_paid_back_in_full() -> None:
+    """However much came at once: a client that always waits as it is told gets its quota, not a request per window."""
+    metered = Metered(QuotaLimits(producer=1_000))
+    sent = 0
+    while metered.clock.now < 1_000:
+        wait = metered.charge(PRODUCE, 100_000 if sent == 0 else 100)
+        sent += 100_000 if sent == 0 else 100
+        metered.clock.now += max(wait, 0.001)
+    assert 1_000 * 1_000 <= sent <= 1_001 * 1_000
+
+
 def test_produce_counts_what_is_sent_and_fetch_what_is_got_and_requests_count_all() -> None:
     metered = Metered(QuotaLimits(producer=1_000, consumer=2_000))
     assert metered.charge(FETCH, 10_000, 1_000) == 0

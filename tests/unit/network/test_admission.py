@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +15,7 @@ from sidecar.network.admission import (
     Seat,
     address_group,
     admin_connections,
+    parse_overrides,
     reserved_files,
 )
 
@@ -58,6 +60,53 @@ def test_one_address_cannot_take_the_places_of_others() -> None:
     assert door.reason("10.0.0.1") is Refusal.ADDRESS
     door.enter("10.0.0.2")
     assert door.refused == [(Refusal.ADDRESS, "10.0.0.1")]
+
+
+def test_an_address_may_have_a_limit_of_its_own_and_all_files() -> None:
+    overrides = parse_overrides("10.0.0.1:3, 10.0.0.2:0, 2001:db8::7:2")
+    door = Door(ConnectionLimits.of(100, per_address=1, reserved=90, overrides=overrides))
+    for _ in range(3):
+        door.enter("10.0.0.1")
+    assert door.reason("10.0.0.1") is Refusal.ADDRESS
+    assert door.reason("10.0.0.2") is Refusal.ADDRESS
+    for host in ("2001:db8::7", "2001:db8::8"):  # one /64 is one address
+        door.enter(host)
+    assert door.reason("2001:db8::9") is Refusal.ADDRESS
+    door.enter("10.0.0.3")
+    assert door.reason("10.0.0.3") is Refusal.ADDRESS
+    door = Door(ConnectionLimits.of(100, reserved=90, overrides={"10.0.0.1": 9}))
+    for host, files in (("10.0.0.1", 10), ("10.0.0.2", 5)):
+        group, linked = door.enter(host).group, 1
+        while door.admission.may_link(group):
+            door.admission.linked(group)
+            linked += 1
+        assert linked == files
+        for _ in range(linked - 1):
+            door.admission.unlinked(group)
+
+
+def test_limits_of_addresses_are_read_as_kafka_writes_them() -> None:
+    assert parse_overrides("") == {}
+    assert parse_overrides("::ffff:10.0.0.1:5") == {"10.0.0.1": 5}
+    assert parse_overrides(" [2001:db8::1]:5,10.0.0.1:0,") == {"2001:db8::/64": 5, "10.0.0.1": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("10.0.0.1", "'10.0.0.1' is not of the form address:limit"),
+        ("10.0.0.1:many", "not of the form"),
+        ("10.0.0.1:-1", "not of the form"),
+        ("10.0.0.1:10000001", "from 0 to 10000000"),
+        ("client.example:5", "'client.example' is no IP address, and names are not looked up"),
+        ("2001:db8::1", "'2001:db8:' is no IP address"),
+        ("10.0.0.1:1,10.0.0.1:2", "has 10.0.0.1 twice"),
+        ("[2001:db8::1]:1,[2001:db8::2]:2", "has 2001:db8::/64 twice"),
+    ],
+)
+def test_what_is_no_limit_of_an_address_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        parse_overrides(text)
 
 
 def test_there_are_no_more_than_the_limit_in_all_and_one_that_leaves_makes_room() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from typing import TYPE_CHECKING
 
@@ -255,7 +256,37 @@ def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() ->
     TURN.begin()
     outbox.add(b"early")
     TURN.end()
-    assert sum(map(len, outbox._parts)) == 5
     outbox.transport = transport = Transport()
     outbox.flush()
     assert transport.bytes == b"early"
+
+
+async def test_what_fails_at_the_end_of_a_turn_stalls_nobody_else_and_is_told() -> None:
+    """Neither the other actions and outboxes of the turn, nor those of later ones."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    done: list[int] = []
+
+    class Broken(Transport):
+        def write(self, data: Octets) -> None:
+            raise RuntimeError("a write that fails")
+
+    def fail() -> None:
+        raise LookupError("an action that fails")
+
+    broken, sound = Outbox(), Outbox()
+    broken.transport, sound.transport = Broken(), Transport()
+
+    def produce() -> None:
+        for action in (lambda: done.append(1), fail, lambda: done.append(2)):
+            TURN.at_end(action)
+        broken.add(b"lost")
+        sound.add(b"kept")
+
+    TURN.run(produce)
+    assert (done, sound.transport.bytes) == ([1, 2], b"kept")
+    assert told == ["an action that fails", "a write that fails"]
+    assert not TURN.running
+    sound.add(b" and later")  # outside a turn: at the end of this one of the loop
+    await asyncio.sleep(0)
+    assert sound.transport.bytes == b"kept and later"

@@ -13,7 +13,8 @@ import pytest
 
 from sidecar.network import tls_listening
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
-from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, TlsListener
+from sidecar.network.framing import RECEIVE_BYTES
+from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, UNFINISHED, TlsListener
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
 from tests.certificates import Authority
 from tests.unit.network.peers import LOOPBACK, Peer, Recorder, answer, on_uvloop, request
@@ -60,8 +61,9 @@ async def listening(
     told: Told,
     admission: Admission | None = None,
     handshake_s: float = HANDSHAKE_S,
+    unfinished: int = UNFINISHED,
 ) -> AsyncIterator[TlsListener]:
-    listener = TlsListener(recorder.factory, context, told, admission, handshake_s)
+    listener = TlsListener(recorder.factory, context, told, admission, handshake_s, unfinished)
     await listener.bind(LOOPBACK, 0)
     await listener.start()
     try:
@@ -202,13 +204,10 @@ async def _is(condition: Callable[[], bool]) -> bool:
 
 
 @on_uvloop
-async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tls_listening, "UNFINISHED", 3)
+async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(authority: Authority) -> None:
     context, told, recorder = server(authority), Told(), Recorder()
     recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
-    async with listening(recorder, lambda: context, told) as listener:
+    async with listening(recorder, lambda: context, told, unfinished=3) as listener:
         silent = [await connect(listener) for _ in range(3)]
         silent[1].writer.write(b"\x16\x03\x01")  # one of them has begun
         peer = await connect(listener, client(authority))
@@ -226,10 +225,9 @@ async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(
 async def test_the_oldest_may_go_between_the_turn_that_begins_its_handshake_and_the_next(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_listening, "UNFINISHED", 1)
     context, told, recorder = server(authority), Told(), Recorder()
     admission = Admission(ConnectionLimits.of(1_000))
-    async with listening(recorder, lambda: context, told, admission) as listener:
+    async with listening(recorder, lambda: context, told, admission, unfinished=1) as listener:
         oldest = await connect(listener)
         await wait_for_async(lambda: _is(lambda: len(listener._unfinished) == 1), "it has not spoken")
         listener._accept_no_more()
@@ -313,6 +311,24 @@ async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
     assert turns >= 100 / PER_TURN
     assert 0 < most <= PER_TURN
     assert told.failed == []
+
+
+@on_uvloop
+async def test_what_is_read_behind_a_held_request_takes_bounded_memory(authority: Authority) -> None:
+    """docs/deploy.md names the bound: one read, and with TLS what was decrypted beside it. The rest waits unread."""
+    context, told, recorder = server(authority), Told(), Recorder()
+    recorder.act = lambda connection, request, exchange: connection.hold()
+    async with listening(recorder, lambda: context, told) as listener:
+        peer = await connect(listener, client(authority))
+        peer.writer.write(b"".join(request(number) for number in range(200_000)))
+        await wait_for_async(lambda: _is(lambda: bool(recorder.received)), "the first request")
+        for _ in range(50):
+            await asyncio.sleep(0.005)
+        (connection,) = recorder.connections
+        kept = len(connection._backlog) + sum(frame.size for frame in connection._waiting)
+        assert recorder.received == [0]
+        assert 0 < kept <= 2 * RECEIVE_BYTES
+        peer.writer.transport.abort()
 
 
 @on_uvloop

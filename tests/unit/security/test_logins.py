@@ -37,7 +37,9 @@ WRONG = [
     ("PLAIN", b"\0al\nice\0secret"),
     ("PLAIN", b"\0" + b"a" * 256 + b"\0secret"),
     ("SCRAM-SHA-256", b"n,,r=abc"),
-    ("SCRAM-SHA-512", b"n,,n=token,r=abc,tokenauth=true"),
+    ("SCRAM-SHA-512", b"n,,n=token,r=abc,tokenauth=TRUE"),
+    ("SCRAM-SHA-512", b"n,,n=alice,r=abc,tokenauth=false"),
+    ("SCRAM-SHA-512", b"n,,n=alice,r=abc,tokenauth=true,tokenauth=false"),
     ("OAUTHBEARER", bearer('{"sub": "alice", "sub": "bob"}')),
     ("OAUTHBEARER", bearer('{"sub": 1}')),
     ("OAUTHBEARER", bearer('{"name": "alice"}')),
@@ -50,7 +52,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("mechanism", "message", "name"), RIGHT)
 def test_the_name_that_a_broker_would_let_in_is_found(mechanism: str, message: bytes, name: str) -> None:
-    assert claimed_name(mechanism, message) == name
+    assert claimed_name(mechanism, message) == (name, False)
+
+
+def test_a_token_is_told_from_a_user() -> None:
+    assert claimed_name("SCRAM-SHA-512", b"n,,n=token,r=abc,tokenauth=true") == ("token", True)
 
 
 @pytest.mark.parametrize(("mechanism", "message"), WRONG)
@@ -62,7 +68,7 @@ def test_a_message_without_one_clear_name_is_refused(mechanism: str, message: by
 
 
 def test_another_claim_names_the_principal() -> None:
-    assert claimed_name("OAUTHBEARER", bearer('{"sub": "a", "email": "b"}'), "email") == "b"
+    assert claimed_name("OAUTHBEARER", bearer('{"sub": "a", "email": "b"}'), "email").name == "b"
 
 
 @dataclass
