@@ -170,13 +170,10 @@ class Array:
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append the length and the elements."""
-        if value is None:
-            writer.array(-1, form.flexible)
-            return
-        writer.array(len(value), form.flexible)
-        writer.taken += len(value)
-        write = self.element.write
-        for element in value:
+        elements, write = value or (), self.element.write
+        writer.array(-1 if value is None else len(elements), form.flexible)
+        writer.taken += len(elements)
+        for element in elements:
             write(writer, element, form)
 
 
@@ -251,8 +248,7 @@ class Record:
     def _read_tags(self, reader: Reader, values: Values) -> None:
         start = reader.position
         reader.skip_tags()
-        length = reader.position - start
-        values[TAGS] = _NO_TAGS if length == 1 else bytes(reader.buffer[start : reader.position])
+        values[TAGS] = bytes(reader.buffer[start : reader.position])
 
     @property
     def absent(self) -> Values:
