@@ -1,4 +1,4 @@
-"""What `sidecar up --secure` adds: a file with the node's settings, Kafka's users, files for clients, what is said."""
+"""What `sidecar up --secure` adds: settings of the node, users in Kafka, files for clients, and what is printed."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class BrokerSecurity:
         return context
 
     def properties(self) -> dict[str, str]:
-        """What nodes are told besides their listeners."""
+        """Properties of each broker besides its listeners."""
         return {
             "listener.name.broker.ssl.client.auth": "required",
             "listener.name.controller.ssl.client.auth": "required",

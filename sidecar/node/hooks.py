@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = 200
 """Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
-
 _NAMED: Final = 100
 """Sessions that one event names."""
 
@@ -55,7 +54,7 @@ class NodeHooks:
 
     def _few(self, kind: str, most: int | None = None) -> Any:
         """The log for an event that strangers may cause, with how many of its kind were left out before; None where
-        this one is left out, too.
+        this one is left out, too. `most`: how many of a kind are logged, if not as many as the settings allow.
         """
         left_out = self._events.ask(kind, most or self._alike)
         if left_out is None:
