@@ -45,10 +45,11 @@ def end_when_stuck(sock: socket.socket) -> None:
 
 
 def has_silent_peer(transport: asyncio.BaseTransport, limit_s: float) -> bool:
-    """As `is_silent`; False where the connection has ended."""
+    """As `is_silent`; False where the connection has ended and `connection_lost` is about to report it."""
     try:
-        return is_silent(transport.get_extra_info("socket"), limit_s)
-    except (OSError, RuntimeError):  # uvloop: a closed handle; `connection_lost` is about to report it
+        sock = transport.get_extra_info("socket")
+        return sock is not None and is_silent(sock, limit_s)  # TLS has none from the end of its stream on
+    except (OSError, RuntimeError, ValueError):  # uvloop: a handle that is closed, or without its descriptor
         return False
 
 

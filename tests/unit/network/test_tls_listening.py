@@ -14,6 +14,7 @@ import pytest
 from sidecar.network import tls_listening
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
 from sidecar.network.framing import RECEIVE_BYTES
+from sidecar.network.keepalive import has_silent_peer
 from sidecar.network.tls_listening import HANDSHAKE_S, PER_TURN, UNFINISHED, TlsListener
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
 from tests.certificates import Authority
@@ -99,6 +100,45 @@ async def test_requests_and_answers_pass_and_the_certificate_is_known(authority:
         assert recorder.connections[0].peer.startswith(f"{LOOPBACK}:")
         peer.close()
     assert (told.done, told.failed) == (1, [])
+
+
+@on_uvloop
+@pytest.mark.parametrize("tls", [True, False])
+async def test_a_connection_that_is_ending_is_not_silent(authority: Authority, tls: bool) -> None:
+    """The watch may look between the end of a stream and `connection_lost`, when a TLS transport has no socket."""
+    context, ended = server(authority), asyncio.Event()
+    looks: list[bool] = []
+
+    class Ending(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+            asyncio.get_running_loop().call_soon(self.end)
+
+        def end(self) -> None:
+            self.transport.abort()  # type: ignore[attr-defined]
+            self.look()
+
+        def look(self) -> None:
+            looks.append(has_silent_peer(self.transport, 0.0))
+            if len(looks) < 10:
+                asyncio.get_running_loop().call_soon(self.look)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            ended.set()
+
+    serving = await asyncio.get_running_loop().create_server(Ending, LOOPBACK, 0, ssl=context if tls else None)
+    async with serving:
+        port = serving.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=client(authority) if tls else None)
+        await asyncio.wait_for(ended.wait(), 5)
+        await wait_for_async(lambda: _has(looks, 10), "ten looks")
+        writer.transport.abort()
+    await asyncio.sleep(0.01)
+    assert looks == [False] * 10
+
+
+async def _has(looks: list[bool], count: int) -> bool:
+    return len(looks) == count
 
 
 @on_uvloop
