@@ -86,6 +86,8 @@ class Logins:
             _answer_handshake(exchange, ErrorCode.ILLEGAL_SASL_STATE, ())
             return
         login.began = now
+        if login.done:  # as for the first login: it takes a place, and a connection to a broker
+            login.timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
         client.connection.park()  # a client that goes while it waits for its turn gives the turn up
         login.asking = asyncio.current_task()
         try:

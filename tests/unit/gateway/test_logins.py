@@ -248,6 +248,22 @@ async def test_who_takes_too_long_is_closed(known: Known) -> None:
     assert known.rejected == ["login_timeout"]
 
 
+async def test_who_begins_another_login_and_never_ends_it_is_closed(known: Known) -> None:
+    """It would keep a place among all logins, and a connection to a broker."""
+    async with gateway_of(known, login_s=0.1) as connect:
+        async with connect() as talk:
+            await talk.log_in()
+            await talk.handshake()
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.log_in()
+            await talk.log_in()
+            await asyncio.sleep(0.2)
+            assert await talk.is_served()
+    assert known.rejected == ["login_timeout"]
+    assert known.ended == 4
+
+
 async def test_a_session_ends_unless_it_is_renewed(known: Known) -> None:
     known.lifetime_s = 0.5
     async with gateway_of(known) as connect, connect() as talk:
