@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FRAME_BYTES: Final = 64 * 1024
 """The largest frame before a login."""
+HANDSHAKE_BYTES: Final = 4 * 1024
+"""A SaslHandshake, which names a mechanism: it may wait for its turn, thousands of others too."""
 LOGIN_S: Final = 10.0
 FAILURE_S: Final = 0.1
 """After which a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
@@ -156,6 +158,8 @@ class Logins:
 
 def check_login(login: ClientLogin, request: Request) -> None:
     """Whether a request may come now. Raises RejectError."""
+    if request.key == SASL_HANDSHAKE and request.frame.size > HANDSHAKE_BYTES:
+        raise RejectError("too_large", f"SaslHandshake of {request.frame.size - 4} bytes")
     if request.key in LOGIN_APIS:
         return
     if login.offer is not None or (not login.done and request.key != API_VERSIONS):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, TURN, Frame, Outbox
+from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, RECEIVE_BYTES, TURN, Frame, Outbox
 from sidecar.network.handling import Handler, Pause
 from sidecar.network.keepalive import has_silent_peer, probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
@@ -271,8 +271,8 @@ class ClientConnection(Reading):
             raise
 
     def first_request_valid(self) -> None:
-        """The client has shown that it speaks Kafka: larger frames are allowed from now on."""
-        self.largest_frame = self._request_limit
+        """The client has shown that it speaks Kafka: larger frames are allowed from now on, and more at once."""
+        self.largest_frame, self.read_at_once = self._request_limit, RECEIVE_BYTES
 
     def allows(self, size: int, key: int) -> bool:
         return size <= limits.frame_bytes(key, self.largest_frame)

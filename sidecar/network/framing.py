@@ -28,8 +28,7 @@ ELEMENTS_A_TURN: Final = 256
 """Elements of their arrays, 10 µs each: behind the request that exceeds it others have a turn, too."""
 _LEAST_GRANT: Final = 64 * 1024
 _PIECE: Final = 16 * 1024  # what is read at once while the memory for requests is used up
-_KEY_BEHIND: Final = 6
-"""Length prefix and API key."""
+_KEY_BEHIND: Final = 6  # length prefix and API key
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -245,6 +244,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """
         self.frame_limit = self.largest_frame = frame_limit
         self._trusted = trusted
+        self.read_at_once = RECEIVE_BYTES
         self.memory: RequestMemory | None = None
         """What frames of all peers share; None where there is no bound; those with one are its `Holder`s."""
         self._own: bytearray | None = None
@@ -297,7 +297,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
                     own.extend(bytes(more))
             return memoryview(own)[self._position : self._own_size]
         left, memory = self._left, self.memory
-        most = _PIECE if memory is not None and memory.used > memory.limit else RECEIVE_BYTES
+        most = self.read_at_once if memory is None or memory.used <= memory.limit else min(_PIECE, self.read_at_once)
         if left:
             COPIES.copied_bytes += len(left)
             _shared_view[: len(left)] = left
@@ -392,7 +392,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if self._trusted and size > _LEAST_GRANT:
             own = _pool.take(size)
         elif self.memory is not None:
-            own = self.memory.begin(cast("Holder", self), rest, size, _LEAST_GRANT)
+            own = self.memory.begin(cast("Holder", self), rest, size, min(_LEAST_GRANT, self.read_at_once))
         else:
             own = bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
         own[:rest] = begin

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from sidecar.network.memory import RequestMemory
     from sidecar.network.request import Exchange
 
-_WAITING: Final = 32
-_WAITING_BYTES: Final = 256 * 1024
-"""What is read after a parked request."""
+_WAITING: Final = 32  # requests that are read after a parked one
+_STRANGERS: Final = 2 * 1024
+"""What is read at once, and after a parked request, of a client that has not shown yet who it is: requests of a login
+have some hundred bytes, and thousands of strangers may wait for one.
+"""
 
 
 class Reading(FrameReceiver):
@@ -27,6 +29,7 @@ class Reading(FrameReceiver):
     def __init__(self, frame_limit: int, memory: RequestMemory | None) -> None:
         super().__init__(frame_limit)
         self.memory = memory
+        self.read_at_once = _STRANGERS
         self._pause = 0
         self._is_parked = self._starves = False
         self._exchanges: deque[Exchange] = deque()
@@ -52,7 +55,7 @@ class Reading(FrameReceiver):
         self._transport.resume_reading()
 
     def _is_crowded(self) -> bool:
-        return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= _WAITING_BYTES
+        return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= self.read_at_once
 
     # Holder -------------------------------------------------------------------------------------------------------
 

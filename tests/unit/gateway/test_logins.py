@@ -236,6 +236,15 @@ async def test_frames_before_a_login_are_small(known: Known) -> None:
     assert known.rejected == ["too_large"]
 
 
+async def test_a_handshake_may_have_a_long_client_id_and_no_longer_mechanism_than_there_is(known: Known) -> None:
+    async with gateway_of(known) as connect, connect() as talk:
+        assert (await talk.handshake("x" * 3_000))["error_code"] == 33
+    async with gateway_of(known) as connect, connect() as talk:
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await talk.handshake("x" * logins.HANDSHAKE_BYTES)
+    assert known.rejected == ["too_large"]
+
+
 async def test_who_takes_too_long_is_closed(known: Known) -> None:
     async with gateway_of(known, login_s=0.1) as connect:
         async with connect() as talk:
