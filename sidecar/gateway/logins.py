@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from sidecar.security.logins import Authenticator, Offer
 
 FRAME_BYTES: Final = 64 * 1024
-"""The largest frame before a login."""
-HANDSHAKE_BYTES: Final = 4 * 1024
-"""A SaslHandshake, which names a mechanism: it may wait for its turn, thousands of others too."""
+"""The largest frame of a login: tokens may be long."""
+STRANGERS_BYTES: Final = 2 * 1024
+"""The largest one before a login has a place: ApiVersions and SaslHandshake, with which thousands may wait for one."""
 LOGIN_S: Final = 10.0
 FAILURE_S: Final = 0.1
 """After which a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
@@ -57,8 +57,7 @@ class Logins:
 
     def connected(self, client: Client) -> None:
         """A client has to log in from now on."""
-        connection = client.connection
-        connection.largest_frame = min(connection.largest_frame, FRAME_BYTES)
+        client.connection.limit_frames(STRANGERS_BYTES)
         timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
         client.login = ClientLogin(timer)
 
@@ -106,6 +105,8 @@ class Logins:
             client.connection.close()
             return
         login.offer, login.mechanism = offer, mechanism
+        if not login.done:
+            client.connection.limit_frames(FRAME_BYTES)
         _answer_handshake(exchange, ErrorCode.NONE, offer.mechanisms)
 
     async def _go_on(self, client: Client, login: ClientLogin, exchange: Exchange, message: bytes) -> None:
@@ -158,8 +159,6 @@ class Logins:
 
 def check_login(login: ClientLogin, request: Request) -> None:
     """Whether a request may come now. Raises RejectError."""
-    if request.key == SASL_HANDSHAKE and request.frame.size > HANDSHAKE_BYTES:
-        raise RejectError("too_large", f"SaslHandshake of {request.frame.size - 4} bytes")
     if request.key in LOGIN_APIS:
         return
     if login.offer is not None or (not login.done and request.key != API_VERSIONS):

@@ -272,7 +272,13 @@ class ClientConnection(Reading):
 
     def first_request_valid(self) -> None:
         """The client has shown that it speaks Kafka: larger frames are allowed from now on, and more at once."""
-        self.largest_frame, self.read_at_once = self._request_limit, RECEIVE_BYTES
+        self.limit_frames(self._request_limit)
+        self.read_at_once = RECEIVE_BYTES
+
+    def limit_frames(self, size: int) -> None:
+        """No frame may have more bytes from now on, and of each API no more than `protocol.limits` says."""
+        self.largest_frame = min(size, self._request_limit)
+        self.frame_limit = min(limits.SMALL_FRAME_BYTES, self.largest_frame)
 
     def allows(self, size: int, key: int) -> bool:
         return size <= limits.frame_bytes(key, self.largest_frame)

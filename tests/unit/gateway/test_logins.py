@@ -225,24 +225,23 @@ async def test_where_nobody_can_be_asked_the_connection_ends_without_an_answer(k
     assert known.said == []
 
 
-async def test_frames_before_a_login_are_small(known: Known) -> None:
-    async with gateway_of(known) as connect, connect() as talk:
-        talk.peer.writer.write((logins.FRAME_BYTES + 1).to_bytes(4, "big") + b"\x00\x24\x00\x02" + bytes(20))
-        assert await talk.peer.ended()
-    async with gateway_of(known) as connect, connect() as talk:
-        await talk.log_in()
-        talk.peer.writer.write(request(9, key=3, version=1, body=bytes(logins.FRAME_BYTES + 1)))
-        assert await talk.peer.answers(1) == [9]
-    assert known.rejected == ["too_large"]
+async def test_frames_are_small_before_a_login_smaller_before_it_has_a_place_and_large_behind_it(known: Known) -> None:
+    def announced(size: int) -> bytes:
+        return size.to_bytes(4, "big") + b"\x00\x24\x00\x02" + bytes(20)
 
-
-async def test_a_handshake_may_have_a_long_client_id_and_no_longer_mechanism_than_there_is(known: Known) -> None:
-    async with gateway_of(known) as connect, connect() as talk:
-        assert (await talk.handshake("x" * 3_000))["error_code"] == 33
-    async with gateway_of(known) as connect, connect() as talk:
-        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await talk.handshake("x" * logins.HANDSHAKE_BYTES)
-    assert known.rejected == ["too_large"]
+    async with gateway_of(known) as connect:
+        async with connect() as talk:
+            talk.peer.writer.write(announced(logins.STRANGERS_BYTES + 1))
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.handshake()
+            talk.peer.writer.write(announced(logins.FRAME_BYTES + 1))
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.log_in(b"a" * (logins.FRAME_BYTES - 100))
+            talk.peer.writer.write(request(9, key=3, version=1, body=bytes(logins.FRAME_BYTES + 1)))
+            assert await talk.peer.answers(1) == [9]
+    assert known.rejected == ["too_large"] * 2
 
 
 async def test_who_takes_too_long_is_closed(known: Known) -> None:
