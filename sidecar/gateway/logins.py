@@ -117,6 +117,7 @@ class Logins:
             if not login.done:
                 client.connection.close()
             return
+        client.connection.park()  # a client that goes meanwhile gives its place up
         try:
             answer = await offer.exchange.receive(message)
             lifetime_ms = 0 if offer.exchange.accepted is None else self._let_in(client, login, offer)

@@ -348,13 +348,14 @@ async def test_a_client_that_goes_during_its_login_leaves_no_place_taken(
     monkeypatch.setattr(Password, "receive", slowly)
     limits = ConnectionLimits(connections=10, per_address=10, per_principal=1, rate=0, files=20, address_files=20)
     admission = Admission(limits)
-    async with gateway_of(known, admission) as connect:
+    async with gateway_of(known, admission, login_s=600) as connect:
         async with connect() as talk:
             asking = asyncio.create_task(talk.log_in())
             await checking.wait()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await asking
-        await wait_for_async(lambda: _is(lambda: not admission.connections), "it is gone")
+        await wait_for_async(lambda: _is(lambda: not admission.connections), "it is gone", timeout=10)
+        assert known.ended == 1, "a broker that does not answer keeps its place"
         checked.set()
         async with connect() as talk:
             await talk.log_in()
