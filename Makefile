@@ -66,7 +66,7 @@ spark: $(SPARK) ## add PySpark and Delta Lake to .venv, 600 MB: for `sidecar pip
 up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar up $(ARGS)
 
-demo: setup ## two rival producers, a kill, a takeover and a refused late batch
+demo: setup ## two rival producers, a kill, a takeover and a refused late batch (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar demo $(ARGS)
 
 test: setup spark ## the default test suite

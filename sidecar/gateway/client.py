@@ -88,6 +88,7 @@ class ClientLinks:
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
         connection = self._upstream.open(self, address)
+        connection.count(self._client.memory)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)
         self._opened.upstream_opened()

@@ -319,6 +319,34 @@ async def test_the_end_of_a_stream_drops_nothing_that_was_sent_in_front_of_it(au
 
 
 @on_uvloop
+async def test_a_handshake_that_fails_for_an_unknown_reason_takes_no_seat(authority: Authority) -> None:
+    context, told, recorder = server(authority), Told(), Recorder()
+    recorder.act = lambda _connection, asked, exchange: exchange.answer(answer(asked.correlation_id))
+    admission = Admission(ConnectionLimits(2, 2, 0, 0, 4, 4))
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint["exception"]))
+    fails = True
+
+    def asked() -> ssl.SSLContext:
+        if fails:
+            raise ZeroDivisionError
+        return context
+
+    async with listening(recorder, asked, told, admission) as listener:
+        for number in range(3):
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await connect(listener, client(authority))
+            await wait_for_async(lambda number=number: _is(lambda: len(complaints) > number), "a complaint")
+        assert admission.connections == 0
+        fails = False
+        peer = await connect(listener, client(authority))
+        peer.writer.write(request(7))
+        assert await peer.answers(1) == [7]
+        peer.close()
+    assert [type(each) for each in complaints] == [ZeroDivisionError] * 3
+
+
+@on_uvloop
 async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
