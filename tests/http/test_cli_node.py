@@ -49,7 +49,7 @@ def checks(text: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_node_keeps_its_process_id_and_loads_nothing_of_the_command_line(node_process: StartNode):
-    node = node_process()
+    node = node_process(by_command=True)
     command = Path(f"/proc/{node.child.pid}/cmdline").read_bytes().decode().split("\0")
     assert Path(command[-5]).name == "node_process.py"
     assert "-W" in command
