@@ -1,5 +1,5 @@
-"""`python -m tests.fuzz [--minutes M | --executions N] [TARGET …]`: all targets one after the other, each in processes
-of its own.
+"""`python -m tests.fuzz [--minutes M | --executions N] [TARGET …]`: all targets, as many at a time as there are cores,
+each in processes of its own.
 
 Inputs that reach new lines stay in `.fuzz/TARGET`; `--keep` writes those that are needed for all these lines to
 `tests/fuzz/corpus`. An input that shows a mistake is in `.fuzz/finds`: mend it, give it a regression test, and add it
@@ -14,12 +14,14 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import corpus
+from tests.fuzz.one import UNTIL
 from tests.fuzz.targets import NAMES
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ _ROUNDS: Final = 20
 """Of many executions: so that none of the targets has to wait for the end of another."""
 _TIMEOUT_S: Final = 60
 """An input that takes longer hangs; the slowest takes milliseconds."""
+
+_START_S: Final = 10
+"""With less time left no process is begun once more: it would only read the inputs that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,15 @@ class Told:
 
 
 def fuzz(name: str, told: Told, executions: int | None, seconds: float) -> None:
-    """Play a target so often, or for so long, or until it shows a mistake."""
+    """Play a target so often, or for so long, starts and inputs to begin with included, or until it shows a mistake."""
     plan = PLANS[name]
     _FINDS.mkdir(parents=True, exist_ok=True)
     until, goal = time.monotonic() + seconds, told.runs + (executions or 0)
+    if not told.runs:
+        _one(name, "seeds", str(_WORK / name))
     while not told.failed:
         left, rest = goal - told.runs, until - time.monotonic()
-        if (executions is not None and left <= 0) or (executions is None and rest <= 0):
+        if left <= 0 if executions is not None else told.runs and rest < _START_S:
             return
         done = _one(
             name,
@@ -87,7 +94,7 @@ def fuzz(name: str, told: Told, executions: int | None, seconds: float) -> None:
             str(_WORK / name),
             f"-max_len={plan.length}",
             f"-runs={plan.most if executions is None else min(left, plan.most)}",
-            *(() if executions is not None else (f"-max_total_time={max(1, int(rest))}",)),
+            *(() if executions is not None else (f"{UNTIL}{until}",)),
             f"-timeout={_TIMEOUT_S}",
             f"-rss_limit_mb={plan.memory}",
             f"-artifact_prefix={_FINDS}/{name}-",
@@ -136,14 +143,13 @@ def main() -> int:
     if find_spec("atheris") is None:
         print("atheris has no wheel for this machine: Linux on x86_64 has one", file=sys.stderr)
         return 2
-    began = time.monotonic()
+    began, at_once = time.monotonic(), len(os.sched_getaffinity(0))
+    seconds = asked.minutes * 60 / -(-len(names) // at_once)
     told = {name: Told() for name in names}
-    for name in names:
-        _one(name, "seeds", str(_WORK / name))
     for number in range(rounds := _ROUNDS if asked.executions else 1):
-        for name in names:
-            if not told[name].failed:
-                fuzz(name, told[name], _portion(name, names, asked.executions, rounds), asked.minutes * 60 / len(names))
+        portions = [_portion(name, names, asked.executions, rounds) for name in names]
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(fuzz, names, told.values(), portions, [seconds] * len(names)))
         _tell(told, number + 1, rounds, time.monotonic() - began)
     if asked.keep:
         for name in names:
