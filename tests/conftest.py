@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pytest
 from hypothesis import settings
@@ -151,7 +151,14 @@ def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield running
 
 
-@pytest.fixture(scope="session")
+def scope_of_cluster(fixture_name: str, config: pytest.Config) -> Literal["module", "session"]:
+    """Of `kafka_cluster` and what stands on it: a module in the default suite, where it has a smoke test or two, and
+    three brokers take some CPU as long as they run.
+    """
+    return "session" if config.option.markexpr == "slow" else "module"
+
+
+@pytest.fixture(scope=scope_of_cluster)
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Three brokers, replication factor 3, min.insync 2; embedded. A test that stops a broker starts it again."""
     cluster = Kafka(tmp_path_factory.mktemp("cluster"), KafkaConfig(brokers=3))
