@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import corpus
-from tests.fuzz.one import UNTIL
 from tests.fuzz.targets import NAMES
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ _ROUNDS: Final = 20
 """Of many executions: so that none of the targets has to wait for the end of another."""
 _TIMEOUT_S: Final = 60
 """An input that takes longer hangs; the slowest takes milliseconds."""
-
-_START_S: Final = 10
-"""With less time left no process is begun once more: it would only read the inputs that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +74,15 @@ class Told:
 
 
 def fuzz(name: str, told: Told, executions: int | None, seconds: float) -> None:
-    """Play a target so often, or for so long, starts and inputs to begin with included, or until it shows a mistake."""
+    """Play a target so often, or for so long, or until it shows a mistake."""
     plan = PLANS[name]
     _FINDS.mkdir(parents=True, exist_ok=True)
-    until, goal = time.monotonic() + seconds, told.runs + (executions or 0)
     if not told.runs:
         _one(name, "seeds", str(_WORK / name))
+    until, goal = time.monotonic() + seconds, told.runs + (executions or 0)
     while not told.failed:
         left, rest = goal - told.runs, until - time.monotonic()
-        if left <= 0 if executions is not None else told.runs and rest < _START_S:
+        if (executions is not None and left <= 0) or (executions is None and rest <= 0):
             return
         done = _one(
             name,
@@ -94,7 +90,7 @@ def fuzz(name: str, told: Told, executions: int | None, seconds: float) -> None:
             str(_WORK / name),
             f"-max_len={plan.length}",
             f"-runs={plan.most if executions is None else min(left, plan.most)}",
-            *(() if executions is not None else (f"{UNTIL}{until}",)),
+            *(() if executions is not None else (f"-max_total_time={max(1, int(rest))}",)),
             f"-timeout={_TIMEOUT_S}",
             f"-rss_limit_mb={plan.memory}",
             f"-artifact_prefix={_FINDS}/{name}-",
@@ -133,7 +129,9 @@ def _one(name: str, what: str, *options: str, check: bool = True) -> subprocess.
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("targets", nargs="*", metavar="TARGET")
-    parser.add_argument("--minutes", type=float, default=4, help="for all targets together")
+    parser.add_argument(
+        "--minutes", type=float, default=4, help="of one core, starts not counted, for all targets together"
+    )
     parser.add_argument("--executions", type=int, help="of all targets together, in place of a time")
     parser.add_argument("--keep", action="store_true", help="write the corpus of the repository")
     asked = parser.parse_args()
@@ -143,12 +141,11 @@ def main() -> int:
     if find_spec("atheris") is None:
         print("atheris has no wheel for this machine: Linux on x86_64 has one", file=sys.stderr)
         return 2
-    began, at_once = time.monotonic(), len(os.sched_getaffinity(0))
-    seconds = asked.minutes * 60 / -(-len(names) // at_once)
+    began, seconds = time.monotonic(), asked.minutes * 60 / len(names)
     told = {name: Told() for name in names}
     for number in range(rounds := _ROUNDS if asked.executions else 1):
         portions = [_portion(name, names, asked.executions, rounds) for name in names]
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(fuzz, names, told.values(), portions, [seconds] * len(names)))
         _tell(told, number + 1, rounds, time.monotonic() - began)
     if asked.keep:

@@ -10,15 +10,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 from typing import Any, Final
 
 from tests.fuzz import corpus
 
-UNTIL: Final = "-until="
-"""In place of libFuzzer's `-max_total_time`: a moment of `time.monotonic`, as nobody knows how long the start takes."""
 _MOST_BYTES: Final = 96 * 1024 * 1024
 """What one input may make a target hold at a time, beside what it held before."""
 
@@ -32,14 +29,9 @@ def _fuzz(name: str, options: list[str]) -> None:
 
     with atheris.instrument_imports(include=["sidecar"], enable_loader_override=False):
         target = _target(name)
-    options = [_time_left(each) if each.startswith(UNTIL) else each for each in options]
     again = f"{sys.executable} -m tests.fuzz.one {name} fuzz"  # libFuzzer merges in processes that it starts so
     atheris.Setup([again, *options], target.play, enable_python_coverage=True)
     atheris.Fuzz()
-
-
-def _time_left(option: str) -> str:
-    return f"-max_total_time={max(1, int(float(option.removeprefix(UNTIL)) - time.monotonic()))}"
 
 
 def _replay(name: str, files: list[str]) -> None:
