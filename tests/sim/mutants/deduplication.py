@@ -63,16 +63,17 @@ _DROPPED: Final = Schedule(
 
 _FALLING: Final = Schedule(
     [
-        produce(ids=True, batches=60, burst=3),
-        *restarts(0.35, 0.6, 0.85),
+        produce(ids=True, every=0.03, burst=1, partitions=1, repeats=0.8),
         Step(1.0, "close", {"app": "app0"}),
-        Step(1.6, "policy", {"topic": "owned", "deduplication": True}),
-        *restarts(2.2),
+        Step(1.5, "policy", {"topic": "owned", "deduplication": True}),
+        *restarts(2.1, 2.5, 2.9),
     ],
-    length=4.0,
-    jitter=0.05,
+    length=3.5,
+    jitter=0.1,
 )
-"""Ids fall in the log of a topic that gets sequence ids later; then its application sends them again."""
+"""An application that sends old ids again and again dies, and the last id in the log is not the highest. Only then is
+its topic deduplicated. The application comes back, and sends these ids once more.
+"""
 
 _NOTHING_ELSEWHERE: Final = Edit(
     MARKS, "        return self._sent.has_others(name, producer_id)\n", "        return False\n"
