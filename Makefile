@@ -108,7 +108,7 @@ check: setup spark ## ruff, pyright, import-linter; the types of Spark's package
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
-model: setup ## the takeover protocol through the model checker, its mutants too (about 4 minutes)
+model: setup ## the takeover protocol through the model checker, its mutants too (about 3 minutes)
 	@$(BIN)/python -m tools.model $(ARGS)
 
 format: setup ## let ruff rewrite what it can
