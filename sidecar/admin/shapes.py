@@ -207,7 +207,10 @@ def new_topic_from_json(body: object) -> tuple[NewTopic, Policy | None]:
     if not isinstance(configs, dict) or not all(_fits(each) for pair in configs.items() for each in pair):
         example = '{"retention.ms": "60000"}'
         raise ShapeError(f"configs has to be an object of texts such as {example}, not {quoted(configs)}")
-    policy = policy_from_json(body["policy"]) if "policy" in body else None
+    try:
+        policy = policy_from_json(body["policy"]) if "policy" in body else None
+    except ShapeError as error:
+        raise ShapeError(f"policy: {error}") from None
     return NewTopic(name, partitions, factor, configs), policy
 
 

@@ -243,7 +243,7 @@ def test_the_policy_has_brokers_stamp_records(kafka: Kafka, topic: str, connect:
     status, refused = rest.call(
         "PUT", "/v1/topics/not-there/policy", {"access_mode": "exclusive", "log_append_time": True}
     )
-    assert (status, "create it first" in refused["message"]) == (400, True)
+    assert (status, "sidecar topic create" in refused["message"]) == (400, True)
     assert rest.call("GET", "/v1/topics/not-there")[0] == 404
 
 

@@ -78,7 +78,7 @@ def test_every_operation_answers_as_the_document_says_with_every_success_it_prom
     services: Services, asked: Asked
 ) -> None:
     topic, shadow = asked.values["topic"], asked.values["shadow"]
-    for read in ("livez", "readyz", "metrics", "openapi", "status", "listSettings", "page", "pageFile"):
+    for read in ("livez", "readyz", "metrics", "openapi", "status", "listSettings", "listRefusals", "page", "pageFile"):
         assert asked(read).status == 200, read
     for cached in ("page", "pageFile"):
         assert asked(cached, If_None_Match=asked(cached).headers["etag"]).status == 304
@@ -103,6 +103,8 @@ def test_every_operation_answers_as_the_document_says_with_every_success_it_prom
     assert asked("forgetProducer").status == 204
     assert asked("getProducer").status == 404
 
+    assert asked("createTopic", body={"topic": f"{topic}-new", "partitions": 2}).body["partitions"] == 2
+    assert asked("createTopic", body={"topic": topic}).status == 409
     new = {"name": shadow, "allow": ["User:*"], "auto_reset_backlog_entries": 5}
     assert asked("createShadow", body=new).status == 201
     assert asked("createShadow", body=new).status == 409
@@ -224,7 +226,8 @@ def body_cases() -> Iterator[tuple[str, str, bytes, str]]:
             for item in (17, None, "", "a b", "a/b/c/d", "__internal"):
                 yield operation.name, "", json.dumps([item]).encode(), repr(item)
             continue
-        valid = {"createShadow": {"name": "x"}, "resetCursor": {"to": "latest"}}.get(operation.name, {})
+        needed = {"createTopic": {"topic": "x"}, "createShadow": {"name": "x"}, "resetCursor": {"to": "latest"}}
+        valid = needed.get(operation.name, {})
         yield operation.name, "no_such_field", json.dumps({**valid, "no_such_field": 1}).encode(), "unknown field"
         for required in schema.get("required", ()):
             rest = {key: value for key, value in valid.items() if key != required}

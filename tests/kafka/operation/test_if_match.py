@@ -270,7 +270,7 @@ async def test_what_kafka_refuses_is_not_left_in_redis(
     cluster, topic = unique("c"), unique("not-there")
     node = node_process(cluster=cluster)
     status, refused = Rest(node.admin_url).call("PUT", f"/v1/topics/{topic}/policy", {"log_append_time": True})
-    assert (status, "create it first" in refused["message"]) == (400, True)
+    assert (status, "sidecar topic create" in refused["message"]) == (400, True)
     store = MetadataStore(services.redis_url, cluster, lease_ms=3_000)
     assert (await store.policies()).by_name == {}
     await store.aclose()

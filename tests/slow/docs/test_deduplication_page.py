@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from tests.conftest import Unique
 from tests.logs import read_log
@@ -30,8 +29,6 @@ def test_the_producer_of_the_page_writes_its_records_once(
     services: Services, node: NodeProcess, unique: Unique
 ) -> None:
     topic = unique("dedup")
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     (command,) = re.findall(r"```sh\n\.venv/bin/sidecar (.*?)#", PAGE.read_text(), re.DOTALL)
     sidecar = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url]
     subprocess.run([*sidecar, *command.replace("ledger", topic).split()], check=True, timeout=60)

@@ -138,11 +138,11 @@ async def _served(client: Client, exchange: Exchange, request: Request) -> None:
 
 @asynccontextmanager
 async def gateway_of(
-    known: Known, admission: Admission | None = None
+    known: Known, admission: Admission | None = None, login_s: float = logins.LOGIN_S
 ) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Talk]]]:
     upstream: Any = None
     hooks: Any = known
-    listener = ClientListener("OUTSIDE", logins=Logins(known, hooks))
+    listener = ClientListener("OUTSIDE", logins=Logins(known, hooks, login_s))
     gateway = Gateway(upstream, 1, "boot", 1024 * 1024, hooks, [listener], admission)
     gateway.serve(Apis({}, {3: _served, 18: _served}), [VersionRange(3, 0, 1), VersionRange(18, 0, 3)])
     server = await asyncio.get_running_loop().create_server(gateway.new_connection, LOOPBACK, 0)
