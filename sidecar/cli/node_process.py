@@ -27,33 +27,33 @@ def main() -> int:
     # MB), and greenlet (1.2 MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
     for unwanted in ("rich", "greenlet", "snappy"):
         sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
-    from sidecar.settings.told import Told  # noqa: PLC0415 - the path has to be right first
+    from sidecar.settings.loaded import LoadedSettings  # noqa: PLC0415 - the path has to be right first
 
     with os.fdopen(descriptor, encoding="utf-8") as pipe:
-        told = Told.from_json(pipe.read())
+        loaded = LoadedSettings.from_json(pipe.read())
     if workers > 1:
         from sidecar.cli.workers import supervise  # noqa: PLC0415
 
-        return supervise(told, workers)
+        return supervise(loaded, workers)
     _import_aiohttp()
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
     from sidecar.node import process  # noqa: PLC0415
 
-    return process.run(told, AdminServer)
+    return process.run(loaded, AdminServer)
 
 
 def _import_aiohttp() -> None:
     """Without the system's certificates, which it reads while it is imported (1.9 MB, 40 ms): of those whom a node asks
     only a schema registry may speak TLS, and `sidecar.admin.schema_upstream` reads them for that.
     """
-    told = os.environ.get(_CERTIFICATES)
+    before = os.environ.get(_CERTIFICATES)
     os.environ[_CERTIFICATES] = os.devnull
     try:
         import aiohttp  # noqa: F401, PLC0415
     finally:
         del os.environ[_CERTIFICATES]
-        if told is not None:
-            os.environ[_CERTIFICATES] = told
+        if before is not None:
+            os.environ[_CERTIFICATES] = before
 
 
 def _end_with(parent: int) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sidecar.settings import Problem, Settings
-    from sidecar.settings.told import Resolved
+    from sidecar.settings.loaded import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sidecar.node.port.facts import Check, ClientFacts, Event, IfMatch, Policy, Producer, ProducerIds, Status, Topic
     from sidecar.node.shadow_port import ShadowPort
     from sidecar.settings import Settings
-    from sidecar.settings.told import Shown
+    from sidecar.settings.loaded import Shown
     from sidecar.telemetry.hooks import NodeMetrics
 
 

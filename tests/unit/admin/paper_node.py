@@ -27,7 +27,7 @@ from sidecar.node.port import (
     UnavailableError,
 )
 from sidecar.settings import load
-from sidecar.settings.told import Shown, Told
+from sidecar.settings.loaded import LoadedSettings, Shown
 from tests.unit.admin.paper_shadows import PaperShadows
 
 
@@ -72,7 +72,7 @@ class PaperNode:
         return self.connected[after:end], end if end < len(self.connected) else None
 
     def settings(self) -> Sequence[Shown]:
-        return Told(load()).shown()
+        return LoadedSettings(load()).shown()
 
     async def catch_up(self) -> None:
         self.called("catch_up")
