@@ -17,7 +17,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.names import FORGOTTEN
 from sidecar.jobs import PORTION
 from sidecar.jobs.ids_before import Before, look
-from sidecar.jobs.progress import Progress, Told, next_portion, ranges
+from sidecar.jobs.progress import PortionIds, Progress, next_portion, ranges
 from sidecar.jobs.session import rate
 from sidecar.jobs.states import States, Written
 from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
@@ -207,16 +207,16 @@ class _Run:
         ]
         return Reader(spark, log, writers, settings.producer_names_limit, compacted=before.is_compacted)
 
-    async def _take(self, portion: Mapping[int, Range], found: Mapping[int, Told]) -> None:
+    async def _take(self, portion: Mapping[int, Range], found: Mapping[int, PortionIds]) -> None:
         now = int(time.time())
         for partition, (_, behind) in portion.items():
-            progress, told = self.progress[partition], found.get(partition, Told(0, 0, None, []))
-            progress.records += told.records
-            progress.malformed += told.malformed
-            if told.forgotten is not None and behind > self._before.ids_from[partition]:
-                progress.lose(f"the writer of the sequence ids at offset {told.forgotten} is not known any more")
+            progress, ids = self.progress[partition], found.get(partition, PortionIds(0, 0, None, []))
+            progress.records += ids.records
+            progress.malformed += ids.malformed
+            if ids.forgotten is not None and behind > self._before.ids_from[partition]:
+                progress.lose(f"the writer of the sequence ids at offset {ids.forgotten} is not known any more")
                 continue
-            progress.learn(told.rows, behind, now)
+            progress.learn(ids.rows, behind, now)
             await self._write(progress)
 
     async def _write(self, progress: Progress) -> None:
