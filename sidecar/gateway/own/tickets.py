@@ -68,7 +68,8 @@ class Ticket:
     is_promoted: bool = False
     """It was granted while no Own waited for it, and nobody has heard of that."""
     is_driven: bool = False
-    is_stirred: bool = False
+    is_due: bool = False
+    """Something happened to what it asks for since it was last decided on."""
     listeners: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
 
     @property
