@@ -31,7 +31,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from sidecar.changelog import Entry
     from sidecar.changelog.records import LoggedBatch
-    from sidecar.jobs.session import Tell
+    from sidecar.jobs.session import Say
     from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
@@ -112,7 +112,7 @@ def _keys(view: View, kind: Kind) -> Iterator[Key]:
 # Of one topic -------------------------------------------------------------------------------------------------------
 
 
-def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Facts:
+def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Facts:
     """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
@@ -135,7 +135,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     slots, newest = _slots(known.view, topic)
     return Facts(
         writers=tuple(writers(openings, _formers(entries), slots, newest)),
-        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings, tell)),
+        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings, say)),
         governed=_governed(entries),
         ungoverned=tuple(without),
         takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),

@@ -90,8 +90,8 @@ class Summary:
 
 
 class Exporter:
-    """One export. `run` blocks; `stop` may be called, or the event of that name set, from a signal handler. `tell`
-    hears of commits, `say` the rest.
+    """One export. `run` blocks; `stop` may be called, or the event of that name set, from a signal handler. `committed`
+    is called after each commit, `say` with a line about the rest.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Exporter:
         spark: SparkSession,
         kafka: Kafka,
         job: Job,
-        tell: Callable[[Progress], None] = lambda _: None,
+        committed: Callable[[Progress], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._spark, self._kafka, self._job, self._tell, self._say = spark, kafka, job, tell, say
+        self._spark, self._kafka, self._job, self._committed, self._say = spark, kafka, job, committed, say
         self._ledger = Ledger(spark, job.path, kafka.cluster_id, job.topic)
         self._checkpoint = Checkpoint(spark, job.checkpoint)
         self._identity = Identity(KIND, kafka.cluster_id, job.topic)
@@ -282,7 +282,7 @@ class Exporter:
             self._summary.corrupt += done.corrupt
             self._summary.commits += 1
             self._summary.offsets = offsets = {**stands, **new.ends}
-            self._tell(Progress(done.version, done.rows, done.corrupt, offsets, self._lag(offsets)))
+            self._committed(Progress(done.version, done.rows, done.corrupt, offsets, self._lag(offsets)))
             return
         raise PipelineError(f"others write to {self._job.path} without a pause: let one export do it")
 
