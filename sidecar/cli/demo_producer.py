@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 _INTERVAL_S = 0.1
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -32,9 +32,9 @@ async def main(bootstrap: str, topic: str, name: str) -> None:
             try:
                 sent = await producer.send_and_wait(topic, value.encode(), partition=0)
             except KafkaError as error:
-                _tell(f"refused {getattr(error, 'errno', -1)} {type(error).__name__}")
+                _print(f"refused {getattr(error, 'errno', -1)} {type(error).__name__}")
                 return
-            _tell(f"ack {sent.offset} {value}")
+            _print(f"ack {sent.offset} {value}")
             number += 1
             await asyncio.sleep(_INTERVAL_S)
     finally:
