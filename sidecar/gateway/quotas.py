@@ -115,7 +115,7 @@ class Quotas:
 
 class MeteredConnection(ClientConnection):
     """A client's connection whose traffic counts. `principal` returns whose it is now, None before its login: what it
-    sends until then counts for nobody, as on a broker, or strangers could use up what all others need to log in.
+    sends until then counts for no principal, as on a broker: strangers could use up what all others need to log in.
     """
 
     def __init__(

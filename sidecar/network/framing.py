@@ -261,7 +261,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """Whether a frame may have `size` bytes that begins with this API key."""
         return False
 
-    # What `memory` tells one that has such a bound: see `sidecar.network.memory.Holder`
+    # What `memory` asks of one that has such a bound: see `sidecar.network.memory.Holder`
 
     @property
     def is_awaited(self) -> bool:

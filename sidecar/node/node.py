@@ -220,7 +220,7 @@ class Node:
                 return changelog
 
     async def _read_on(self, changelog: Changelog) -> None:
-        """What others wrote before this node was one of the live ones waited for nobody to read it here."""
+        """Read what others wrote without waiting for this node: it was not one of the live ones yet."""
         self.problem = "reading the changelog"
         while True:
             try:

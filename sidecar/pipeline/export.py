@@ -1,7 +1,7 @@
 """A shadow, or any topic, as a stream into a Delta table: every record once, whatever is killed or deleted.
 
 Theory of operation. Spark's checkpoint and Delta's table are committed one after the other, so after a crash one of
-them is ahead. The table decides (`ledger`): each batch is cut to the offsets behind those that the table has and
+them is ahead. The table decides (`ledger`): each batch is cut to the offsets after those that the table has and
 appended together with its own; a stream without a fitting checkpoint begins where the table stands. A batch that would
 leave something out is refused. What is read are committed records alone (isolation level read_committed).
 
@@ -67,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After a commit: rows and corrupt ones it brought, up to where the table is, and how many offsets lie behind that
+    """After a commit: rows and corrupt ones it brought, up to where the table is, and how many offsets come after that
     (None: Kafka did not say).
     """
 
@@ -121,7 +121,7 @@ class Exporter:
         """Export until the end of the log is reached (`available_now`) or `stop` is called.
 
         Raises `PipelineError`: before anything was changed for a table or checkpoint that is not this export's, and
-        `GapError` where records were lost that nobody has accepted the loss of.
+        `GapError` where records were lost and that loss was not accepted.
         """
         self._kafka.partitions(self._job.topic)
         source = records(self._source({}), self._job.form)

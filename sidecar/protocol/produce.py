@@ -203,7 +203,7 @@ def _varint_bytes(value: int) -> int:
 
 
 def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
-    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from behind the client id."""
+    """The head of a client's request that goes on as the node's own; `rest` bytes follow, those after the client id."""
     size = _WHOLE_HEAD.size - 4 + rest
     return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
 

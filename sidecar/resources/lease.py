@@ -172,7 +172,7 @@ class CoordinatorLease:
         self._step_down(str(error))
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
-        """Another node has opened an epoch behind this one."""
+        """Another node has opened a later epoch."""
         serving = self._state.services.changelog.view.serving(CLAIMS)
         return serving is not None and serving.writer != epoch.stamp
 

@@ -140,8 +140,8 @@ class OwnApis:
         return control.ReleaseResponse()
 
     async def _release_unknown(self, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
-        """A token that nobody has called with here. What an earlier coordinator wrote down under it is let go of; that
-        there is nothing is no error where nobody owns what it names.
+        """A token without a request on this node. What an earlier coordinator wrote down under it is let go of; that
+        there is nothing is no error where what it names has no owner.
         """
         coordinator, keys = self._rooms.coordinator, [target.key for target in targets if not target.is_written]
         if token and (keys or (coordinator.coordinates and not targets)):

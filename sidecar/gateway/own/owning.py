@@ -234,8 +234,8 @@ class Ownerships:
         ticket.notify()
 
     def _begin_owning(self, ticket: Ticket) -> None:
-        """All its connections stand for what it owns, and no other request of its session does any more. What it lost
-        while it was written down nobody has reported it.
+        """All its connections stand for what it owns, and no other request of its session does any more. A loss
+        while it was written down is not reported yet.
         """
         for target, claim in ticket.claims.items():
             for client in ticket.clients.values():
@@ -354,9 +354,9 @@ class Ownerships:
         ticket.notify()
 
     async def _give_up(self, ticket: Ticket) -> None:
-        """Nobody asked for it: its place, or what it was promoted to, is another's."""
+        """No call came for it: its place, or what it was promoted to, goes to another."""
         if ticket.calls:
-            return  # somebody has, just now
+            return  # one came just now
         if ticket.is_driven:
             self.attendance.left_alone(ticket)  # it may be promoted this moment: that is kept as long again
             return
