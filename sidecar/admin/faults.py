@@ -15,6 +15,12 @@ _QUOTED: Final = 100
 """Characters of what was sent."""
 
 
+HIGHEST: Final = 2**63 - 1
+"""The highest number that JSON of ours may hold."""
+_EXACT: Final = 2**53
+"""Below it a float is exactly the number that was written."""
+
+
 class ShapeError(ValueError):
     """The request is not what it should be; the message names the faults."""
 
@@ -43,6 +49,13 @@ def unknown_fields(body: Mapping[str, object], known: Collection[str]) -> list[s
     more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
     named = ", ".join(map(quoted, unknown[:_NAMED]))
     return [f"unknown fields: {named}{more} (known: {', '.join(known)})"] if unknown else []
+
+
+def whole_number(found: object) -> int | None:
+    """0 to `HIGHEST`, as JSON schema has whole numbers: 5.0 is one. None for anything else."""
+    if isinstance(found, float) and found.is_integer() and found < _EXACT:
+        return int(found) if found >= 0 else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= HIGHEST else None
 
 
 def quoted(value: object) -> str:

@@ -74,6 +74,7 @@ _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
     shapes.PRODUCER_IDS,
     shapes.PRODUCERS_PAGE,
     shapes.TOPIC,
+    shapes.NEW_TOPIC,
     shadow_shapes.SHADOW,
     shadow_shapes.SHADOW_NAMES,
     shadow_shapes.WANTED_SHADOWS,
@@ -183,7 +184,10 @@ def _topic_paths() -> Schema:
     force = flag("force", "Its shadows and their cursors too; else a topic with shadows is 409.")
     of_owners = [_ONE, _PARTITION, _IF_MATCH]
     return {
-        "/v1/topics": {"get": read("listTopics", "Topics and prefixes by name", answer(shapes.TOPICS), of_topics)},
+        "/v1/topics": {
+            "get": read("listTopics", "Topics and prefixes by name", answer(shapes.TOPICS), of_topics),
+            "post": write("createTopic", "Create a topic", {"201": answer(shapes.TOPIC), "409": FAILED}, "NewTopic"),
+        },
         "/v1/topics/{topic}": {
             "parameters": [_TOPIC],
             "get": read("getTopic", "One topic or prefix", tagged, [_PARTITION]),

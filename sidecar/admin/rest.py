@@ -29,9 +29,11 @@ from sidecar.admin.shapes import (
     SETTINGS,
     STATUS,
     TOPIC,
+    new_topic_from_json,
     policy_from_json,
 )
 from sidecar.node.port import NotFoundError, NothingDoneError, UnavailableError
+from sidecar.protocol.errors import no_topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -142,9 +144,15 @@ class Rest:
         legal = names.is_topic(name) or names.is_prefix(name)
         known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
-            raise NotFoundError(f"there is no topic {name}")
+            raise NotFoundError(no_topic(name) if names.is_topic(name) else f"there is no topic {name}")
         body = TOPIC.to_json(known[0], shadowReplication=known[0].shadow_stats or {})
         return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, names.LAST_PARTITION)))
+
+    async def create_topic(self, request: web.Request) -> web.Response:
+        """Create a topic, with a policy where one is given; answers with the topic."""
+        wanted, policy = new_topic_from_json(body := await asked.body(request, _POLICY_LIMIT))
+        judged_now().note(topic=wanted.name, wanted=body)
+        return reply(TOPIC.to_json(await self._port.create_topic(wanted, policy)), status=201)
 
     @asked.takes("partition")
     async def put_policy(self, request: web.Request) -> web.Response:

@@ -196,6 +196,7 @@ def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
         web.get("/v1/settings", rest.settings),
         web.get(_EVENTS, rest.events, allow_head=False),  # it would never end
         web.get("/v1/topics", rest.topics),
+        web.post("/v1/topics", rest.create_topic),
         web.get("/v1/topics/{topic}", rest.topic),
         web.put("/v1/topics/{topic}/policy", rest.put_policy),
         web.delete("/v1/topics/{topic}/policy", rest.delete_policy),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from sidecar.admin.faults import ShapeError, check_known, quoted
+from sidecar.admin.faults import HIGHEST, ShapeError, check_known, quoted, whole_number
 from sidecar.admin.fields import (
     COUNT,
     FLAG,
@@ -24,9 +24,6 @@ from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
 from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange, ShadowState
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
 
-_MOST: Final = 2**63 - 1
-_EXACT: Final = 2**53
-"""Below it a float is exactly the number that was written."""
 _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
 _TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
 _PRINCIPALS: Final = 'allow has to be a list of principals such as ["User:*"]'
@@ -36,7 +33,7 @@ SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
 """Where Pulsar's tools look for the source of a shadow."""
 
 _ALLOW: Final = Kind({**list_of(Kind({**TEXT.schema, "maxLength": PRINCIPAL_BYTES})).schema, "maxItems": ENTRIES}, list)
-_BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.", maximum=_MOST)
+_BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.", maximum=HIGHEST)
 SHADOW_STATS: Final = Shape(
     "ShadowStats",
     readers=NUMBER.said("Connections to this node that read it in the last 30 s."),
@@ -94,7 +91,7 @@ _TARGET: Final = Kind(
         "oneOf": [
             {"type": "string", "enum": ["earliest", "latest"]},
             Shape("Timestamp", timestamp=TIME).schema,
-            Shape("Offset", offset=Kind({**COUNT.schema, "maximum": _MOST})).schema,
+            Shape("Offset", offset=Kind({**COUNT.schema, "maximum": HIGHEST})).schema,
         ]
     }
 )
@@ -134,15 +131,8 @@ def _allow(found: Any) -> list[str]:
     return found
 
 
-def _whole(found: Any) -> int | None:
-    """A whole number, 0 or more, as JSON schema has it: 5.0 is one. None for anything else."""
-    if isinstance(found, float) and found.is_integer() and found < _EXACT:
-        return int(found) if found >= 0 else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _MOST else None
-
-
 def _backlog(found: Any) -> int:
-    limit = _whole(found)
+    limit = whole_number(found)
     if limit is None:
         raise ShapeError(f"auto_reset_backlog_entries has to be a number of records, 0 for never, not {quoted(found)}")
     return limit
@@ -160,7 +150,7 @@ def _target(to: Any) -> ResetTo:
     match to:
         case "earliest" | "latest":
             return ResetTo(ResetKind(to))
-        case {"offset": said, **more} if not more and (offset := _whole(said)) is not None:
+        case {"offset": said, **more} if not more and (offset := whole_number(said)) is not None:
             return ResetTo(ResetKind.OFFSET, offset)
         case {"timestamp": str(text), **more} if not more:
             return ResetTo(ResetKind.TIMESTAMP, _milliseconds(text))
@@ -184,7 +174,7 @@ def _milliseconds(text: str) -> int:
 def _partitions(found: Any) -> list[int] | None:
     if found is None:
         return None
-    numbers = [_whole(each) for each in cast("list[object]", found)] if isinstance(found, list) else []
+    numbers = [whole_number(each) for each in cast("list[object]", found)] if isinstance(found, list) else []
     partitions = [number for number in numbers if number is not None and number <= LAST_PARTITION]
     if not partitions or len(partitions) != len(numbers):
         raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {quoted(found)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.admin.faults import ShapeError, quoted, unknown_fields
+from sidecar.admin.faults import ShapeError, check_known, quoted, unknown_fields, whole_number
 from sidecar.admin.fields import (
     COUNT,
     FLAG,
@@ -19,9 +19,10 @@ from sidecar.admin.fields import (
     one_of,
     page_of,
 )
+from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_internal, is_topic
 from sidecar.admin.producer_ids import DETAIL, SESSION
 from sidecar.admin.shadow_shapes import SHADOW_STATS
-from sidecar.node.port import AccessMode, EventKind, IdsState, NodeState, Policy, Scope
+from sidecar.node.port import AccessMode, EventKind, IdsState, NewTopic, NodeState, Policy, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,6 +165,53 @@ TOPIC: Final = Shape(
     shadowReplication=by_key(SHADOW_STATS.kind).or_absent(),
 )
 TOPICS: Final = page_of("Topics", TOPIC)
+_INT16: Final = 2**15 - 1
+_CONFIGS: Final = Kind({"type": "object", "additionalProperties": {**TEXT.schema, "maxLength": _INT16}})
+NEW_TOPIC: Final = Shape(
+    "NewTopic",
+    "What is left out is as the brokers have it by default; without `policy` the topic has none of its own.",
+    topic=Kind({**TEXT.schema, "pattern": TOPIC_PATTERN}),
+    partitions=Kind({**NUMBER.schema, "minimum": 1, "maximum": LAST_PARTITION}).or_absent(),
+    replication_factor=Kind({**NUMBER.schema, "minimum": 1, "maximum": _INT16}).or_absent(),
+    configs=_CONFIGS.said("Kafka's settings of the topic, such as `retention.ms`.").or_absent(),
+    policy=POLICY.kind.or_absent(),
+)
+
+
+def new_topic_from_json(body: object) -> tuple[NewTopic, Policy | None]:
+    """A topic to create and its policy. Raises ShapeError."""
+    if not isinstance(body, dict) or not isinstance(name := body.get("topic"), str):
+        raise ShapeError('the body has to be a JSON object such as {"topic": "orders", "partitions": 6}')
+    check_known(body, NEW_TOPIC.fields)
+    if not is_topic(name):
+        raise ShapeError(f"{quoted(name)} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
+    if is_internal(name):
+        raise ShapeError(f"{name} would be an internal topic: choose a name that does not begin with __")
+    partitions = _count(body, "partitions", LAST_PARTITION)
+    factor = _count(body, "replication_factor", _INT16)
+    configs: Any = body.get("configs", {})
+    if not isinstance(configs, dict) or not all(_fits(each) for pair in configs.items() for each in pair):
+        example = '{"retention.ms": "60000"}'
+        raise ShapeError(f"configs has to be an object of texts such as {example}, not {quoted(configs)}")
+    policy = policy_from_json(body["policy"]) if "policy" in body else None
+    return NewTopic(name, partitions, factor, configs), policy
+
+
+def _fits(text: object) -> bool:
+    """Whether Kafka's protocol can carry it: Unicode of at most 32,767 bytes."""
+    try:
+        return isinstance(text, str) and len(text.encode()) <= _INT16
+    except UnicodeEncodeError:
+        return False
+
+
+def _count(body: dict[str, Any], name: str, most: int) -> int | None:
+    if name not in body:
+        return None
+    found = whole_number(body[name])
+    if found is None or not 1 <= found <= most:
+        raise ShapeError(f"{name} has to be a whole number from 1 to {most}, not {quoted(body[name])}")
+    return found
 
 
 def policy_from_json(body: object) -> Policy:

@@ -65,4 +65,9 @@ pass_shared = click.make_pass_decorator(Shared, ensure=True)
 
 def asks_a_node(function: Callable[..., None]) -> Callable[..., None]:
     """For commands that talk to a node and print data; what was said comes as the first argument."""
-    return config_option(admin_url_option(output_option(pass_shared(function))))
+    return config_option(asks_without_config(function))
+
+
+def asks_without_config(function: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command whose own `--config` is something else: the file with settings is named in front of it."""
+    return admin_url_option(output_option(pass_shared(function)))

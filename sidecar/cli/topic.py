@@ -13,10 +13,12 @@ from sidecar.cli.confirm import confirm, ownership, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import asks_a_node, asks_without_config
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
     from sidecar.cli.output import Column
@@ -55,6 +57,59 @@ def show(shared: Shared, topic: str) -> None:
     write(found, shared.output, lambda: _as_text(found))
 
 
+_POLICY_OPTIONS: Final = (
+    click.option("--access", "access_mode", type=click.Choice(ACCESS_MODES), help="Who may write."),
+    click.option(
+        "--dedup/--no-dedup", "deduplication", default=None, help="Append each (producer name, sequence id) once."
+    ),
+    click.option("--scope", type=click.Choice(SCOPES), help="What an owner owns."),
+    click.option(
+        "--log-append-time/--no-log-append-time",
+        default=None,
+        help="Have Kafka stamp records on arrival, so that producers may send records with old timestamps.",
+    ),
+    click.option("--exclusive-reader/--no-exclusive-reader", default=None, help="Let only the claimed reader fetch."),
+)
+
+
+def _takes_a_policy(command: Callable[..., None]) -> Callable[..., None]:
+    """Every field of a policy as an option of its own."""
+    for option in reversed(_POLICY_OPTIONS):
+        command = option(command)
+    return command
+
+
+@examples(
+    "sidecar topic create orders --partitions 6",
+    "sidecar topic create orders --partitions 6 --replication-factor 3 --access exclusive --dedup",
+    "sidecar topic create orders --config retention.ms=604800000 --config cleanup.policy=compact",
+)
+@topic.command()
+@click.argument("topic")
+@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="How many; default: the brokers'.")
+@click.option("--replication-factor", type=click.IntRange(min=1), metavar="N", help="Default: the brokers'.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic, repeatable.")
+@_takes_a_policy
+@asks_without_config
+def create(
+    shared: Shared,
+    topic: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    **policy: str | bool | None,
+) -> None:
+    """Create TOPIC in Kafka. With --access, --dedup, … it has this policy from its first record on.
+
+    Exit code 4 where there is such a topic. A file with settings is named in front of the command: sidecar --config
+    FILE topic create …
+    """
+    said = {"partitions": partitions, "replication_factor": replication_factor}
+    body = {"topic": topic, **_given(said), **({"configs": _settings(configs)} if configs else {})}
+    found = shared.api().create("/v1/topics", {**body, **({"policy": wanted} if (wanted := _given(policy)) else {})})
+    write(found, shared.output, lambda: _as_text(found))
+
+
 @examples(
     "sidecar topic set orders --access exclusive --dedup",
     "sidecar topic set orders --access exclusive --scope partition",
@@ -62,21 +117,11 @@ def show(shared: Shared, topic: str) -> None:
 )
 @topic.command("set")
 @topic_argument
-@click.option("--access", "access_mode", type=click.Choice(ACCESS_MODES), help="Who may write.")
-@click.option(
-    "--dedup/--no-dedup", "deduplication", default=None, help="Append each (producer name, sequence id) once."
-)
-@click.option("--scope", type=click.Choice(SCOPES), help="What an owner owns.")
-@click.option(
-    "--log-append-time/--no-log-append-time",
-    default=None,
-    help="Have Kafka stamp records on arrival, so that producers may send records with old timestamps.",
-)
-@click.option("--exclusive-reader/--no-exclusive-reader", default=None, help="Let only the claimed reader fetch.")
+@_takes_a_policy
 @asks_a_node
 def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
     """Set some fields of a topic's policy; the others stay as they are. TOPIC may be a prefix: 'payments.*'."""
-    change = {name: value for name, value in wanted.items() if value is not None}
+    change = _given(wanted)
     if not change:
         raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
     found = shared.api().put(topic_path(topic, "policy"), change)
@@ -118,6 +163,24 @@ def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
     confirm(yes, lambda: _delete_question(api, topic, force=force))
     api.delete(topic_path(topic), force=str(force).lower())
     click.echo(f"{topic} is deleted", err=True)
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    """What is not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _settings(given: tuple[str, ...]) -> dict[str, str]:
+    """Raises CommandError for what is not of the form key=value, or is given twice."""
+    found: dict[str, str] = {}
+    for each in given:
+        key, sign, value = each.partition("=")
+        if not key or not sign:
+            raise CommandError(f"--config {each}: write KEY=VALUE, such as retention.ms=604800000", Exit.USAGE)
+        if key in found:
+            raise CommandError(f"--config {key} is given twice", Exit.USAGE)
+        found[key] = value
+    return found
 
 
 def _owner_of(api: AdminApi, topic: str) -> str:

@@ -13,6 +13,7 @@ asyncio.run(main())
 """
 
 from sidecar.client.admin import AdminClient
+from sidecar.client.creation import NewTopic
 from sidecar.client.errors import (
     OwnError,
     ProducerBusyError,
@@ -32,6 +33,7 @@ __all__ = [
     "ExclusiveProducer",
     "Leadership",
     "Mode",
+    "NewTopic",
     "OwnError",
     "ProducerBusyError",
     "ProducerFencedError",

@@ -10,10 +10,19 @@ from sidecar.protocol.codec import Codec
 if TYPE_CHECKING:
     from sidecar.client.receipt import Headers
 
-CODECS: Final = {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_CODECS: Final = {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 _RECORD_BYTES: Final = HEADER_BYTES + 21
 """Of a batch with one record and a record without its parts, at most."""
 _HEADER_LENGTHS: Final = 10
+
+
+def codec_of(compression: str | None) -> Codec:
+    """What a batch is compressed by. Raises ValueError for a name that is none of Kafka's."""
+    if compression is None:
+        return Codec.NONE
+    if compression not in _CODECS:
+        raise ValueError(f"compression {compression!r} is none of {', '.join(_CODECS)}")
+    return _CODECS[compression]
 
 
 def octets(data: bytes | None) -> bytes | None:

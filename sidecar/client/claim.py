@@ -29,7 +29,7 @@ from sidecar.client.errors import (
 from sidecar.client.names import MODES
 from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.calls.transactions import NO_STAMP, InitProducerId
-from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.errors import ErrorCode, no_topic
 from sidecar.protocol.own import AS_KAFKAS, LastSequence, Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
 
@@ -359,7 +359,7 @@ class Claim:
         found = layout.topic(self.topic)
         if found.error and not found.leaders:
             missing = found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            message = f"there is no topic {self.topic}" if missing else f"{self.topic} is not described"
+            message = no_topic(self.topic) if missing else f"{self.topic} is not described"
             raise of_kafka(found.error, message)
         self.count, self._nodes = len(found.leaders), layout.brokers
         leader = layout.brokers.get(found.leaders.get(0, -1))

@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from sidecar.client.access import NodeAccess
-from sidecar.client.batches import CODECS, largest_size, octets, partition_of
+from sidecar.client.batches import codec_of, largest_size, octets, partition_of
 from sidecar.client.claim import Claim, again
+from sidecar.client.creation import create_missing
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
@@ -20,7 +21,6 @@ from sidecar.client.pipeline import Pipeline
 from sidecar.client.receipt import Pending, Receipt
 from sidecar.client.transport import Transport
 from sidecar.protocol.addresses import addresses
-from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+    from sidecar.client.creation import NewTopic
 
 ID_HEADER: Final = "sidecar-sequence-id"
 NAME_HEADER: Final = "sidecar-producer-name"
@@ -82,6 +83,8 @@ class ExclusiveProducer:
     one at a time if every record counts); and a name that was idle for six hours, which the node forgets:
     `last_sequence_id` is -1 then, although its records are in the log.
 
+    `create=NewTopic(partitions=6)` makes the topic where it is missing; without it that is an error with code 3.
+
     `timeout` (seconds) bounds a `send`, and how long `async with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
@@ -100,6 +103,7 @@ class ExclusiveProducer:
         initial_sequence_id: int | None = None,
         *,
         partitions: Collection[int] | None = None,
+        create: NewTopic | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
         security_protocol: SecurityProtocol = "PLAINTEXT",
@@ -118,16 +122,13 @@ class ExclusiveProducer:
         self._topic: str = topic
         self._initial = initial_sequence_id
         self._timeout = timeout
-        self._codec = _checked_codec(compression)
+        self._codec = codec_of(compression)
         wanted = None if partitions is None else _checked_partitions(partitions)
         access = NodeAccess(
-            security_protocol,
-            ssl_context,
-            sasl_mechanism,
-            sasl_plain_username,
-            sasl_plain_password,
+            security_protocol, ssl_context, sasl_mechanism, sasl_plain_username, sasl_plain_password,
             sasl_oauth_token_provider,
-        )
+        )  # fmt: skip
+        self._create = create
         self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted, access)
         self._numbering = Numbering(topic, None, ())
         self._pipeline: Pipeline | None = None
@@ -299,6 +300,8 @@ class ExclusiveProducer:
 
     async def _open(self) -> None:
         claim = self._claim
+        if self._create is not None:
+            await create_missing(claim.addresses, claim.access, self._name, self._topic, self._create, self._timeout)
         await claim.take()
         self._numbering = Numbering(self._topic, await claim.last_ids(), claim.partitions, self._initial)
         transport = Transport(claim, self._codec)
@@ -381,14 +384,6 @@ def _seen(outcome: asyncio.Future[Receipt]) -> None:
     """Nobody may be left to ask for it: no reason to complain."""
     if not outcome.cancelled():
         outcome.exception()
-
-
-def _checked_codec(compression: str | None) -> Codec:
-    if compression is None:
-        return Codec.NONE
-    if compression not in CODECS:
-        raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
-    return CODECS[compression]
 
 
 def _checked_partitions(partitions: Collection[int]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -235,7 +235,7 @@ class PolicyCatalog:
         wanted = AlterTopicConfig(topic, "message.timestamp.type", kind)
         done = await self._services.upstream.call(None, wanted, timeout=_STAMP_S)
         if done.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnservedError(f"log_append_time: topic {topic} does not exist yet; create it first")
+            raise UnservedError(f"log_append_time is a setting of the topic in Kafka, and {no_topic(topic)}")
         if done.error:
             raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
         self.reread_settings()

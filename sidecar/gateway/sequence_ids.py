@@ -18,7 +18,7 @@ from sidecar.cluster.resolver import is_legal
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
 from sidecar.gateway.catching_up import BehindError
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class IdsError(Exception):
     @classmethod
     def no_topic(cls, name: str) -> IdsError:
         """The topic is not there, or must look like one that is not."""
-        return cls(Why.NO_TOPIC, f"topic {name[:249]} does not exist")
+        return cls(Why.NO_TOPIC, no_topic(name))
 
 
 class State(StrEnum):

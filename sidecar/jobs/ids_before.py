@@ -19,7 +19,7 @@ from sidecar.exclusive.slots import writer_names
 from sidecar.network.backoff import Retry
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
-from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name, no_topic
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Befor
     internal = _internal(found, settings.cluster)
     ours = found[topic]
     if ours.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise UnknownTopicError(f"there is no topic {topic}")
+        raise UnknownTopicError(no_topic(topic))
     if ours.error:
         raise PipelineError(f"topic {topic}: {error_name(ours.error)}")
     partitions = [each.index for each in ours.partitions]

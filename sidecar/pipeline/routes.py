@@ -103,7 +103,8 @@ class Routes:
         return self._leaders[topic]
 
     def _unknown(self, topic: str) -> UnknownTopicError:
-        return UnknownTopicError(f"there is no topic {topic} at {self.bootstrap}: check its name, and who may read it")
+        more = f"check its name, and who may read it; `sidecar topic create {topic}` makes it"
+        return UnknownTopicError(f"there is no topic {topic} at {self.bootstrap}: {more}")
 
     def _described(self, topic: str) -> dict[int, int] | None:
         """None for a topic that is not known."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Final, NewType, Protocol, TypeVar
 
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class UnknownTopicError(KafkaError):
     """No live broker knows the topic (it may have been created a moment ago)."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(topic))
         self.topic = topic
 
 

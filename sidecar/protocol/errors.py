@@ -134,3 +134,9 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return f"ERROR_{code}"
+
+
+def no_topic(name: str) -> str:
+    """What people read wherever a topic is not there: with the command that makes it."""
+    name = name[:249]
+    return f"there is no topic {name}: make it with `sidecar topic create {name}`"

@@ -24,6 +24,7 @@ from sidecar.node.port import (
     ClientFacts,
     Deduplicated,
     IdsState,
+    NewTopic,
     Policy,
     ProducerIds,
     UnavailableError,
@@ -64,6 +65,34 @@ def test_a_policy_is_set_and_unset(running: Running):
     gone = run("--admin-url", running.url, "topic", "unset", "plain")
     assert (gone.code, gone.out) == (0, "")
     assert run("--admin-url", running.url, "topic", "unset", "plain").code == 3
+
+
+def test_a_topic_is_created_with_settings_and_a_policy(running: Running):
+    options = "--partitions 6 --replication-factor 3 --config retention.ms=60000 --config cleanup.policy=compact"
+    create = ("--admin-url", running.url, "topic", "create", "new")
+    made = run(*create, *options.split(), "--access", "exclusive", "--dedup", "-o", "json")
+    assert (made.code, json.loads(made.out)["partitions"]) == (0, 6)
+    configs = {"retention.ms": "60000", "cleanup.policy": "compact"}
+    policy = Policy(access_mode=AccessMode.EXCLUSIVE, deduplication=True)
+    assert running.node.calls[-1] == ("create_topic", NewTopic("new", 6, 3, configs), policy)
+    again = run(*create)
+    assert (again.code, "there is a topic new already" in again.err) == (4, True)
+    assert running.node.calls[-1] == ("create_topic", NewTopic("new"), None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("--config retention.ms", "write KEY=VALUE"),
+        ("--config =1", "write KEY=VALUE"),
+        ("--config a=1 --config a=2", "--config a is given twice"),
+        ("--partitions 0", "x>=1"),
+    ],
+)
+def test_a_topic_with_options_that_make_no_sense_is_not_created(running: Running, wrong: str, said: str):
+    refused = run("--admin-url", running.url, "topic", "create", "new", *wrong.split())
+    assert (refused.code, running.node.calls) == (2, [])
+    assert said in refused.err
 
 
 def test_a_prefix_is_set_like_a_topic(running: Running):

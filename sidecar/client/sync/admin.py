@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from datetime import datetime
 from ssl import SSLContext
 from types import TracebackType
@@ -126,6 +126,33 @@ class AdminClient(Twin["_AdminClient"]):
     def topic(self, topic: str) -> Topic:
         """One topic or prefix, with its newest producer names and its shadows in numbers."""
         return self._run(lambda: self._twin.topic(topic))
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        access_mode: Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"] | None = None,
+        deduplication: bool | None = None,
+        scope: Literal["topic", "partition"] | None = None,
+    ) -> Topic:
+        """Create a topic; the brokers' defaults hold for what is None. With `access_mode`, `deduplication` or `scope`
+        it has this policy from its first record on. 409 where there is such a topic already, 400 with Kafka's reason
+        where it refuses. Returns when clients find it.
+        """
+        return self._run(
+            lambda: self._twin.create_topic(
+                topic,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                access_mode=access_mode,
+                deduplication=deduplication,
+                scope=scope,
+            )
+        )
 
     def set_policy(
         self,

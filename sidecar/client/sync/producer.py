@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+from sidecar.client.creation import NewTopic
 from sidecar.client.names import Mode
 from sidecar.client.producer import ExclusiveProducer as _ExclusiveProducer
 from sidecar.client.receipt import Receipt
@@ -58,6 +59,8 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     one at a time if every record counts); and a name that was idle for six hours, which the node forgets:
     `last_sequence_id` is -1 then, although its records are in the log.
 
+    `create=NewTopic(partitions=6)` makes the topic where it is missing; without it that is an error with code 3.
+
     `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
@@ -76,6 +79,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         initial_sequence_id: int | None = None,
         *,
         partitions: Collection[int] | None = None,
+        create: NewTopic | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
         security_protocol: SecurityProtocol = "PLAINTEXT",
@@ -93,6 +97,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
                 mode,
                 initial_sequence_id,
                 partitions=partitions,
+                create=create,
                 timeout=timeout,
                 compression=compression,
                 security_protocol=security_protocol,

@@ -16,7 +16,7 @@ from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestErr
 from sidecar.gateway.owners import standing
 from sidecar.gateway.rights import may_see
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
@@ -172,7 +172,7 @@ def missing_of(resource: control.Resource, partitions: dict[str, frozenset[int]]
         return ""
     there = partitions.get(resource.topic, frozenset())
     if not there:
-        return f"topic {resource.topic[:249]} does not exist"
+        return no_topic(resource.topic)
     if resource.HasField("partition") and resource.partition not in there:
         return f"partition {resource.partition} of {resource.topic} does not exist"
     return ""

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from sidecar.node.port.facts import Check, ClientFacts, Event, IfMatch, Policy, Producer, ProducerIds, Status, Topic
+    from sidecar.node.port.facts import (
+        Check,
+        ClientFacts,
+        Event,
+        IfMatch,
+        NewTopic,
+        Policy,
+        Producer,
+        ProducerIds,
+        Status,
+        Topic,
+    )
     from sidecar.node.shadow_port import ShadowPort
     from sidecar.settings import Settings
     from sidecar.settings.loaded import Shown
@@ -62,6 +73,12 @@ class NodePort(Protocol):
         position, for ever.
 
         None at first, unless it is refused, and every second while nothing happens.
+        """
+        ...
+
+    async def create_topic(self, wanted: NewTopic, policy: Policy | None) -> Topic:
+        """Create a topic, and have it governed by a policy of its own from its first record on; returns when clients
+        find it. Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where it refuses.
         """
         ...
 

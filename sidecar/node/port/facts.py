@@ -116,6 +116,16 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. The brokers' defaults hold for what is None and for settings that `configs` does not name."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
 class Deduplicated:
     """Topics with deduplication that a node serves, by what it knows of their sequence ids."""
 

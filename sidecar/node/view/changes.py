@@ -16,7 +16,7 @@ from sidecar.node import port
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.topics import TopicsView
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import KafkaError, no_topic
 
 if TYPE_CHECKING:
     from sidecar.node.parts import Running
@@ -57,6 +57,10 @@ class Changes:
             raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
+        return await self.described(name)
+
+    async def described(self, name: str) -> port.Topic:
+        """A topic or prefix that is there, as it is now."""
         return (await self._topics.of([name], producers=True))[0]
 
     async def _wanted(self, name: str, match: port.IfMatch | None) -> Wanted | None:
@@ -127,7 +131,7 @@ class Changes:
         await self.catch_up()
         described = await self._topics.of([name])
         if not described:
-            raise port.NotFoundError(f"topic {name} does not exist")
+            raise port.NotFoundError(no_topic(name))
         if described[0].policy is None:
             raise port.ConflictError(f"{name} is not governed: nobody owns it")
         self.check_serving(name)

@@ -10,6 +10,7 @@ from sidecar.node import port
 from sidecar.node.gauges import known_ids
 from sidecar.node.view.changes import Changes
 from sidecar.node.view.clients import page_of
+from sidecar.node.view.creation import Creation
 from sidecar.node.view.ids import IdsView
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.shadows import ShadowView
@@ -37,6 +38,7 @@ class NodeView:
         self.shadows = ShadowView(node)
         self._topics = TopicsView(node, self.shadows)
         self._changes = Changes(node, self._topics)
+        self._creation = Creation(node, self._changes)
         self._ids = IdsView(node, self._changes.check_serving)
         self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
@@ -112,6 +114,9 @@ class NodeView:
 
     async def catch_up(self) -> None:
         await self._changes.catch_up()
+
+    async def create_topic(self, wanted: port.NewTopic, policy: port.Policy | None) -> port.Topic:
+        return await self._creation.create(wanted, policy)
 
     async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
         return await self._changes.merge_policy(name, change, match)

@@ -9,7 +9,7 @@ from sidecar.node.port import ConflictError, InvalidError, NotFoundError, Unavai
 from sidecar.node.view.cursors import CursorView
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, UnmadeError
 from sidecar.shadow.principals import EVERYBODY, nobody_reads
@@ -49,7 +49,7 @@ class ShadowView(CursorView):
             return [_shown(found) for found in catalog.all()]
         found = catalog.of(source)
         if not found and not await self._ask([source]):
-            raise NotFoundError(f"there is no topic {source}")
+            raise NotFoundError(no_topic(source))
         return [_shown(each) for each in found]
 
     async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[port.Shadow], bool]:
@@ -85,7 +85,7 @@ class ShadowView(CursorView):
         except NameTakenError as error:
             raise ConflictError(str(error)) from None
         except LookupError:
-            raise NotFoundError(f"there is no topic {source}") from None
+            raise NotFoundError(no_topic(source)) from None
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
@@ -106,7 +106,7 @@ class ShadowView(CursorView):
         except (BadShadowError, HasShadowsError) as error:
             raise ConflictError(str(error)) from None
         except LookupError:
-            raise NotFoundError(f"there is no topic {topic}") from None
+            raise NotFoundError(no_topic(topic)) from None
         except KafkaError as error:
             if error.code in _REFUSED:
                 raise ConflictError(f"Kafka refuses to delete a topic: {error}") from None

@@ -135,7 +135,7 @@ class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. Where `configs` says nothing the broker's defaults hold."""
+    """A topic to create. Brokers have defaults for what `configs` leaves out, and for a number that is -1 (KIP-464)."""
 
     name: str
     partitions: int
@@ -164,6 +164,8 @@ class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
 
     topics: tuple[NewTopic, ...]
     timeout_ms: int
+    validate_only: bool = False
+    """Create nothing, say only what would come of it."""
 
     def asked(self) -> Values:
         topics = [
@@ -175,7 +177,7 @@ class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
             }
             for topic in self.topics
         ]
-        return {"topics": topics, "timeout_ms": self.timeout_ms}
+        return {"topics": topics, "timeout_ms": self.timeout_ms, "validate_only": self.validate_only}
 
     def answered(self, values: Values) -> dict[str, Outcome]:
         return {each["name"]: Outcome.of(each) for each in values["topics"]}

@@ -12,6 +12,7 @@ from aiokafka.errors import ProducerFenced
 
 from sidecar.client import (
     ExclusiveProducer,
+    NewTopic,
     ProducerBusyError,
     ProducerFencedError,
     SidecarError,
@@ -19,6 +20,7 @@ from sidecar.client import (
 )
 from sidecar.client.names import Mode
 from sidecar.local.ports import free_ports
+from tests.conftest import Unique
 from tests.kafka.client.conftest import Topic
 from tests.kafka.client.proxy import Proxy
 from tests.kafka.exclusive.producers import RawProducer
@@ -300,6 +302,22 @@ async def test_a_topic_that_does_not_exist_is_not_created(services: Services, no
     with pytest.raises(SidecarError, match="there is no topic not-there") as missing:
         await ExclusiveProducer(node.bootstrap, topic="not-there", name="billing").start()
     assert missing.value.code == 3
+
+
+async def test_a_missing_topic_is_made_on_request(services: Services, node: NodeProcess, unique: Unique) -> None:
+    topic, wanted = unique("made"), NewTopic(partitions=3, replication_factor=1, configs={"retention.ms": "3600000"})
+    for number in range(2):  # the second time it is there
+        async with ExclusiveProducer(node.bootstrap, topic=topic, name="billing", create=wanted) as producer:
+            assert producer.partitions == (0, 1, 2)
+            assert (await producer.send(b"v", partition=2)).offset >= number
+    with pytest.raises(SidecarError, match="INVALID_REPLICATION_FACTOR") as refused:
+        await ExclusiveProducer(node.bootstrap, unique("not"), create=NewTopic(replication_factor=9)).start()
+    assert refused.value.code == 38
+    never = unique("never")
+    with pytest.raises(SidecarError):
+        await ExclusiveProducer(services.kafka_bootstrap, never, create=NewTopic(), timeout=1.0).start()
+    with pytest.raises(SidecarError, match=f"there is no topic {never}"):
+        await ExclusiveProducer(node.bootstrap, never).start()
 
 
 async def test_where_nobody_listens_it_gives_up_in_time() -> None:

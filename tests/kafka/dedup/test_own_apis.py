@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sidecar.protocol.errors import no_topic
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.kafka.dedup.conftest import deduplicate
@@ -105,7 +106,7 @@ def test_a_topic_without_ids_is_named_with_what_to_do(services: Services, rest: 
         assert answer.message.endswith(f"`sidecar topic set {topic} --dedup` begins it")
     for missing in ("not-there", "not a name", "__sidecar_x"):
         answer = own.last_sequence(missing, "billing")
-        assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, f"topic {missing} does not exist")
+        assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, no_topic(missing))
 
 
 def test_while_redis_is_away_ids_are_told_of_topics_that_are_served(

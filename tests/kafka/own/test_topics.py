@@ -290,9 +290,9 @@ def test_a_request_makes_a_topic_governed(services: Services, node: NodeProcess,
 @pytest.mark.parametrize(
     ("resource", "error", "said"),
     [
-        (topic("no-such-topic"), control.UNKNOWN_RESOURCE, "does not exist"),
-        (topic("a/b"), control.UNKNOWN_RESOURCE, "does not exist"),
-        (topic("__sidecar_default"), control.UNKNOWN_RESOURCE, "does not exist"),
+        (topic("no-such-topic"), control.UNKNOWN_RESOURCE, "there is no topic"),
+        (topic("a/b"), control.UNKNOWN_RESOURCE, "there is no topic"),
+        (topic("__sidecar_default"), control.UNKNOWN_RESOURCE, "there is no topic"),
         (control.Resource(topic="a", name="b"), control.INVALID_REQUEST, "either a topic or a name"),
     ],
 )

@@ -15,6 +15,7 @@ from sidecar.node.port import (
     GenerationError,
     IfMatch,
     InvalidError,
+    NewTopic,
     NodeState,
     NotFoundError,
     Peer,
@@ -84,6 +85,13 @@ class PaperNode:
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[Topic]:
         self.called("topics", tuple(names))
         return [self.known[name] for name in names if name in self.known]
+
+    async def create_topic(self, wanted: NewTopic, policy: Policy | None) -> Topic:
+        self.called("create_topic", wanted, policy)
+        if wanted.name in self.known:
+            raise ConflictError(f"there is a topic {wanted.name} already")
+        self.known[wanted.name] = Topic(wanted.name, wanted.partitions or 1, policy=policy)
+        return self.known[wanted.name]
 
     async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None) -> Topic:
         self.called("merge_policy", name, change, *([match] if match else []))

@@ -3,12 +3,13 @@ import pytest
 from sidecar.admin import names
 from sidecar.admin.faults import ShapeError, quoted
 from sidecar.admin.fields import time_to_json
-from sidecar.admin.shapes import PRODUCER_IDS, STATUS, TOPIC, policy_from_json
+from sidecar.admin.shapes import PRODUCER_IDS, STATUS, TOPIC, new_topic_from_json, policy_from_json
 from sidecar.node.port import (
     AccessMode,
     Check,
     Deduplicated,
     IdsState,
+    NewTopic,
     NodeState,
     Owner,
     Peer,
@@ -167,6 +168,39 @@ def test_of_a_long_value_the_beginning_is_told(value: object):
 @pytest.mark.parametrize("value", ["it's", 10**30, 1.5, None, True, [0, 3, "x"], {"offset": {"a": [1]}}])
 def test_a_short_value_is_told_as_it_is(value: object):
     assert quoted(value) == repr(value)
+
+
+def test_a_new_topic_has_what_was_said():
+    assert new_topic_from_json({"topic": "orders"}) == (NewTopic("orders"), None)
+    body = {"topic": "orders", "partitions": 6.0, "replication_factor": 3, "configs": {"a": "b"}, "policy": {}}
+    assert new_topic_from_json(body) == (NewTopic("orders", 6, 3, {"a": "b"}), Policy())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ([], "JSON object"),
+        ({"name": "orders"}, "JSON object"),
+        ({"topic": "orders", "partition": 1}, "unknown fields: 'partition'"),
+        ({"topic": "a b"}, "'a b' is no name for a topic"),
+        ({"topic": "__sidecar_default"}, "internal"),
+        *(
+            ({"topic": "orders", "partitions": each}, "partitions has to be")
+            for each in (0, -1, 2**31, "6", True, None)
+        ),
+        (
+            {"topic": "orders", "replication_factor": 2**15},
+            "replication_factor has to be a whole number from 1 to 32767",
+        ),
+        *(({"topic": "orders", "configs": each}, "configs has to be") for each in ([], {"a": 1}, {"a": None})),
+        *(({"topic": "orders", "configs": {"a": each}}, "configs has to be") for each in ("\ud800", "x" * 2**15)),
+        ({"topic": "orders", "policy": {"access_mode": "private"}}, "'private'"),
+        ({"topic": "orders", "policy": None}, "JSON object"),
+    ],
+)
+def test_a_new_topic_that_cannot_be_is_named(body: object, said: str):
+    with pytest.raises(ShapeError, match=said):
+        new_topic_from_json(body)
 
 
 @pytest.mark.parametrize("body", [None, [], "exclusive", 1, [{"access_mode": "shared"}]])

@@ -88,6 +88,7 @@ OPERATIONS = {
     "events": "events",
     "listTopics": "topics",
     "getTopic": "topic",
+    "createTopic": "create_topic",
     "deleteTopic": "delete_topic",
     "putPolicy": "set_policy",
     "deletePolicy": "delete_policy",

@@ -14,6 +14,7 @@ from sidecar.gateway.own.last_sequence import LastSequenceApi
 from sidecar.gateway.owners import Standing
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
+from sidecar.protocol.errors import no_topic
 from sidecar.protocol.primitives import I32
 from sidecar.security.acls import Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
@@ -72,7 +73,7 @@ async def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_no
     request = control.DescribeOwnersRequest(resources=[control.Resource(topic=name) for name in ("seen", "hidden")])
     answer = control.DescribeOwnersResponse.FromString(await asked(owners, request, rights(SEEN)))
     assert [each.error for each in answer.ownerships] == [control.NONE, control.UNKNOWN_RESOURCE]
-    assert answer.ownerships[1].message == "topic hidden does not exist"
+    assert answer.ownerships[1].message == no_topic("hidden")
 
 
 async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: DescribeOwnersApi) -> None:
@@ -92,4 +93,4 @@ async def test_nobody_has_the_ids_of_a_topic_read_that_he_may_not_describe() -> 
     answer = control.LastSequenceResponse.FromString(
         await asked(LastSequenceApi(ids, NodeDirectory(NodeAddress(1, "here", 1))), request, rights(SEEN))
     )
-    assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, "topic hidden does not exist")
+    assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, no_topic("hidden"))

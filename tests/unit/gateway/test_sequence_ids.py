@@ -20,7 +20,7 @@ from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, State,
 from sidecar.network.tasks import Tasks
 from sidecar.node.port import IdsState
 from sidecar.protocol.caller import DisconnectedError, FencedError, TopicLayout, UnknownTopicError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import KafkaError, no_topic
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 
@@ -172,7 +172,7 @@ async def refusal(ids: SequenceIds, name: str = "orders", timeout: float = 1.0) 
     ("failure", "why", "told"),
     [
         (KafkaError(6, "moved"), Why.ELSEWHERE, "node 2 serves orders: ask it"),
-        (KafkaError(3, "gone"), Why.NO_TOPIC, "topic orders does not exist"),
+        (KafkaError(3, "gone"), Why.NO_TOPIC, no_topic("orders")),
         (MetadataUnavailable(Reason.AWAY, "10.0.0.1:6379"), Why.NOT_NOW, NO_REDIS),
         (DisconnectedError("broker 1 at 10.0.0.1:9092", sent=True), Why.NOT_NOW, "orders cannot be taken over now"),
         (KafkaError(44, "held"), Why.NOT_NOW, "orders cannot be taken over now; try again"),

@@ -1,0 +1,75 @@
+"""A topic that a producer makes because it is missing, by Kafka's own CreateTopics through a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sidecar.client._requests import describe_owners
+from sidecar.client.connection import connect, first
+from sidecar.client.errors import SidecarUnavailableError, of_kafka
+from sidecar.protocol import calls
+from sidecar.protocol.calls.layout import DescribeCluster
+from sidecar.protocol.errors import ErrorCode, error_name
+
+if TYPE_CHECKING:
+    from sidecar.client.access import NodeAccess
+
+_AGAIN_S: Final = 0.2
+_SHORT_S: Final = 5.0
+_DEFAULT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How a missing topic is made; the brokers' defaults hold for what is None and for settings that `configs` does not
+    name.
+    """
+
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+async def create_missing(
+    addresses: tuple[tuple[str, int], ...], access: NodeAccess, name: str, topic: str, wanted: NewTopic, timeout: float
+) -> None:
+    """Return once nodes know a leader of the topic, which is made where it is missing; `name` is the producer's.
+
+    Raises `SidecarUnavailableError` where that takes longer than `timeout` seconds, `SidecarError` with Kafka's code
+    where Kafka refuses the topic.
+    """
+
+    async def ask(address: tuple[str, int]) -> bool:
+        connection = await connect(address, name, min(_SHORT_S, timeout), access)
+        try:
+            found = (await connection.call(DescribeCluster((topic,)), _SHORT_S)).topic(topic)
+            if found.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return found.error != ErrorCode.LEADER_NOT_AVAILABLE  # what else is wrong the claim says
+            await connection.call(describe_owners(topic), _SHORT_S)  # a Kafka without a sidecar hangs up
+            new = calls.NewTopic(
+                topic, wanted.partitions or _DEFAULT, wanted.replication_factor or _DEFAULT, wanted.configs
+            )
+            request = calls.CreateTopics((new,), int(timeout * 1000))
+            outcome = (await connection.call(request, timeout))[topic]
+        finally:
+            await connection.close()
+        if outcome.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            reason = f"{error_name(outcome.error)}: {outcome.message}"
+            raise of_kafka(outcome.error, f"topic {topic} is missing and cannot be made: {reason}")
+        return False
+
+    now = asyncio.get_running_loop().time
+    until = now() + timeout
+    while True:
+        try:
+            if await first(addresses, ask):
+                return
+            error = of_kafka(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} was made and has no leader yet")
+        except SidecarUnavailableError as away:
+            error = away
+        if now() > until:
+            raise error
+        await asyncio.sleep(_AGAIN_S)
