@@ -21,8 +21,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/.spark
 ARGS ?=
-# Three processes with a Kafka and a Valkey each: most tests wait more than they work. What takes long comes first.
-BESIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# Four processes with a Kafka and a Valkey each: most tests wait more than they work. What takes long comes first.
+BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
@@ -66,7 +66,7 @@ spark: $(SPARK) ## add PySpark and Delta Lake to .venv, 600 MB: for `sidecar pip
 up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar up $(ARGS)
 
-demo: setup ## two rival producers, a kill, a takeover and a refused late batch
+demo: setup ## two rival producers, a kill, a takeover and a refused late batch (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar demo $(ARGS)
 
 test: setup spark ## the default test suite
@@ -108,7 +108,7 @@ check: setup spark ## ruff, pyright, import-linter; the types of Spark's package
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
-model: setup ## the takeover protocol through the model checker, its mutants too (about 4 minutes)
+model: setup ## the takeover protocol through the model checker, its mutants too (about 3 minutes)
 	@$(BIN)/python -m tools.model $(ARGS)
 
 format: setup ## let ruff rewrite what it can

@@ -1,11 +1,12 @@
 """Fixtures for all tests: the servers they run on, nodes as processes, and names nobody else uses."""
 
+import gc
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pytest
 from hypothesis import settings
@@ -45,6 +46,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHOICE] = Choice(str(config.getoption("--backend")), BACKENDS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: to look for garbage in it would take half of this time, and some later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -139,7 +151,14 @@ def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield running
 
 
-@pytest.fixture(scope="session")
+def scope_of_cluster(fixture_name: str, config: pytest.Config) -> Literal["module", "session"]:
+    """Of `kafka_cluster` and what stands on it: a module in the default suite, where it has a smoke test or two, and
+    three brokers take some CPU as long as they run.
+    """
+    return "session" if config.option.markexpr == "slow" else "module"
+
+
+@pytest.fixture(scope=scope_of_cluster)
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Three brokers, replication factor 3, min.insync 2; embedded. A test that stops a broker starts it again."""
     cluster = Kafka(tmp_path_factory.mktemp("cluster"), KafkaConfig(brokers=3))
@@ -169,7 +188,8 @@ QUICK_RETURN = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.
 @pytest.fixture(scope="session")
 def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """The node of all tests that need nothing special of it: other topics and clients are on it, too."""
-    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+    directory = tmp_path_factory.mktemp("node")
+    with running_node(directory, services.kafka_bootstrap, services.redis_url, by_command=True) as process:
         yield process
 
 
@@ -220,7 +240,8 @@ class StartNode(Protocol):
     """Starts a node and waits for /readyz: `node_process()`, `node_process(node_id=2, cluster=c, LEASE_MS="500")`.
 
     Unless named, `kafka` and `redis` are those of `services` and the cluster is a new one. `ready=False` waits for
-    /livez alone. Lines of its log that match `allow_in_log` may tell of an uncaught exception.
+    /livez alone. `by_command`: see `NodeProcess`. Lines of its log that match `allow_in_log` may tell of an uncaught
+    exception.
     """
 
     def __call__(
@@ -231,6 +252,7 @@ class StartNode(Protocol):
         cluster: str | None = None,
         node_id: int = 1,
         ready: bool = True,
+        by_command: bool = False,
         allow_in_log: str | None = None,
         **settings: str,
     ) -> NodeProcess: ...
@@ -247,13 +269,22 @@ def node_process(request: pytest.FixtureRequest, tmp_path: Path, unique: "Unique
         cluster: str | None = None,
         node_id: int = 1,
         ready: bool = True,
+        by_command: bool = False,
         allow_in_log: str | None = None,
         **settings: str,
     ) -> NodeProcess:
         if kafka is None or redis is None:
             services: Services = request.getfixturevalue("services")
             kafka, redis = kafka or services.kafka_bootstrap, redis or services.redis_url
-        node = NodeProcess(tmp_path, kafka, redis, cluster=cluster or unique("c"), node_id=node_id, **settings)
+        node = NodeProcess(
+            tmp_path,
+            kafka,
+            redis,
+            cluster=cluster or unique("c"),
+            node_id=node_id,
+            by_command=by_command,
+            **settings,
+        )
         started.append((node, allow_in_log))
         return node.start(ready=ready)
 

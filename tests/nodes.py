@@ -1,4 +1,4 @@
-"""A sidecar node as tests run it: `python -m sidecar serve`, a child process like any user's.
+"""A sidecar node as tests run it: a child process, forked (`tests.forked`) or started like any user's.
 
 Its log is part of every test: an exception that nobody caught fails the test that started the node.
 """
@@ -6,15 +6,18 @@ Its log is part of every test: an exception that nobody caught fails the test th
 import http.client
 import os
 import re
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from sidecar.local.errors import StartError
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.process import Child, Command
+from tests import forked
 
 UNCAUGHT = re.compile(
     r"Traceback \(most recent call last\)"
@@ -30,12 +33,24 @@ _PORT_ATTEMPTS = 3
 
 
 class NodeProcess:
-    """One node. `settings` are names without the prefix (`LEASE_MS="500"`), laid over what every node here gets."""
+    """One node. `settings` are names without the prefix (`LEASE_MS="500"`), laid over what every node here gets.
+
+    `by_command`: started with `python -m sidecar serve`, for tests of the start itself.
+    """
 
     def __init__(
-        self, directory: Path, kafka_bootstrap: str, redis_url: str, *, cluster: str, node_id: int = 1, **settings: str
+        self,
+        directory: Path,
+        kafka_bootstrap: str,
+        redis_url: str,
+        *,
+        cluster: str,
+        node_id: int = 1,
+        by_command: bool = False,
+        **settings: str,
     ) -> None:
         self.node_id = node_id
+        self._by_command = by_command
         self.cluster = cluster
         self._log = directory / f"node-{cluster}-{node_id}.log"
         self._ports = (0, 0)
@@ -103,7 +118,7 @@ class NodeProcess:
             environment,
             self._log.parent,  # a sidecar.toml where the tests run must not count
         )
-        self._child = Child.start(command)
+        self._child = (None if self._by_command else _fork(command)) or Child.start(command)
         self._child.wait_until(lambda: self.status(path) == http.client.OK, timeout)
 
     def status(self, path: str = "/readyz") -> int | None:
@@ -142,11 +157,30 @@ class NodeProcess:
                 raise AssertionError(f"node {self.node_id} wrote of an uncaught exception:\n{around}")
 
 
+def _fork(command: Command) -> Child | None:
+    """What `Child.start(command)` does, by a fork; None where `sidecar serve` would say something before."""
+    assert command.directory is not None
+    environment = {**os.environ, **command.environment}
+    log_start = command.log.stat().st_size if command.log.exists() else 0
+    process = forked.start(
+        {name: value for name, value in environment.items() if value is not None}, command.directory, command.log
+    )
+    return None if process is None else Child(command, cast("subprocess.Popen[bytes]", process), log_start)
+
+
 @contextmanager
-def running_node(directory: Path, kafka_bootstrap: str, redis_url: str, **settings: str) -> Iterator[NodeProcess]:
+def running_node(
+    directory: Path, kafka_bootstrap: str, redis_url: str, *, by_command: bool = False, **settings: str
+) -> Iterator[NodeProcess]:
     """A node that is the only one of its cluster, and a look at its log at the end."""
     node = NodeProcess(
-        directory, kafka_bootstrap, redis_url, cluster=f"t-{uuid.uuid4().hex[:8]}", node_id=1, **settings
+        directory,
+        kafka_bootstrap,
+        redis_url,
+        cluster=f"t-{uuid.uuid4().hex[:8]}",
+        node_id=1,
+        by_command=by_command,
+        **settings,
     )
     node.start()
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import jsonschema
+import jsonschema_rs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,7 +107,7 @@ def check_error(answer: Answer, *kinds: str) -> str:
 
 
 def check(document: Mapping[str, Any], operation: Operation, answer: Answer) -> None:
-    """Raises AssertionError or jsonschema.ValidationError where an answer is not as the document says."""
+    """Raises AssertionError or jsonschema_rs.ValidationError where an answer is not as the document says."""
     responses = operation.told["responses"]
     told = responses.get(str(answer.status)) or (responses["default"] if answer.status >= 400 else None)
     assert told is not None, f"{operation.name} answers {answer.status}, which the document does not know"
@@ -124,8 +124,7 @@ def check(document: Mapping[str, Any], operation: Operation, answer: Answer) -> 
     assert answer.kind in content, f"{operation.name} answers {answer.kind!r}, the document has {list(content)}"
     if answer.kind == "application/json":
         schema = {**content[answer.kind]["schema"], "components": document["components"]}
-        checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
-        jsonschema.Draft202012Validator(schema, format_checker=checker).validate(answer.body)
+        jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(answer.body)
 
 
 def filled(path: str, /, **values: str) -> str:

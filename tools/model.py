@@ -14,7 +14,6 @@ the embedded Kafka finds it.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sidecar.local.jars import resolve_lock
+from sidecar.local.class_archive import ClassArchive
+from sidecar.local.jars import Jars, resolve_lock
 from sidecar.local.java import Tuning, find_java
 
 if TYPE_CHECKING:
@@ -156,17 +156,22 @@ def main(arguments: Sequence[str]) -> int:
     wanted = configs(chosen.words, large=chosen.large)
     if not wanted:
         parser.error("no configuration has such a name")
-    java, jars = find_java(), resolve_lock("model")
+    java, jars = find_java(), Jars("tlc", resolve_lock("model"))
+    archive, runs = ClassArchive.of(java, jars), list[Run]()
     began = time.monotonic()
 
-    def check(config: Config) -> Run:
+    def check(config: Config, archived: Sequence[str] | None = None) -> Run:
         short = config.fails is not None
         flags = java.flags(_HEAP_MB, Tuning.QUICK if short else Tuning.FAST)
         serial = [flag for flag in flags if not flag.startswith(("-Xms", "-XX:+UseParallelGC", "-XX:+UseSerialGC"))]
-        return _check(config, [java.path, *serial, "-XX:+UseSerialGC", "-cp", os.pathsep.join(map(str, jars))])
+        serial += ["-XX:+UseSerialGC", *(archive.flags_to_use() if archived is None else archived)]
+        return _check(config, [java.path, *serial, "-cp", jars.class_path])
 
+    if not archive.exists:
+        runs.append(check(wanted.pop(), archive.flags_to_dump()))
+        archive.adopt(complete=runs[0].is_right)
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        runs = list(pool.map(check, wanted))
+        runs += pool.map(check, wanted)
     wrong = [run for run in runs if not run.is_right]
     for run in wrong:
         sys.stdout.write(f"\n{run.config.name}\n{run.output}\n")

@@ -2,6 +2,8 @@
 
     python -m tools.oldest DIRECTORY [pytest's arguments]
 
+Without a file or directory among the arguments it is the tests below that run.
+
 What the product needs is taken from requirements/oldest.txt, everything else that tests need from requirements/dev.txt,
 both with their hashes. The product itself is this checkout. DIRECTORY/environment is made anew.
 """
@@ -12,7 +14,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REQUIREMENTS: Final = ROOT / "requirements"
@@ -46,6 +51,12 @@ def merged() -> str:
     return "".join({**blocks("dev.txt"), **oldest}.values())
 
 
+def chosen(arguments: Sequence[str]) -> list[str]:
+    """What pytest is given: options alone are laid on all tests of here."""
+    names_tests = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
+    return [*arguments] if names_tests else [*TESTS, *arguments]
+
+
 def main(directory: Path, arguments: list[str]) -> int:
     """The exit code of the tests."""
     uv = Path(sys.executable).with_name("uv")
@@ -59,7 +70,7 @@ def main(directory: Path, arguments: list[str]) -> int:
         [*install, "--no-build-isolation", "-e", ROOT],
     ):
         subprocess.run(command, cwd=ROOT, check=True)
-    pytest = [environment / "bin" / "python", "-m", "pytest", "-q", *(arguments or TESTS)]
+    pytest = [environment / "bin" / "python", "-m", "pytest", "-q", *chosen(arguments)]
     return subprocess.run(pytest, cwd=ROOT, check=False).returncode
 
 

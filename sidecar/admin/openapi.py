@@ -57,6 +57,8 @@ _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
     shapes.STATUS,
     shapes.CLIENT,
     shapes.CLIENTS,
+    shapes.REFUSAL,
+    shapes.REFUSALS,
     shapes.SETTING,
     shapes.SETTINGS,
     Component(
@@ -145,6 +147,7 @@ def _node_paths() -> Schema:
         in_query("last", newest, "From now on, with at most so many (of `topic`) of before; `from` goes first."),
         in_header("Last-Event-ID", COUNT.schema, "Behind this position."),
     ]
+    of_refusals = [in_query("topic", TEXT.schema, "Of this topic only.")]
     of_clients = paged(CLIENTS_SHOWN, pattern="^[0-9]{1,10}$")
     operations = {
         "/livez": read("livez", "Whether the node runs", answer(shapes.ALIVE)),
@@ -156,6 +159,9 @@ def _node_paths() -> Schema:
         "/v1/status": read("status", "The node and what it sees", answer(shapes.STATUS)),
         "/v1/clients": read(
             "listClients", "Clients connected to this node, the oldest first", answer(shapes.CLIENTS), of_clients
+        ),
+        "/v1/refusals": read(
+            "listRefusals", "What this node refused its clients lately", answer(shapes.REFUSALS), of_refusals
         ),
         "/v1/settings": read("listSettings", "This node's settings, secrets masked", answer(shapes.SETTINGS)),
         "/v1/events": read("events", "What happens, as server-sent events", events, of_events),

@@ -26,6 +26,7 @@ from sidecar.admin.shapes import (
     PRODUCER_IDS,
     PRODUCERS,
     PRODUCERS_PAGE,
+    REFUSALS,
     SETTINGS,
     STATUS,
     TOPIC,
@@ -85,6 +86,11 @@ class Rest:
     async def settings(self, _request: web.Request) -> web.Response:
         """The node's settings."""
         return reply(SETTINGS.to_json((self._port.settings(), None)))
+
+    @asked.takes("topic")
+    async def refusals(self, request: web.Request) -> web.Response:
+        """What this node refused its clients lately."""
+        return reply(REFUSALS.to_json((self._port.refusals(request.query.get("topic")), None)))
 
     @asked.takes("page_size", "page_token", "governed", "contains")
     async def topics(self, request: web.Request) -> web.Response:

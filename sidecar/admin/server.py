@@ -194,6 +194,7 @@ def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
         web.get("/v1/status", rest.status),
         web.get("/v1/clients", rest.clients),
         web.get("/v1/settings", rest.settings),
+        web.get("/v1/refusals", rest.refusals),
         web.get(_EVENTS, rest.events, allow_head=False),  # it would never end
         web.get("/v1/topics", rest.topics),
         web.post("/v1/topics", rest.create_topic),

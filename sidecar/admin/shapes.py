@@ -23,6 +23,7 @@ from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_internal, is_t
 from sidecar.admin.producer_ids import DETAIL, SESSION
 from sidecar.admin.shadow_shapes import SHADOW_STATS
 from sidecar.node.port import AccessMode, EventKind, IdsState, NewTopic, NodeState, Policy, Scope
+from sidecar.protocol.errors import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +84,19 @@ CLIENT: Final = Shape(
     in_flight=COUNT.said("Requests that have no answer yet."),
 )
 CLIENTS: Final = page_of("Clients", CLIENT)
+REFUSAL: Final = Shape(
+    "Refusal",
+    client_id=TEXT.said('As it was sent, cut where it is very long; "": none.'),
+    address=TEXT.of("host").said("Without the port, which changes with each connection."),
+    topic=TEXT.said('"": of no topic, as with a client.id that cannot be.'),
+    error_code=NUMBER.of("code").said("Kafka's."),
+    error=TEXT.of(lambda refusal: error_name(refusal.code)),
+    reason=DETAIL.said("Of the newest one."),
+    count=COUNT,
+    first=TIME.of("first_ms"),
+    last=TIME.of("last_ms"),
+)
+REFUSALS: Final = page_of("Refusals", REFUSAL, Kind({"type": "null"}))
 SETTING: Final = Shape(
     "Setting",
     setting=TEXT.said("The name of its variable."),

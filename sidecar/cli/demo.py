@@ -2,6 +2,7 @@
 
 Starts its own stack on free ports, in a directory that is deleted afterwards. The story follows what really
 happens: every figure and refusal is read from the node or from Kafka, and a step that turns out otherwise ends with 1.
+With `--secure` everybody logs in, the demo itself too: as the application, which ACLs allow its own topics alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from sidecar.cli.api import AdminApi
+    from sidecar.cli.demo_kafka import KafkaItself
     from sidecar.local import Endpoints, Stack
 
 _TOPIC: Final = "orders"
@@ -37,16 +39,18 @@ _INVALID_PRODUCER_EPOCH: Final = 47
 _POLICY_VIOLATION: Final = 44
 
 
-@examples("sidecar demo")
+@examples("sidecar demo", "sidecar demo --secure")
 @click.command()
-def demo() -> None:
+@click.option("--secure", is_flag=True, help="The same with TLS, logins, ACLs and tokens everywhere.")
+def demo(*, secure: bool) -> None:
     """Show exclusive producers at work on a real Kafka and a real Valkey, in under a minute when warm."""
     console = Console(highlight=False, soft_wrap=True)
     with embedded_parts(), tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
         from sidecar.local import Stack, StackConfig  # noqa: PLC0415 - an extra, and heavy
         from sidecar.local.stack import interruptible  # noqa: PLC0415
 
-        stack = Stack(StackConfig(directory=Path(directory), kafka_port=0, redis_port=0))
+        hosts = () if secure else None
+        stack = Stack(StackConfig(directory=Path(directory), kafka_port=0, redis_port=0, secured=hosts))
         try:
             with interruptible():
                 _Demo(console, stack).run()
@@ -62,36 +66,40 @@ class _Demo:
     def __init__(self, console: Console, stack: Stack) -> None:
         self._console = console
         self._stack = stack
+        self._topic = _TOPIC
+        self._login: Path | None = None
+        """The file with which producers log in."""
         self._generations: dict[tuple[int, int], int] = {}
 
     def run(self) -> None:
         """Start everything and report it."""
-        from sidecar.cli.demo_kafka import create_topic, newest_batch, send_straight_to_kafka  # noqa: PLC0415 - heavy
-
         endpoints, bootstrap, api = self._start()
         say = self._console.print
         say(f"[bold]Kafka[/] {endpoints.kafka}   [bold]Redis[/] {endpoints.redis}   [bold]sidecar[/] {bootstrap}\n")
-        create_topic(endpoints.kafka, _TOPIC)
-        api.put(f"/v1/topics/{_TOPIC}/policy", {"access_mode": "exclusive"})
-        say(f"1. Topic [bold]{_TOPIC}[/] is exclusive: sidecar topic set {_TOPIC} --access exclusive")
-        with _Producer(bootstrap, "alpha") as alpha:
+        if self._login is not None:
+            say("All clients log in by SCRAM-SHA-512 over TLS; alpha and beta as the user app.\n")
+        kafka, topic = self._kafka(endpoints), self._topic
+        kafka.create_topic(topic)
+        api.put(f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})
+        say(f"1. Topic [bold]{topic}[/] is exclusive: sidecar topic set {topic} --access exclusive")
+        with self._producer(bootstrap, "alpha") as alpha:
             alpha.expect_acks(_RECORDS)
-            owner = self._owner(api, endpoints)
+            owner = self._owner(api, kafka)
             say(f"2. An unmodified producer, [cyan]alpha[/], writes: it owns the topic, generation {owner}")
-            with _Producer(bootstrap, "beta") as beta:
+            with self._producer(bootstrap, "beta") as beta:
                 code = beta.expect_refusal()
             _require(code == _POLICY_VIOLATION, f"beta was answered {code}, not {_POLICY_VIOLATION}")
             say(f"3. A second one, [magenta]beta[/], is refused: {code} POLICY_VIOLATION, the topic has an owner")
             alpha.expect_acks(_RECORDS)
-            stale = newest_batch(endpoints.kafka, _TOPIC)
+            stale = kafka.newest_batch(topic)
             alpha.kill()
         say("4. alpha is killed (SIGKILL)")
-        with _Producer(bootstrap, "beta") as beta:
+        with self._producer(bootstrap, "beta") as beta:
             beta.expect_acks(_RECORDS)
-            now = self._owner(api, endpoints)
+            now = self._owner(api, kafka)
             _require(now > owner, f"generation {now} after {owner}")
             say(f"5. [magenta]beta[/] tries again and owns the topic at once, generation {now}")
-            code = send_straight_to_kafka(endpoints.kafka, _TOPIC, stale)
+            code = kafka.send_late(topic, stale)
             _require(code == _INVALID_PRODUCER_EPOCH, f"Kafka answered {code} to the late batch")
             say(
                 "6. A batch of alpha's that was delayed on its way now reaches Kafka, past the sidecar: refused "
@@ -99,33 +107,65 @@ class _Demo:
             )
             beta.expect_acks(_RECORDS)
             beta.kill()
-        self._print_log(endpoints.kafka)
+        self._print_log(kafka)
 
     def _start(self) -> tuple[Endpoints, str, AdminApi]:
-        from sidecar.local.ports import free_ports  # noqa: PLC0415
+        from sidecar.local.ports import HOST, free_ports  # noqa: PLC0415
         from sidecar.local.progress import ProgressDisplay  # noqa: PLC0415
 
         with ProgressDisplay() as progress:
             endpoints = self._stack.start(progress)
-            bootstrap, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
-            arguments = plain_arguments(endpoints, admin, "--listen", bootstrap)
-            api = start_node(self._stack, progress, bootstrap, AdminAccess(f"http://{admin}", None), arguments)
+            bootstrap, admin = (f"{HOST}:{port}" for port in free_ports(2))
+            if self._stack.config.secured is None:
+                arguments = plain_arguments(endpoints, admin, "--listen", bootstrap)
+                access, environment = AdminAccess(f"http://{admin}", None), {}
+            else:
+                access, arguments, environment = self._secured(endpoints, bootstrap, admin)
+            api = start_node(self._stack, progress, bootstrap, access, arguments, environment)
         return endpoints, bootstrap, api
 
-    def _owner(self, api: AdminApi, endpoints: Endpoints) -> int:
-        """The generation of the moment; remembers under which stamp its batches go to Kafka."""
-        from sidecar.cli.demo_kafka import newest_batch  # noqa: PLC0415 - heavy
+    def _secured(
+        self, endpoints: Endpoints, bootstrap: str, admin: str
+    ) -> tuple[AdminAccess, list[str], dict[str, None]]:
+        from sidecar.cli import secured  # noqa: PLC0415
+        from sidecar.local.secured import APPLICATION, PREFIX  # noqa: PLC0415
 
-        found: dict[str, Any] = api.get(f"/v1/topics/{_TOPIC}")
-        newest = newest_batch(endpoints.kafka, _TOPIC)
+        arguments, environment = secured.prepare_node(self._stack, endpoints, None, bootstrap, admin, bootstrap)
+        secrets = self._stack.secrets
+        self._topic, self._login = f"{PREFIX}{_TOPIC}", secrets.directory / f"{APPLICATION}.conf"
+        access = AdminAccess(f"https://{admin}", secrets.text("admin.token"), ca=str(secrets.ca))
+        return access, arguments, environment
+
+    def _kafka(self, endpoints: Endpoints) -> KafkaItself:
+        from sidecar.cli.demo_kafka import KafkaItself  # noqa: PLC0415 - heavy
+        from sidecar.local.secured import APPLICATION  # noqa: PLC0415
+        from sidecar.pipeline.security import Security  # noqa: PLC0415
+
+        if self._login is None:
+            return KafkaItself(endpoints.kafka)
+        secrets = self._stack.secrets
+        login = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": APPLICATION,
+            "sasl.password": secrets.password(APPLICATION),
+            "ssl.ca.location": str(secrets.ca),
+        }
+        return KafkaItself(endpoints.kafka, Security.of(login))
+
+    def _producer(self, bootstrap: str, name: str) -> _Producer:
+        return _Producer(bootstrap, self._topic, name, self._login)
+
+    def _owner(self, api: AdminApi, kafka: KafkaItself) -> int:
+        """The generation of the moment; remembers under which stamp its batches go to Kafka."""
+        found: dict[str, Any] = api.get(f"/v1/topics/{self._topic}")
+        newest = kafka.newest_batch(self._topic)
         self._generations[newest.producer_id, newest.producer_epoch] = found["generation"]
         return found["generation"]
 
-    def _print_log(self, kafka: str) -> None:
-        from sidecar.cli.demo_kafka import read_log  # noqa: PLC0415 - heavy
-
+    def _print_log(self, kafka: KafkaItself) -> None:
         self._console.print("\n[bold]The log[/], read straight from Kafka:")
-        for header, values in read_log(kafka, _TOPIC):
+        for header, values in kafka.read_log(self._topic):
             if header.is_control:
                 self._console.print(f"  {header.base_offset:>4}  [dim]fence[/]")
                 continue
@@ -148,12 +188,13 @@ class _Outcome:
 
 
 class _Producer:
-    """A producer in its own process."""
+    """A producer in its own process; `login`: the file with its user and password, if it needs one."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, login: Path | None) -> None:
         self._name = name
+        more = () if login is None else (str(login),)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sidecar.cli.demo_producer", bootstrap, _TOPIC, name],
+            [sys.executable, "-m", "sidecar.cli.demo_producer", bootstrap, topic, name, *more],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

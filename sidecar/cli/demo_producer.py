@@ -1,17 +1,21 @@
 """The producers of `sidecar demo`: plain aiokafka, one process each; nothing here knows of a sidecar but the client id.
 
-    python -m sidecar.cli.demo_producer BOOTSTRAP TOPIC NAME
+    python -m sidecar.cli.demo_producer BOOTSTRAP TOPIC NAME [FILE]
 
-Sends a record every 100 ms and prints one line per outcome: `ack OFFSET VALUE`, or `refused CODE MESSAGE` and the end.
+FILE has a login over TLS, as librdkafka's settings. Sends a record every 100 ms and prints one line per outcome:
+`ack OFFSET VALUE`, or `refused CODE MESSAGE` and the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from aiokafka.helpers import create_ssl_context
 
 _INTERVAL_S = 0.1
 
@@ -21,9 +25,22 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-async def main(bootstrap: str, topic: str, name: str) -> None:
+def _login(file: str) -> dict[str, Any]:
+    """The settings of librdkafka in a file, as aiokafka has them."""
+    properties = dict(line.split("=", 1) for line in Path(file).read_text().splitlines())
+    return {
+        "security_protocol": properties["security.protocol"],
+        "sasl_mechanism": properties["sasl.mechanisms"],
+        "sasl_plain_username": properties["sasl.username"],
+        "sasl_plain_password": properties["sasl.password"],
+        "ssl_context": create_ssl_context(cafile=properties["ssl.ca.location"]),
+    }
+
+
+async def main(bootstrap: str, topic: str, name: str, *files: str) -> None:
     """Send until refused, or killed."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, client_id=name, enable_idempotence=True)
+    login = _login(files[0]) if files else {}
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, client_id=name, enable_idempotence=True, **login)
     await producer.start()
     number = 0
     try:
@@ -42,4 +59,4 @@ async def main(bootstrap: str, topic: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4]))
+    asyncio.run(main(*sys.argv[1:]))

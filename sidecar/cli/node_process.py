@@ -10,6 +10,10 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sidecar.settings.loaded import LoadedSettings
 
 _PR_SET_PDEATHSIG = 1
 _CERTIFICATES = "SSL_CERT_FILE"
@@ -23,10 +27,7 @@ def main() -> int:
         sys.path.append(root)
     if parent:
         _end_with(parent)
-    # Where they are installed, structlog imports rich, for tracebacks that show local variables, so secrets too (3.4
-    # MB), and greenlet (1.2 MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
-    for unwanted in ("rich", "greenlet", "snappy"):
-        sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
+    _leave_out()
     from sidecar.settings.loaded import LoadedSettings  # noqa: PLC0415 - the path has to be right first
 
     with os.fdopen(descriptor, encoding="utf-8") as pipe:
@@ -35,11 +36,24 @@ def main() -> int:
         from sidecar.cli.workers import supervise  # noqa: PLC0415
 
         return supervise(loaded, workers)
+    return run(loaded)
+
+
+def run(loaded: LoadedSettings) -> NoReturn:
+    """Serve as one node until the process ends."""
     _import_aiohttp()
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
     from sidecar.node import process  # noqa: PLC0415
 
-    return process.run(loaded, AdminServer)
+    process.run(loaded, AdminServer)
+
+
+def _leave_out() -> None:
+    """Where they are installed, structlog imports rich, for tracebacks that show local variables, so secrets too (3.4
+    MB), and greenlet (1.2 MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
+    """
+    for unwanted in ("rich", "greenlet", "snappy"):
+        sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
 
 
 def _import_aiohttp() -> None:

@@ -15,6 +15,7 @@ _COMMANDS: Final = {
     "demo": Place("sidecar.cli.demo:demo", "Two competing producers, a fence, and a late batch that Kafka refuses."),
     "serve": Place("sidecar.cli.serve:serve", "Run a node in front of your Kafka."),
     "status": Place("sidecar.cli.status:status", "Show a node, its cluster and all governed topics."),
+    "refusals": Place("sidecar.cli.refusals:refusals", "Show what clients were refused lately, and why."),
     "doctor": Place("sidecar.cli.doctor:doctor", "Check Kafka, Redis, the node and the machine; suggest remedies."),
     "healthcheck": Place("sidecar.cli.healthcheck:healthcheck", "Exit with 0 if the node is ready, else with 10."),
     "check-config": Place("sidecar.cli.config:check_config", "Check the settings and exit."),

@@ -1,4 +1,6 @@
-"""What `sidecar up --secure` adds: settings of the node, users in Kafka, files for clients, and what is printed."""
+"""What `--secure` adds to `sidecar up` and `sidecar demo`: settings of the node, users in Kafka, files for clients, and
+what is printed.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cli.secured_users import make_users, may_everything, may_use
 from sidecar.local.errors import LocalError
+from sidecar.local.ports import HOST
 from sidecar.local.secured import ADMIN, APPLICATION, NODE, PREFIX, SUPER_USERS, USERS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
-from sidecar.settings import find_config, read_toml
+from sidecar.settings import ENV_PREFIX, find_config, read_toml
 
 if TYPE_CHECKING:
     import ssl
@@ -41,6 +44,23 @@ def node_settings(directory: Path) -> dict[str, str]:
         "admin_ssl_certificate": own,
         "admin_client_ssl_ca": ca,
     }
+
+
+def prepare_node(
+    stack: Stack, endpoints: Endpoints, config: Path | None, listen: str, admin_listen: str, advertised: str
+) -> tuple[list[str], dict[str, None]]:
+    """Make users in Kafka, and the files of the node and of clients. Returns the arguments of `serve`, and what its
+    environment must not have: its settings hold passwords and go by a file, which the environment would beat.
+
+    `config`: the person's own file, if any; `advertised`: where clients find the node. Raises LocalError.
+    """
+    security = stack.kafka.config.security
+    assert security is not None
+    let_users_in(stack.secrets, security.context(), (HOST, stack.kafka.inner_port(1)))
+    said = node_settings(stack.config.directory) | {"listen": listen, "admin_listen": admin_listen}
+    file = write_settings(stack, endpoints, config, said)
+    write_for_people(stack.secrets, advertised)
+    return ["--config", str(file)], {f"{ENV_PREFIX}{name.upper()}": None for name in read_toml(file)}
 
 
 def write_settings(stack: Stack, endpoints: Endpoints, config: Path | None, said: Mapping[str, str]) -> Path:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -14,6 +11,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
 from sidecar.cli.topic import TOPICS
+from sidecar.cli.watching import watch_screens
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT: Final = 5.0
 """Seconds; a node waits longer for a Kafka that hangs, and a person that asks for its status wants to know that now."""
-_WATCH_S: Final = 2.0
 _NO_TOPICS: Final = "no governed topics"
 
 
@@ -44,7 +41,7 @@ def status(shared: Shared, clients: bool, watch: bool) -> None:
     if watch:
         if shared.output is not Format.TABLE:
             raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
-        _watch(api, clients=clients)
+        watch_screens(api, lambda: _screen(api, clients=clients))
         return
     found = _asked(api, clients=clients)
     if shared.output is Format.TABLE:
@@ -67,25 +64,11 @@ def _asked(api: AdminApi, *, clients: bool) -> dict[str, Any]:
     return found | {"clients": list(api.pages("/v1/clients"))} if clients else found
 
 
-def _watch(api: AdminApi, *, clients: bool) -> None:
-    """A screen every two seconds; a node that goes away is shown as such and waited for. Ends with Ctrl-C."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            screen = _screen(api, clients=clients)  # asked for first, so that the screen is not empty meanwhile
-            click.clear()  # nothing where this is no terminal
-            write(None, Format.TABLE, lambda text=screen: text)
-            time.sleep(_WATCH_S)
-
-
 def _screen(api: AdminApi, *, clients: bool) -> str:
-    head = click.style(f"{api.url}, {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}; Ctrl-C ends this", dim=True)
-    try:
-        found = _asked(api, clients=clients)
-    except CommandError as error:
-        return f"{head}\n\n{printable_lines(error.message)}\n"
+    found = _asked(api, clients=clients)
     topics, failure = _topics(api)
     listed = printable_lines(failure.message) if failure else _topics_text(topics or [])
-    return f"{head}\n\n{_as_text(found)}\n\n{listed}\n"
+    return f"{_as_text(found)}\n\n{listed}"
 
 
 def _topics_text(topics: list[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
 from sidecar.cli.setting_flags import resolve_settings
-from sidecar.settings import DEFAULT_ADMIN_URL, ENV_PREFIX, Address, AdminAccess, Problem, local_url, read_toml
+from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, local_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,19 +139,10 @@ def _plain(_stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settin
 
 
 def _secured(stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
-    """Its settings hold passwords and go by a file, which the environment must not beat."""
     from sidecar.cli import secured  # noqa: PLC0415
-    from sidecar.local.ports import HOST  # noqa: PLC0415
 
-    security = stack.kafka.config.security
-    assert security is not None
-    secured.let_users_in(stack.secrets, security.context(), (HOST, stack.kafka.inner_port(1)))
-    said = secured.node_settings(stack.config.directory)
-    said |= {"listen": str(settings.listen), "admin_listen": str(settings.admin_listen)}
-    file = secured.write_settings(stack, endpoints, shared.config, said)
-    secured.write_for_people(stack.secrets, str(settings.advertise))
-    removed = {f"{ENV_PREFIX}{name.upper()}": None for name in read_toml(file)}
-    return ["--config", str(file)], removed
+    listen, admin_listen = str(settings.listen), str(settings.admin_listen)
+    return secured.prepare_node(stack, endpoints, shared.config, listen, admin_listen, str(settings.advertise))
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:

@@ -19,13 +19,14 @@ from sidecar.client.facts import (
     Event,
     ProducerIds,
     ProducerState,
+    Refusal,
     Setting,
     Shadow,
     Status,
     Topic,
 )
 from sidecar.client.rest import Rest, path_of
-from sidecar.client.shapes import ShapeError, read
+from sidecar.client.shapes import event_of, fact, page_of
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class AdminClient:
                     async for each in sent:
                         until = now() + self._timeout
                         if each is not None:
-                            event = _event(each.id, each.data)
+                            event = event_of(each.id, each.data)
                             after = event.position
                             query.pop("from", None)
                             yield event
@@ -171,6 +172,11 @@ class AdminClient:
                 if now() > until:
                     raise
             await asyncio.sleep(_AGAIN_S)
+
+    async def refusals(self, topic: str | None = None) -> tuple[Refusal, ...]:
+        """What the node refused its clients lately, of one topic or of all, what happened last first."""
+        found = await self._rest.call("GET", "/v1/refusals", {} if topic is None else {"topic": topic})
+        return page_of(Refusal, found, "/v1/refusals")[0]
 
     # Topics ---------------------------------------------------------------------------------------------------------
 
@@ -346,17 +352,17 @@ class AdminClient:
         if_generation: int | None = None,
     ) -> FactT:
         found = await self._rest.call(method, path, query, body, _under(if_generation))
-        return _fact(kind, found, f"{method} {path}")
+        return fact(kind, found, f"{method} {path}")
 
     async def _list(self, kind: type[FactT], path: str) -> tuple[FactT, ...]:
-        items, _ = _page(kind, await self._rest.call("GET", path), path)
+        items, _ = page_of(kind, await self._rest.call("GET", path), path)
         return items
 
     async def _pages(self, kind: type[FactT], path: str, query: dict[str, str]) -> AsyncGenerator[FactT]:
         token: str | None = ""
         while token is not None:
             asked = {"page_size": _PAGE, **query} | ({"page_token": token} if token else {})
-            before, (items, token) = token, _page(kind, await self._rest.call("GET", path, asked), path)
+            before, (items, token) = token, page_of(kind, await self._rest.call("GET", path, asked), path)
             if token == before:
                 raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"GET {path}: page {token!r} is followed by itself")
             for each in items:
@@ -374,26 +380,3 @@ def _of(partition: int | None) -> dict[str, str]:
 
 def _under(generation: int | None) -> dict[str, str] | None:
     return None if generation is None else {"If-Match": f'"{generation}"'}
-
-
-def _fact(kind: type[FactT], found: Any, where: str) -> FactT:
-    try:
-        return read(kind, found, "answer")
-    except ShapeError as error:
-        message = f"{where}: {error}; is it the admin port of a node?"
-        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
-
-
-def _page(kind: type[FactT], found: Any, where: str) -> tuple[tuple[FactT, ...], str | None]:
-    items, token = (found.get("items"), found.get("next_page_token")) if isinstance(found, dict) else (None, None)
-    if not isinstance(items, list) or not isinstance(token, str | None):
-        message = f"GET {where}: the answer is no list; is it the admin port of a node?"
-        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
-    return tuple(_fact(kind, each, f"GET {where}") for each in items), token
-
-
-def _event(position: str, data: Any) -> Event:
-    if not position.isascii() or not position.isdigit():
-        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"an event has the position {position[:50]!r}")
-    found: Any = {**data, "position": int(position)} if isinstance(data, dict) else data
-    return _fact(Event, found, "GET /v1/events")

@@ -32,6 +32,23 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a node refused a client of its, `count` times: Kafka's `error_code`, its name, and the newest `reason`.
+    `topic` is "" where it is of none, as with a client.id that cannot be; `address` has no port.
+    """
+
+    client_id: str
+    address: str
+    topic: str
+    error_code: int
+    error: str
+    reason: str
+    count: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """How many topics have deduplication, by what the node knows of their sequence ids."""
 

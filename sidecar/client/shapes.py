@@ -9,6 +9,10 @@ from datetime import UTC, datetime
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from sidecar.client.errors import SidecarError
+from sidecar.client.facts import Event
+from sidecar.protocol.errors import ErrorCode
+
 FactT = TypeVar("FactT")
 
 _SHOWN: Final = 60
@@ -85,3 +89,29 @@ def _time(found: Any, where: str) -> datetime:
 
 def _wrong(where: str, found: object, kind: str) -> ShapeError:
     return ShapeError(f"{where} is {repr(found)[:_SHOWN]}, no {kind}")
+
+
+def fact(kind: type[FactT], found: Any, where: str) -> FactT:
+    """As `read`, of what `where` answered. Raises `SidecarError` for what no node answers; the next two as well."""
+    try:
+        return read(kind, found, "answer")
+    except ShapeError as error:
+        message = f"{where}: {error}; is it the admin port of a node?"
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
+
+
+def page_of(kind: type[FactT], found: Any, where: str) -> tuple[tuple[FactT, ...], str | None]:
+    """One page of a list, and the token of the next one."""
+    items, token = (found.get("items"), found.get("next_page_token")) if isinstance(found, dict) else (None, None)
+    if not isinstance(items, list) or not isinstance(token, str | None):
+        message = f"GET {where}: the answer is no list; is it the admin port of a node?"
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+    return tuple(fact(kind, each, f"GET {where}") for each in items), token
+
+
+def event_of(position: str, data: Any) -> Event:
+    """A server-sent event by its id and its data."""
+    if not position.isascii() or not position.isdigit():
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"an event has the position {position[:50]!r}")
+    found: Any = {**data, "position": int(position)} if isinstance(data, dict) else data
+    return fact(Event, found, "GET /v1/events")

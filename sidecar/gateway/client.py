@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
+    from sidecar.gateway.refusals import Refusals
     from sidecar.gateway.rights import Rights
     from sidecar.protocol.session import Session
 
@@ -87,6 +88,7 @@ class ClientLinks:
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
         connection = self._upstream.open(self, address)
+        connection.count(self._client.memory)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)
         self._opened.upstream_opened()
@@ -198,6 +200,7 @@ class Client:
         "login",
         "ordinary",
         "principal",
+        "refusals",
         "rights",
         "session",
         "software",
@@ -210,12 +213,14 @@ class Client:
         links: ClientLinks,
         session: Session,
         listener: str = "",
+        refusals: Refusals | None = None,
     ) -> None:
         self.connection = connection
         self.links = links
         self.session = session
         self.listener = listener
         """The name of the one that it came through: answers name nodes by it (KIP-103)."""
+        self.refusals = refusals
         self.principal = ANONYMOUS
         self.login: ClientLogin | None = None
         """None where clients do not log in."""
@@ -230,6 +235,12 @@ class Client:
         self.uses_own_apis = False
         self.governed = ProducingState()
         self.ordinary = OrdinaryBatches()
+
+    def note_refusal(self, topic: bytes, code: int, reason: str | None) -> None:
+        """Remember for people what it was refused of a topic; b"" where that is of none."""
+        if self.refusals is not None:
+            client_id = b"" if self.identity is None else self.identity.raw
+            self.refusals.note(client_id, self.connection.host, topic, code, reason)
 
     @property
     def has_claims(self) -> bool:

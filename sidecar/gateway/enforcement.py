@@ -18,6 +18,7 @@ from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
+from sidecar.protocol.api import api_name
 from sidecar.security.acls import java_address
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Enforcement:
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
+        if divided is not None and divided.code:
+            client.note_refusal(b"", divided.code, f"{api_name(request.key)}: Kafka's ACLs do not allow it")
         if divided is None:
             await handle(client, exchange, request)
         elif divided.fields is None:

@@ -23,6 +23,7 @@ from sidecar.gateway.listeners import UNNAMED
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.gateway.logins import check_login, with_logins
 from sidecar.gateway.quotas import MeteredConnection
+from sidecar.gateway.refusals import Refusals
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection
 from sidecar.network.handling import Pause
@@ -129,6 +130,7 @@ class Gateway:
         bound.
         """
         self.clients: dict[int, Client] = {}
+        self.refusals = Refusals()
         self.closed_callbacks: list[Callable[[Client], None]] = []
         self._upstream = upstream
         self._node = node_id, boot_id
@@ -189,7 +191,9 @@ class Gateway:
                 return
         links = ClientLinks(connection, self._upstream, _Links(self.admission, connection.seat.group, self._hooks))
         listener: ClientListener = connection.listener
-        client = Client(connection, links, Session.by_connection(*self._node, connection.id), listener.name)
+        client = Client(
+            connection, links, Session.by_connection(*self._node, connection.id), listener.name, self.refusals
+        )
         connection.state = client
         if self.enforcement is not None:
             client.rights = self.enforcement.rights(client)

@@ -287,6 +287,7 @@ class SplitFetch(GatheredFetch):
     def refuse(self, part: FetchPart, code: int) -> None:
         """A partition is not read: the client gets the error at once, with what others have brought by then."""
         self._refused[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
+        self._client.note_refusal(part.topic, code, None)
 
     def begin(self, by_leader: Mapping[int, Iterable[Read[FetchPart]]]) -> None:
         """Take up the polls that stand already, begin the others."""

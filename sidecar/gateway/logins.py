@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from sidecar.security.logins import Authenticator, Offer
 
 FRAME_BYTES: Final = 64 * 1024
-"""The largest frame before a login."""
+"""The largest frame of a login: tokens may be long."""
+STRANGERS_BYTES: Final = 2 * 1024
+"""The largest one before a login has a place: ApiVersions and SaslHandshake, with which thousands may wait for one."""
 LOGIN_S: Final = 10.0
 FAILURE_S: Final = 0.1
 """After which a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
@@ -55,8 +57,7 @@ class Logins:
 
     def connected(self, client: Client) -> None:
         """A client has to log in from now on."""
-        connection = client.connection
-        connection.largest_frame = min(connection.largest_frame, FRAME_BYTES)
+        client.connection.limit_frames(STRANGERS_BYTES)
         timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
         client.login = ClientLogin(timer)
 
@@ -86,6 +87,8 @@ class Logins:
             _answer_handshake(exchange, ErrorCode.ILLEGAL_SASL_STATE, ())
             return
         login.began = now
+        if login.done:  # as for the first login: it takes a place, and a connection to a broker
+            login.timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
         client.connection.park()  # a client that goes while it waits for its turn gives the turn up
         login.asking = asyncio.current_task()
         try:
@@ -102,6 +105,8 @@ class Logins:
             client.connection.close()
             return
         login.offer, login.mechanism = offer, mechanism
+        if not login.done:
+            client.connection.limit_frames(FRAME_BYTES)
         _answer_handshake(exchange, ErrorCode.NONE, offer.mechanisms)
 
     async def _go_on(self, client: Client, login: ClientLogin, exchange: Exchange, message: bytes) -> None:
@@ -112,6 +117,7 @@ class Logins:
             if not login.done:
                 client.connection.close()
             return
+        client.connection.park()  # a client that goes meanwhile gives its place up
         try:
             answer = await offer.exchange.receive(message)
             lifetime_ms = 0 if offer.exchange.accepted is None else self._let_in(client, login, offer)

@@ -99,7 +99,7 @@ class ClusterApi:
         reader.tags(request.version >= 9)
         fields = await in_slices(metadata.request_steps(reader, request.version))
         state = await self._upstream.metadata(self._with_sources(fields))
-        state = replace(state, topics=self._topics_for(state, fields, client.principal))
+        state = replace(state, topics=self._topics_for(state, fields, client))
         view = _View(client.listener, request.version)
         virtual = await in_slices(self._virtual_steps(state, view))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
@@ -116,7 +116,7 @@ class ClusterApi:
         topics = (*(names or ()), *sorted(sources.difference(names or ())))
         return replace(fields, topics=topics, allow_auto_topic_creation=False)
 
-    def _topics_for(self, state: ClusterState, fields: MetadataRequest, principal: str) -> tuple[TopicState, ...]:
+    def _topics_for(self, state: ClusterState, fields: MetadataRequest, client: Client) -> tuple[TopicState, ...]:
         """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
         the client may not read are not in the list of all topics, as with Kafka's own ACLs.
         """
@@ -131,8 +131,9 @@ class ClusterApi:
             if asked is not None and topic.name not in asked:
                 continue
             source = resolver.source(name)
-            if source is not None and not source.may_be_read_by(principal):
+            if source is not None and not source.may_be_read_by(client.principal):
                 if fields.topics is not None:
+                    client.note_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
                     topics.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
             else:
                 topics.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)

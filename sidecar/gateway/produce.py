@@ -84,6 +84,7 @@ class MergedProduce(Exchange):
         self._results[result.topic, result.partition] = result
         if result.error:
             self.note_error(result.error)
+            self._client.note_refusal(result.topic, result.error, result.message)
         if self._acks == 0:
             if result.error:
                 self.connection.close()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.caller import AnswerT, Request
 
 _TRIES: Final = 3
+_ASK_S: Final = 1.0
+"""Between two questions to a broker for the owners of all tokens."""
 _AT_ONCE: Final = 64
 """Logins under way: each is a connection to a broker. Others wait, within the time that a client has for its login."""
 _CLIENT_ID: Final = "sidecar"
@@ -78,23 +80,57 @@ class RelayedLogins:
 
     async def close(self) -> None:
         """See `Authenticator`: exchanges end with the connections of their clients."""
+        self._token_owners.close()
 
 
 class _TokenOwners:
-    """Whose delegation tokens are. A token never changes its owner, so what is known of one stays right."""
+    """Whose delegation tokens are. A token never changes its owner, so what is known of one stays right.
+
+    An answer has every token that the node may describe, and a client whose token is not among them could ask for it
+    with every login. So a broker is asked once in `_ASK_S` seconds at most, for all clients that came before. Tokens
+    that a broker refuses never get here.
+    """
 
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
         self._known: Mapping[str, str] = {}
+        self._asked_at: dict[int, float] = {}
+        self._next: dict[int, asyncio.Task[None]] = {}
+        """By broker, the question that has not been sent yet."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def of(self, broker: int, token_id: str) -> str | None:
         """The name of the user that a token is of, None where the broker names none. Raises UpstreamError."""
         if token_id not in self._known:
-            answer = await self._upstream.call(broker, DescribeTokenOwners())
-            if not answer.error:
-                self._known = answer.owners
+            asking = self._next.get(broker)
+            if asking is None:
+                asking = self._next[broker] = asyncio.get_running_loop().create_task(self._ask(broker))
+                self._tasks.add(asking)
+                asking.add_done_callback(self._asked)
+            await asyncio.shield(asking)
         owner = self._known.get(token_id, "")
         return owner.removeprefix(_USER) if owner.startswith(_USER) else None
+
+    async def _ask(self, broker: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(self._asked_at.get(broker, -_ASK_S) + _ASK_S - loop.time())
+        finally:
+            del self._next[broker]  # a client that comes now needs a later answer
+        self._asked_at[broker] = loop.time()
+        answer = await self._upstream.call(broker, DescribeTokenOwners())
+        if not answer.error:
+            self._known = answer.owners
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # all that waited may have gone meanwhile
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        for task in self._tasks:
+            task.cancel()
 
 
 class _Link:

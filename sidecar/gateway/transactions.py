@@ -79,6 +79,7 @@ class TransactionsApi:
     async def _init(self, client: Client, request: Request, transactional_id: str | None, named: int | None) -> Frame:
         if client.identity_error is not None:
             client.connection.report("client_id", client.identity_error.message)
+            client.note_refusal(b"", client.identity_error.code, client.identity_error.message)
             raise client.identity_error
         if named is not None:
             refused = self._sessions.check(client, named, transactional=transactional_id is not None)

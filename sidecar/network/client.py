@@ -11,15 +11,15 @@ import asyncio
 import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, TURN, Frame, FrameReceiver, Outbox
+from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, RECEIVE_BYTES, TURN, Frame, Outbox
 from sidecar.network.handling import Handler, Pause
 from sidecar.network.keepalive import has_silent_peer, probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
+from sidecar.network.reading import Reading
 from sidecar.network.refused_frames import reason_of
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol import limits
@@ -33,13 +33,11 @@ _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
-_WAITING: Final = 32
-_WAITING_BYTES: Final = 256 * 1024  # what is read after a parked request
 _GOODBYE_S: Final = 10.0  # how long a client may take for the answers written before its connection was closed
 _BUDGET: Final = 64 * 1024 * 1024  # of answers that wait, or may come to wait, after the oldest unanswered request
 
 
-class ClientConnection(FrameReceiver):
+class ClientConnection(Reading):
     """A client's socket. `state` and `listener`, through which it came, belong to the handler. `since_ms` is Unix
     milliseconds; `requests`, `bytes_in` and `bytes_out` count what was taken up and answered, with length prefixes.
     """
@@ -49,8 +47,7 @@ class ClientConnection(FrameReceiver):
     def __init__(
         self, handler: Handler[Any], connection_id: int, request_limit: int, memory: RequestMemory | None = None
     ) -> None:
-        super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
-        self.memory = memory
+        super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit), memory)
         self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
         self.id = connection_id
         self.state: Any = None
@@ -60,17 +57,13 @@ class ClientConnection(FrameReceiver):
         self.seat: Seat | None = None  # its place among the connections that there may be
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
-        self.requests = self.bytes_in = self.bytes_out = self._weight = self._pause = 0
+        self.requests = self.bytes_in = self.bytes_out = self._weight = 0
         self.closed = False
         self._handler = handler
         self._request_limit = request_limit
         self._outbox = Outbox()
-        self._exchanges: deque[Exchange] = deque()
-        self._waiting: deque[Frame] = deque()
-        self._reading = True
-        self._starves = self._is_parked = self._going_on = self._has_turn = self._relieving = False
+        self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
-        self._transport: asyncio.Transport | None = None
         self._client_id = b""
 
     # Answers ------------------------------------------------------------------------------------------------------
@@ -114,7 +107,7 @@ class ClientConnection(FrameReceiver):
         self._handler.exchange_done(exchange, size)
         if exchanges and exchanges[0].answered:
             self._write_ready()
-        elif self._pause:
+        elif self._pause or self._starves:
             self._relieve()
         return True
 
@@ -139,7 +132,7 @@ class ClientConnection(FrameReceiver):
                 outbox.add(part)
             self.bytes_out += size
             self._handler.exchange_done(exchange, size)
-        if self._pause:
+        if self._pause or self._starves:
             self._relieve()
 
     def _behind(self) -> int:
@@ -164,6 +157,8 @@ class ClientConnection(FrameReceiver):
             self.resume(Pause.UNANSWERED)
         if self._behind() <= _BUDGET // 2:
             self.resume(Pause.BUDGET)
+        if self._starves and not self._pause:
+            self._read_on()
 
     # Back-pressure and order of requests --------------------------------------------------------------------------
 
@@ -223,38 +218,6 @@ class ClientConnection(FrameReceiver):
         if not self._pause:
             self._ask_turn()
 
-    def _stop_reading(self) -> None:
-        if self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = False
-            self._transport.pause_reading()
-
-    def _read_on(self) -> None:
-        if self._starves or self._reading or self.is_behind or self._transport is None or self._transport.is_closing():
-            return
-        self._reading = True
-        self._transport.resume_reading()
-
-    # Memory for large requests (`sidecar.network.memory.Holder`)
-
-    @property
-    def is_awaited(self) -> bool:
-        # Behind a parked request, too: for how long it is parked is for the client to say.
-        return self._is_parked or not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
-
-    def starve(self) -> None:
-        """Read no more; what was read is taken up as ever, so that its memory comes back."""
-        self._starves = True
-        self._stop_reading()
-
-    def feed(self) -> None:
-        self._starves = False
-        if not self._pause or (self._is_parked and self._pause == Pause.HELD and not self._is_crowded()):
-            self._read_on()
-
-    def too_slow(self) -> None:
-        size = self._own_size - 4
-        self.reject("too_slow", f"{self.unfinished_bytes} bytes of a frame of {size}, and others wait for memory")
-
     def hold(self) -> None:
         """Let later requests wait until `release`."""
         self.pause(Pause.HELD)
@@ -264,9 +227,6 @@ class ClientConnection(FrameReceiver):
         self._is_parked = True
         if self._pause == Pause.HELD and not self._is_crowded():
             self._read_on()
-
-    def _is_crowded(self) -> bool:
-        return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= _WAITING_BYTES
 
     def release(self) -> None:
         """Go on with what waited."""
@@ -311,8 +271,14 @@ class ClientConnection(FrameReceiver):
             raise
 
     def first_request_valid(self) -> None:
-        """The client has shown that it speaks Kafka: larger frames are allowed from now on."""
-        self.largest_frame = self._request_limit
+        """The client has shown that it speaks Kafka: larger frames are allowed from now on, and more at once."""
+        self.limit_frames(self._request_limit)
+        self.read_at_once = RECEIVE_BYTES
+
+    def limit_frames(self, size: int) -> None:
+        """No frame may have more bytes from now on, and of each API no more than `protocol.limits` says."""
+        self.largest_frame = min(size, self._request_limit)
+        self.frame_limit = min(limits.SMALL_FRAME_BYTES, self.largest_frame)
 
     def allows(self, size: int, key: int) -> bool:
         return size <= limits.frame_bytes(key, self.largest_frame)

@@ -16,20 +16,19 @@ import asyncio
 from collections.abc import Callable, Iterable
 from itertools import repeat
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
-from sidecar.network.memory import HeldBytes, RequestMemory
+from sidecar.network.memory import HeldBytes, Holder, RequestMemory
 from sidecar.network.pool import BufferPool
 from sidecar.protocol.primitives import I16, I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
-FRAMES_A_TURN: Final = range(32)
-"""Requests of one connection that are taken up before others have a turn: 0.3 to 3 ms."""
+FRAMES_A_TURN: Final = range(32)  # requests of a connection taken up before others have a turn: 0.3 to 3 ms
 ELEMENTS_A_TURN: Final = 256
 """Elements of their arrays, 10 µs each: behind the request that exceeds it others have a turn, too."""
 _LEAST_GRANT: Final = 64 * 1024
-_KEY_BEHIND: Final = 6
-"""Length prefix and API key."""
+_PIECE: Final = 16 * 1024  # what is read at once while the memory for requests is used up
+_KEY_BEHIND: Final = 6  # length prefix and API key
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -47,15 +46,18 @@ COPIES: Final = CopyCounter()  # tests hold the promise "at most once" by it
 
 
 class Frame:
-    """One frame from its length prefix (`start`) to `end`, exclusive; a borrowed buffer is good for this callback."""
+    """One frame from its length prefix (`start`) to `end`, exclusive; a borrowed buffer is good for this callback.
+    `memory`: what a copy counts for.
+    """
 
-    __slots__ = ("buffer", "end", "owned", "start")
+    __slots__ = ("buffer", "end", "memory", "owned", "start")
 
-    def __init__(self, buffer: bytearray, start: int, end: int, owned: bool) -> None:
+    def __init__(self, buffer: bytearray, start: int, end: int, owned: bool, memory: RequestMemory | None = None):
         self.buffer = buffer
         self.start = start
         self.end = end
         self.owned = owned
+        self.memory = memory
 
     @property
     def size(self) -> int:
@@ -68,12 +70,16 @@ class Frame:
             return self
         COPIES.copied_bytes += self.end - self.start
         view = _shared_view if self.buffer is _shared else memoryview(self.buffer)
-        return Frame(bytearray(view[self.start : self.end]), 0, self.end - self.start, True)
+        return Frame(_kept(view[self.start : self.end], self.memory), 0, self.end - self.start, True)
 
     def view(self, start: int, end: int) -> memoryview:
         """A window on an owned frame; a borrowed one must be owned first."""
         assert self.owned
         return memoryview(self.buffer)[start:end]
+
+
+def _kept(data: Octets, memory: RequestMemory | None) -> bytearray:
+    return bytearray(data) if memory is None else HeldBytes(data, memory)
 
 
 class Writable(Protocol):
@@ -87,12 +93,14 @@ class Writable(Protocol):
 class Outbox:
     """What one turn wants to write to one transport.
 
-    Adjacent borrowed frames are remembered as one span and copied together, once, when the turn ends.
+    Adjacent borrowed frames are remembered as one span and copied together, once, when the turn ends. `memory`: what
+    the copy counts for until the transport has sent it.
     """
 
-    __slots__ = ("_dirty", "_parts", "_span_end", "_span_start", "transport")
+    __slots__ = ("_dirty", "_parts", "_span_end", "_span_start", "memory", "transport")
 
     def __init__(self) -> None:
+        self.memory: RequestMemory | None = None
         self.transport: Writable | None = None
         self._parts: list[Octets] = []
         self._span_start = self._span_end = 0
@@ -126,7 +134,7 @@ class Outbox:
         start, end = self._span_start, self._span_end
         if start != end:
             COPIES.copied_bytes += end - start
-            self._parts.append(bytes(_shared_view[start:end]))
+            self._parts.append(_kept(_shared_view[start:end], self.memory))
             self._span_start = self._span_end = 0
 
     def flush(self) -> None:
@@ -236,8 +244,9 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """
         self.frame_limit = self.largest_frame = frame_limit
         self._trusted = trusted
+        self.read_at_once = RECEIVE_BYTES
         self.memory: RequestMemory | None = None
-        """What large frames of all peers share; None where there is no bound."""
+        """What frames of all peers share; None where there is no bound; those with one are its `Holder`s."""
         self._own: bytearray | None = None
         self._own_size = 0
         self._position = 0
@@ -261,21 +270,6 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """Whether a frame may have `size` bytes that begins with this API key."""
         return False
 
-    # What `memory` asks of one that has such a bound: see `sidecar.network.memory.Holder`
-
-    @property
-    def is_awaited(self) -> bool:
-        raise NotImplementedError
-
-    def starve(self) -> None:
-        raise NotImplementedError
-
-    def feed(self) -> None:
-        raise NotImplementedError
-
-    def too_slow(self) -> None:
-        raise NotImplementedError
-
     @property
     def unfinished_bytes(self) -> int:
         """How much of a frame is here whose rest is not."""
@@ -285,10 +279,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """Ignore everything that still arrives (the connection is about to close)."""
         self._stopped = True
         self.is_behind = False
-        if self._own is not None and self.memory is not None:
-            self.memory.end(self)
+        if self.memory is not None:
+            self.memory.end(cast("Holder", self))
         self._own = None
-        self._left, self._backlog = b"", bytearray()
+        self._left, self._backlog, self._begin = b"", bytearray(), 0
 
     # asyncio.BufferedProtocol -------------------------------------------------------------------------------------
 
@@ -302,48 +296,54 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 else:
                     own.extend(bytes(more))
             return memoryview(own)[self._position : self._own_size]
-        left = self._left
+        left, memory = self._left, self.memory
+        most = self.read_at_once if memory is None or memory.used <= memory.limit else min(_PIECE, self.read_at_once)
         if left:
             COPIES.copied_bytes += len(left)
             _shared_view[: len(left)] = left
-            return _shared_view[len(left) :]
-        return _shared_view
+        return _shared_view[len(left) : most]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._stopped:
             return
-        own = self._own
-        if own is not None:
-            self._position += nbytes
-            if self._position == self._own_size:
-                self._own = None
-                if self.memory is not None:
-                    self.memory.end(self)
-                TURN.begin()
-                try:
-                    self.frame_received(Frame(own, 0, self._own_size, True))
-                finally:
-                    TURN.end()
-            elif self._position == len(own) and self.memory is not None:
-                self.memory.more(self)
-            return
-        if self.is_behind:  # TLS had more: it waits after what is left
+        if self._own is not None:
+            self._add_to_own(self._own, nbytes)
+        elif self.is_behind:  # TLS had more: it waits after what is left
             COPIES.copied_bytes += len(self._backlog) - self._begin + nbytes
-            self._backlog, self._begin = self._backlog[self._begin :] + _shared_view[:nbytes], 0
-            return
-        have, self._left = nbytes + len(self._left), b""
-        TURN.begin()
-        try:
-            self._cut(_shared, 0, have)
-        finally:
-            TURN.end()
+            more = self._backlog[self._begin :] + _shared_view[:nbytes]
+            self._backlog, self._begin = _kept(more, self.memory), 0
+        else:
+            have, self._left = nbytes + len(self._left), b""
+            TURN.begin()
+            try:
+                self._cut(_shared, 0, have)
+            finally:
+                TURN.end()
+        memory = self.memory
+        if memory is not None and memory.used > memory.limit and not self._stopped:
+            memory.hold_up(cast("Holder", self))
+
+    def _add_to_own(self, own: bytearray, nbytes: int) -> None:
+        self._position += nbytes
+        if self._position == self._own_size:
+            self._own = None
+            if self.memory is not None:
+                self.memory.end(cast("Holder", self))
+            TURN.begin()
+            try:
+                self.frame_received(Frame(own, 0, self._own_size, True))
+            finally:
+                TURN.end()
+        elif self._position == len(own) and self.memory is not None:
+            self.memory.more(cast("Holder", self))
 
     def cut_on(self) -> None:
         """Hand over what is left of the last read, in a turn of its own."""
-        backlog, self._backlog, self.is_behind = self._backlog, bytearray(), False
+        backlog, begin = self._backlog, self._begin
+        self._backlog, self._begin, self.is_behind = bytearray(), 0, False
         TURN.begin()
         try:
-            self._cut(backlog, self._begin, len(backlog))
+            self._cut(backlog, begin, len(backlog))
         finally:
             TURN.end()
 
@@ -372,7 +372,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             if rest < size:
                 self._keep(memoryview(buffer)[offset:have], size)
                 return
-            self.frame_received(Frame(buffer, offset, offset + size, False))
+            self.frame_received(Frame(buffer, offset, offset + size, False, self.memory))
             if self._stopped:
                 return
             offset += size
@@ -381,7 +381,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if offset < have:
             if buffer is _shared:
                 COPIES.copied_bytes += have - offset
-                buffer, offset = bytearray(_shared_view[offset:have]), 0
+                buffer, offset = _kept(_shared_view[offset:have], self.memory), 0
             self._backlog, self._begin = buffer, offset
             self.is_behind = True
             self.fell_behind()
@@ -392,7 +392,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if self._trusted and size > _LEAST_GRANT:
             own = _pool.take(size)
         elif self.memory is not None:
-            own = self.memory.begin(self, rest, size, _LEAST_GRANT)
+            own = self.memory.begin(cast("Holder", self), rest, size, min(_LEAST_GRANT, self.read_at_once))
         else:
             own = bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
         own[:rest] = begin

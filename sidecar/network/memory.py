@@ -1,18 +1,27 @@
-"""Memory for large requests of all clients together: those that are being received, and those that wait to be sent on.
+"""Memory for requests of all clients together: large ones that are being received, and all that the node keeps because
+something else has to come first (a broker, a login, an owner, an earlier request).
 
 As with Kafka's `queued.max.request.bytes` nobody gets an error when it is used up: clients that need more are not read
-until there is room. A request in the shared receive buffer takes none of it, so ordinary ones go on meanwhile.
+until there is room. A request in the shared receive buffer takes none of it, so what can be passed on at once goes on.
+While it is used up a connection is read as a broker reads one: nothing more before its requests are answered, and in
+small pieces.
 
 Strangers may begin requests and never end them. So memory follows what has arrived, not what was announced; the oldest
-unfinished request always gets more, or many that grow together would wait for each other for ever; and while somebody
+unfinished request gets more all the same, or many that grow together would wait for each other for ever; while somebody
 waits, who sends nearly nothing of an unfinished request is closed. `used` goes back when the bytes are gone, wherever
 they went: no room has to give anything back.
+
+So all that is taken is one and a half times the limit, a request, and a piece for each connection. Where nothing comes
+back for half a minute the connection that holds most is closed: it may wait for one that is not read, or be gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from sidecar.protocol.primitives import Octets
 
 STEP: Final = 4 * 1024 * 1024
 """What a request grows by at a time, at most."""
@@ -20,6 +29,8 @@ LOOK_S: Final = 2.0
 """Between two looks at who holds memory while others wait."""
 LEAST: Final = 64 * 1024
 """Bytes of an unfinished request that have to come between two looks."""
+STUCK: Final = 15
+"""Looks between which nothing comes back, and nobody who waits gets more: longer than it takes to give up a broker."""
 
 
 class HeldBytes(bytearray):
@@ -27,11 +38,12 @@ class HeldBytes(bytearray):
 
     __slots__ = ("_granted", "_memory", "counted")
 
-    def __init__(self, size: int, memory: RequestMemory) -> None:
-        super().__init__(size)
+    def __init__(self, given: int | Octets, memory: RequestMemory) -> None:
+        """`given`: so many bytes of zero, or a copy of these."""
+        super().__init__(given)
         self._memory = memory
         self._granted = 0
-        self.counted = size
+        self.counted = size = len(self)
         memory.used += size
 
     def grant(self, more: int) -> None:
@@ -52,7 +64,7 @@ class HeldBytes(bytearray):
 
 
 class Holder(Protocol):
-    """A connection with an unfinished request."""
+    """A connection with an unfinished request, or with some that wait."""
 
     @property
     def unfinished_bytes(self) -> int:
@@ -62,6 +74,11 @@ class Holder(Protocol):
     @property
     def is_awaited(self) -> bool:
         """Whether its rest is for the peer to send: the node does not hold it up."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of its requests that wait, or have no answer yet."""
         ...
 
     def starve(self) -> None:
@@ -74,6 +91,10 @@ class Holder(Protocol):
 
     def too_slow(self) -> None:
         """Close it: others wait for its memory."""
+        ...
+
+    def too_much(self) -> None:
+        """Close it: nothing else would give memory back."""
         ...
 
 
@@ -95,7 +116,9 @@ class _Unfinished:
 
 
 class RequestMemory:
-    """`limit` bytes for all. `used`: those that are taken; `waits`: how often a connection had to wait so far."""
+    """`limit` bytes for all. `used`: those that are taken, which may be some more; `waits`: how often a connection had
+    to wait so far.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -103,6 +126,10 @@ class RequestMemory:
         self.waits = 0
         self._unfinished: dict[Holder, _Unfinished] = {}
         """The oldest first."""
+        self._held_up: dict[Holder, None] = {}
+        """Connections that are not read because of what they hold."""
+        self._freed = self._seen_freed = self._stuck = 0
+        """Bytes that came back so far, and at the last look; looks since then."""
         self._waiting = 0
         self._serving = False
         self._looking: asyncio.TimerHandle | None = None
@@ -111,14 +138,30 @@ class RequestMemory:
     @property
     def waiting(self) -> int:
         """Connections that wait for memory now."""
-        return self._waiting
+        return self._waiting + len(self._held_up)
+
+    def hold_up(self, holder: Holder) -> None:
+        """Read no more of a connection that holds some of what is used up, until it holds nothing or there is room. One
+        with an unfinished request has to end that first.
+        """
+        if holder not in self._unfinished and holder not in self._held_up and holder.held_bytes:
+            self._held_up[holder] = None
+            self.waits += 1
+            holder.starve()
+            self._watch()
+
+    def let_go(self, holder: Holder) -> None:
+        """It holds nothing any more."""
+        if self._held_up.pop(holder, holder) is None:
+            holder.feed()
 
     def begin(self, holder: Holder, arrived: int, size: int, least: int) -> HeldBytes:
         """Bytes for a request of `size` of which so many have arrived, room for `least` where there is some. The
         connection may have to wait.
         """
+        self.let_go(holder)  # more was read all the same: TLS had it
         wanted = min(size, max(4 * arrived, least))
-        if self.used + wanted > self.limit and self._unfinished:
+        if self.used + wanted > self.limit and (self._unfinished or not self._may_be_exceeded):
             wanted = arrived
         held = HeldBytes(wanted, self)
         self._unfinished[holder] = each = _Unfinished(held, size)
@@ -138,6 +181,7 @@ class RequestMemory:
 
     def end(self, holder: Holder) -> None:
         """Its request is complete, or never will be."""
+        self._held_up.pop(holder, None)
         each = self._unfinished.pop(holder, None)
         if each is not None and each.waits:
             self._waiting -= 1
@@ -148,21 +192,33 @@ class RequestMemory:
     def freed(self, size: int) -> None:
         """Bytes are gone."""
         self.used -= size
-        if self._waiting:
+        self._freed += size
+        if self._waiting or self._held_up:
             self._serve_soon()
 
     def _may_grow(self, holder: Holder, each: _Unfinished) -> bool:
-        return self.used + each.step <= self.limit or holder is next(iter(self._unfinished))
+        if self.used + each.step <= self.limit:
+            return True
+        return holder is next(iter(self._unfinished)) and self._may_be_exceeded
+
+    @property
+    def _may_be_exceeded(self) -> bool:
+        """Whether it is unfinished requests that take the memory: one of them has to become complete then."""
+        return self.used - sum(each.held.counted for each in self._unfinished.values()) <= self.limit // 2
 
     def _wait(self, holder: Holder, each: _Unfinished) -> None:
         each.waits, each.seen = True, None
         self._waiting += 1
         self.waits += 1
         holder.starve()
+        self._watch()
+        self._serve_soon()
+
+    def _watch(self) -> None:
         self._loop = asyncio.get_running_loop()
         if self._looking is None:
+            self._seen_freed = self._freed
             self._looking = self._loop.call_later(LOOK_S, self._look)
-        self._serve_soon()
 
     def _serve_soon(self) -> None:
         if not self._serving and self._loop is not None:
@@ -178,6 +234,10 @@ class RequestMemory:
                 self._waiting -= 1
                 each.held.grant(each.step)
                 holder.feed()
+        if self.used <= self.limit:
+            held_up, self._held_up = self._held_up, {}
+            for holder in held_up:
+                holder.feed()
 
     def _look(self) -> None:
         self._looking = None
@@ -186,5 +246,15 @@ class RequestMemory:
             if self._waiting and each.seen is not None and holder.is_awaited and arrived - each.seen < LEAST:
                 holder.too_slow()
             each.seen = None if each.waits else arrived
-        if self._waiting:
+        self._look_for_a_way_on()
+        if self._waiting or self._held_up:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look_for_a_way_on(self) -> None:
+        """Close the one that holds most where nothing else will give anything back."""
+        is_stuck = self._freed == self._seen_freed and all(each.waits for each in self._unfinished.values())
+        self._stuck, self._seen_freed = (self._stuck + 1 if is_stuck else 0), self._freed
+        if self._stuck >= STUCK and (self._unfinished or self._held_up):
+            self._stuck = 0
+            holders = [*self._unfinished, *self._held_up]
+            max(holders, key=lambda holder: holder.held_bytes + holder.unfinished_bytes).too_much()

@@ -243,7 +243,11 @@ class TlsListener:
         """Its handshake is over, or was never begun: a task may be cancelled before its first step."""
         self._tasks.discard(task)
         self._unfinished.pop(accepted, None)
-        if task.cancelled():
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            complaint = {"message": "a TLS handshake failed for a reason nobody foresaw", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(complaint)
+        if error is not None or task.cancelled():
             self._leave(accepted)
             accepted.close()
         self._seats.pop(accepted, None)

@@ -20,6 +20,8 @@ from typing import Final, Protocol, cast
 from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
+from sidecar.network.memory import RequestMemory
+from sidecar.network.paced import PacedTransport
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
@@ -66,7 +68,7 @@ class Owner(Protocol):
         ...
 
     def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
-        """It takes no more for now (or again): hold back what feeds it."""
+        """It takes no more for now (or again): hold back what feeds it. May be repeated."""
         ...
 
     def upstream_closed(self, connection: UpstreamConnection) -> None: ...
@@ -86,12 +88,10 @@ class UpstreamConnection(FrameReceiver):
         self._access = access
         self.closed = False
         self._finishing = False
-        self.stood = False
-        """Whether there ever was a connection that takes requests."""
+        self.stood = False  # whether there ever was a connection that takes requests
         self.failure: str | None = None
         """Why it came to nothing: no connection, or one that ended without an answer."""
-        self.lost = False
-        """Whether it ended otherwise than by `close`."""
+        self.lost = False  # whether it ended otherwise than by `close`
         self._answered = False
         self._waiting_bytes = 0
         self._waiting_full = False
@@ -104,8 +104,8 @@ class UpstreamConnection(FrameReceiver):
         self._connect_timeout = connect_timeout
         self._paused = False
         self._connecting: asyncio.Task[None] | None = None
-        self._ready = False
-        """Whether requests may leave: it stands, and no login is under way."""
+        self._paced: PacedTransport | None = None
+        self._ready = False  # whether requests may leave: it stands, and no login is under way
         self._login: LoginFrames | None = None
         self._renewal: asyncio.TimerHandle | None = None
 
@@ -176,6 +176,10 @@ class UpstreamConnection(FrameReceiver):
     def open(self) -> None:
         """Start to connect; failures reach those that wait for answers."""
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    def count(self, memory: RequestMemory | None) -> None:
+        """Count what is copied and not sent yet for this memory."""
+        self._outbox.memory = memory
 
     @property
     def connected(self) -> bool:
@@ -350,6 +354,8 @@ class UpstreamConnection(FrameReceiver):
         if self.closed and not self._finishing:
             transport.abort()
             return
+        if self._access.tls is not None:
+            transport = self._paced = PacedTransport(transport, lambda: self._full)
         self._transport = transport
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -390,4 +396,5 @@ class UpstreamConnection(FrameReceiver):
 
     def resume_writing(self) -> None:
         self._full = False
-        self._owner.upstream_full(self, self._waiting_full)
+        if self._paced is None or self._paced.send():
+            self._owner.upstream_full(self, self._waiting_full)

@@ -90,8 +90,9 @@ class Limits(BaseSettings):
         int,
         *whole(1024 * 1024, 2**40, " of bytes"),
         about(
-            "Memory for large requests that are being received or sent on, of all clients: Kafka's"
-            " `queued.max.request.bytes`. Clients that need more are read when there is room again."
+            "Memory for requests of all clients that are being received, or wait: for a broker, a login, an owner, an"
+            " earlier request. Kafka's `queued.max.request.bytes`. While it is used up clients that need more are not"
+            " read; those that wait for nothing are, a little at a time."
         ),
     ] = 64 * 1024 * 1024
     quota_producer_byte_rate: Annotated[

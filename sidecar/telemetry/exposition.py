@@ -55,7 +55,7 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
     "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
     "live_nodes": "Live nodes of this cluster, including this one.",
-    "request_memory_bytes": "Memory for large requests that is taken: being received, or waiting to be sent on.",
+    "request_memory_bytes": "Memory for requests that is taken: large ones being received, and all that wait.",
     "request_memory_waiting": "Connections that are not read, because that memory is used up.",
     "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 if they are not enforced.",
     "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",

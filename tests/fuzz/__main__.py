@@ -1,5 +1,5 @@
-"""`python -m tests.fuzz [--minutes M | --executions N] [TARGET …]`: all targets one after the other, each in processes
-of its own.
+"""`python -m tests.fuzz [--minutes M | --executions N] [TARGET …]`: all targets, as many at a time as there are cores,
+each in processes of its own.
 
 Inputs that reach new lines stay in `.fuzz/TARGET`; `--keep` writes those that are needed for all these lines to
 `tests/fuzz/corpus`. An input that shows a mistake is in `.fuzz/finds`: mend it, give it a regression test, and add it
@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,6 +77,8 @@ def fuzz(name: str, told: Told, executions: int | None, seconds: float) -> None:
     """Play a target so often, or for so long, or until it shows a mistake."""
     plan = PLANS[name]
     _FINDS.mkdir(parents=True, exist_ok=True)
+    if not told.runs:
+        _one(name, "seeds", str(_WORK / name))
     until, goal = time.monotonic() + seconds, told.runs + (executions or 0)
     while not told.failed:
         left, rest = goal - told.runs, until - time.monotonic()
@@ -126,7 +129,9 @@ def _one(name: str, what: str, *options: str, check: bool = True) -> subprocess.
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("targets", nargs="*", metavar="TARGET")
-    parser.add_argument("--minutes", type=float, default=4, help="for all targets together")
+    parser.add_argument(
+        "--minutes", type=float, default=4, help="of one core, starts not counted, for all targets together"
+    )
     parser.add_argument("--executions", type=int, help="of all targets together, in place of a time")
     parser.add_argument("--keep", action="store_true", help="write the corpus of the repository")
     asked = parser.parse_args()
@@ -136,14 +141,12 @@ def main() -> int:
     if find_spec("atheris") is None:
         print("atheris has no wheel for this machine: Linux on x86_64 has one", file=sys.stderr)
         return 2
-    began = time.monotonic()
+    began, seconds = time.monotonic(), asked.minutes * 60 / len(names)
     told = {name: Told() for name in names}
-    for name in names:
-        _one(name, "seeds", str(_WORK / name))
     for number in range(rounds := _ROUNDS if asked.executions else 1):
-        for name in names:
-            if not told[name].failed:
-                fuzz(name, told[name], _portion(name, names, asked.executions, rounds), asked.minutes * 60 / len(names))
+        portions = [_portion(name, names, asked.executions, rounds) for name in names]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(fuzz, names, told.values(), portions, [seconds] * len(names)))
         _tell(told, number + 1, rounds, time.monotonic() - began)
     if asked.keep:
         for name in names:

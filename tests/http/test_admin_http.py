@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-import jsonschema
+import jsonschema_rs
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -98,7 +98,7 @@ def check_shape(method: str, path: str, answer: Answer) -> None:
     content = described.get("content", {}).get("application/json")
     if content is not None:
         schema = {**content["schema"], "components": DOCUMENT["components"]}
-        jsonschema.Draft202012Validator(schema).validate(answer.body)
+        jsonschema_rs.Draft202012Validator(schema).validate(answer.body)
 
 
 def template(path: str) -> str:

@@ -27,6 +27,7 @@ from sidecar.node.port import (
     NewTopic,
     Policy,
     ProducerIds,
+    Refusal,
     UnavailableError,
 )
 from sidecar.node.shadow_port import Shadow
@@ -93,6 +94,20 @@ def test_a_topic_with_options_that_make_no_sense_is_not_created(running: Running
     refused = run("--admin-url", running.url, "topic", "create", "new", *wrong.split())
     assert (refused.code, running.node.calls) == (2, [])
     assert said in refused.err
+
+
+def test_what_was_refused_is_shown_with_its_reason(running: Running):
+    assert "nothing was refused lately" in run("--admin-url", running.url, "refusals").err
+    running.node.refused = [
+        Refusal("late;mode=exclusive", "10.0.0.9", "orders", 44, "billing (pid:7) owns it", 12, 0, 1_700_000_000_000),
+        Refusal("typo;mode=exclusiv", "10.0.0.8", "", 42, "client.id: mode 'exclusiv' is none of …", 3, 0, 0),
+    ]
+    shown = run("--admin-url", running.url, "refusals").out
+    for part in ("2023-11-14T22:13:20.000Z", "12", "late;mode=exclusive", "10.0.0.9", "44 POLICY_VIOLATION", "(pid:7)"):
+        assert part in shown
+    of_one = json.loads(run("--admin-url", running.url, "refusals", "orders", "-o", "json").out)
+    assert [each["count"] for each in of_one] == [12]
+    assert run("--admin-url", running.url, "refusals", "--watch", "-o", "json").code == 2
 
 
 def test_a_prefix_is_set_like_a_topic(running: Running):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from sidecar.cli.api import AdminApi
 from sidecar.cli.bench.load import Clients, Load, Writer, _Lane

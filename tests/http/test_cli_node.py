@@ -24,6 +24,7 @@ from sidecar.local.ports import free_ports, is_open
 from sidecar.settings import AdminAccess
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
+from tests.rest import Rest
 from tests.services import Services
 from tests.up import SIDECAR, Up
 from tests.wait import wait_for
@@ -49,7 +50,7 @@ def checks(text: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_node_keeps_its_process_id_and_loads_nothing_of_the_command_line(node_process: StartNode):
-    node = node_process()
+    node = node_process(by_command=True)
     command = Path(f"/proc/{node.child.pid}/cmdline").read_bytes().decode().split("\0")
     assert Path(command[-5]).name == "node_process.py"
     assert "-W" in command
@@ -57,6 +58,18 @@ def test_a_node_keeps_its_process_id_and_loads_nothing_of_the_command_line(node_
     assert "uvloop" in maps
     assert "pydantic" not in maps
     assert "greenlet" not in maps
+
+
+def test_a_node_that_tests_fork_is_what_the_command_starts(node_process: StartNode):
+    nodes = [node_process(by_command=by_command, LEASE_MS="5000") for by_command in (True, False)]
+    settings = [Rest(node.admin_url).call("GET", "/v1/settings")[1]["items"] for node in nodes]
+    of_one = {f"SIDECAR_{name}" for name in ("ADMIN_ADVERTISE", "ADMIN_LISTEN", "ADVERTISE", "CLUSTER", "LISTEN")}
+    told, forked = ([each for each in found if each["setting"] not in of_one] for found in settings)
+    assert told == forked
+    assert len(told) > 20
+    assert nodes[1].child.pid != nodes[0].child.pid
+    assert "pydantic" not in Path(f"/proc/{nodes[1].child.pid}/maps").read_text()
+    assert [node.stop() for node in nodes] == [0, 0]
 
 
 def test_tools_find_a_ready_node(node_process: StartNode):

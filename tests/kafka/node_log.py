@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from tests.nodes import NodeProcess
 
 
-def events(node: NodeProcess, name: str) -> list[dict[str, Any]]:
-    """The events of this name so far, oldest first."""
-    found = [json.loads(line) for line in node.log.splitlines() if line.startswith("{")]
+def events(node: NodeProcess, name: str, of: str = "") -> list[dict[str, Any]]:
+    """The events of this name so far whose line has `of` in it, oldest first."""
+    found = [json.loads(line) for line in node.log.splitlines() if line.startswith("{") and of in line]
     return [event for event in found if event["event"] == name]
 
 

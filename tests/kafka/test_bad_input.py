@@ -53,8 +53,9 @@ class Ground:
     traffic: Traffic
 
     def rejections(self, client: RawClient) -> list[dict[str, Any]]:
-        told = events(self.node, "client_rejected")
-        return [event for event in told if event["peer"] == client.name and event["ts"] >= client.opened]
+        name = client.name
+        told = events(self.node, "client_rejected", name)
+        return [event for event in told if event["peer"] == name and event["ts"] >= client.opened]
 
     def told_once(self, client: RawClient) -> str:
         """The reason in the one event about this client; others have gone on meanwhile."""

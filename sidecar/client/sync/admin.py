@@ -15,6 +15,7 @@ from sidecar.client.facts import (
     Event,
     ProducerIds,
     ProducerState,
+    Refusal,
     Setting,
     Shadow,
     Status,
@@ -118,6 +119,10 @@ class AdminClient(Twin["_AdminClient"]):
         ```
         """
         return self._iterate(lambda: self._twin.events(topic, after=after))
+
+    def refusals(self, topic: str | None = None) -> tuple[Refusal, ...]:
+        """What the node refused its clients lately, of one topic or of all, what happened last first."""
+        return self._run(lambda: self._twin.refusals(topic))
 
     def topics(self, *, governed: bool = False) -> Generator[Topic]:
         """All topics and prefixes by name, page by page; `governed`: only those that have a policy."""

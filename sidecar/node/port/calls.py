@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Policy,
         Producer,
         ProducerIds,
+        Refusal,
         Status,
         Topic,
     )
@@ -40,6 +41,12 @@ class NodePort(Protocol):
     async def clients(self, after: int, most: int) -> tuple[Sequence[ClientFacts], int | None]:
         """The clients connected to this node, oldest first: `most` of them after the place `after` (0: the beginning),
         and the place to go on after, None at the end.
+        """
+        ...
+
+    def refusals(self, topic: str | None = None) -> Sequence[Refusal]:
+        """What this node refused its clients lately, of one topic or of all, what happened last first: a thousand
+        entries at most. Quick.
         """
         ...
 

@@ -116,6 +116,22 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a node refused a client, as often as it did: its client.id and address, the topic ("" where it is of none),
+    Kafka's error code, the newest reason. `first_ms`, `last_ms`: Unix milliseconds.
+    """
+
+    client_id: str
+    host: str
+    topic: str
+    code: int
+    reason: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create. The brokers' defaults hold for what is None and for settings that `configs` does not name."""
 

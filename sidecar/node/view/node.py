@@ -89,6 +89,14 @@ class NodeView:
     async def clients(self, after: int, most: int) -> tuple[Sequence[port.ClientFacts], int | None]:
         return await page_of(rooms_of(self._node).gateway.clients, self._node.settings.node_id, after, most)
 
+    def refusals(self, topic: str | None = None) -> Sequence[port.Refusal]:
+        kept = rooms_of(self._node).gateway.refusals.newest()
+        return [
+            port.Refusal(e.client_id, e.host, e.topic, e.code, e.reason, e.count, e.first_ms, e.last_ms)
+            for e in kept
+            if topic in {None, e.topic}
+        ]
+
     def settings(self) -> Sequence[Shown]:
         return self._node.loaded.shown()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["three_nodes", "one_lonely_node"], ids=["a broker each", "three brokers behind one node"])
-def nodes(request: pytest.FixtureRequest) -> VirtualCluster:
+def nodes(request: pytest.FixtureRequest, kafka_cluster: Kafka) -> VirtualCluster:
     return request.getfixturevalue(request.param)
 
 

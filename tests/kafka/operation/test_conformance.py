@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -154,7 +154,7 @@ def streamed(node: NodeProcess, target: str, most: int) -> Iterator[dict[str, An
         elif event:
             assert event.keys() == {"id", "event", "data"}
             data = json.loads(event["data"])
-            jsonschema.Draft202012Validator(schema).validate(data)
+            jsonschema_rs.Draft202012Validator(schema).validate(data)
             assert event["event"] == data["kind"]
             assert int(event["id"]) >= 0
             yield data
@@ -230,7 +230,7 @@ def body_cases() -> Iterator[tuple[str, str, bytes, str]]:
             rest = {key: value for key, value in valid.items() if key != required}
             yield operation.name, required, json.dumps(rest).encode(), f"without {required}"
         for key, wanted in schema["properties"].items():
-            checker = jsonschema.Draft202012Validator({**wanted, "components": DOCUMENT["components"]})
+            checker = jsonschema_rs.Draft202012Validator({**wanted, "components": DOCUMENT["components"]})
             for wrong in (17.5, "\0", [], [17], {}, -1, True, 10**30, {"offset": "x"}, {"timestamp": "yesterday"}):
                 if not checker.is_valid(wrong):
                     yield operation.name, key, json.dumps({**valid, key: wrong}).encode(), f"{key}={wrong!r}"

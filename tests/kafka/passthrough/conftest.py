@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.local import Kafka, KafkaConfig, Valkey
 from sidecar.local.ports import free_ports
+from tests.conftest import scope_of_cluster
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.passthrough.behind_proxy import CONNECT_TIMEOUT, BehindProxy
 from tests.kafka.passthrough.fault_proxy import FaultProxy, Mode
@@ -56,7 +57,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope=scope_of_cluster)
 def node_of_three(
     kafka_cluster: Kafka, valkey: Valkey, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NodeProcess]:

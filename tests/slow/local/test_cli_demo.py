@@ -1,19 +1,53 @@
 """`sidecar demo` tells its story on a real Kafka; it fails by itself where a step turns out otherwise."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from sidecar.local.ports import HOST
+from sidecar.local.probe import ask_kafka
+
+DEMO = [sys.executable, "-m", "sidecar", "demo"]
+
+
+def check(told: str) -> None:
+    assert "beta, is refused: 44" in told
+    assert "refused by Kafka itself, 47" in told
+    log = re.findall(r"^ +\d+  (fence|generation \d+  \w+)", told, re.MULTILINE)
+    assert log == ["fence", *["generation 1  alpha"] * 10, "fence", *["generation 2  beta"] * 10]
 
 
 @pytest.mark.smoke
 def test_the_demo_shows_a_refusal_a_takeover_and_kafkas_own_refusal_of_a_late_batch() -> None:
-    demo = subprocess.run(
-        [sys.executable, "-m", "sidecar", "demo"], capture_output=True, text=True, timeout=120, check=False
-    )
+    demo = subprocess.run(DEMO, capture_output=True, text=True, timeout=120, check=False)
     assert demo.returncode == 0, demo.stderr
-    assert "beta, is refused: 44" in demo.stdout
-    assert "refused by Kafka itself, 47" in demo.stdout
-    log = re.findall(r"^ +\d+  (fence|generation \d+  \w+)", demo.stdout, re.MULTILINE)
-    assert log == ["fence", *["generation 1  alpha"] * 10, "fence", *["generation 2  beta"] * 10]
+    check(demo.stdout)
+
+
+@pytest.mark.smoke
+def test_the_same_with_logins_lets_nobody_in_without_one_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "SIDECAR_STATE_DIR": str(tmp_path / "state")}
+    with subprocess.Popen(
+        [*DEMO, "--secure"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        try:
+            assert demo.stdout is not None
+            addresses = demo.stdout.readline()
+            ports = [int(port) for port in re.findall(rf"(?<!redis://){HOST}:(\d+)", addresses)]
+            refused = [ask_kafka(HOST, port) for port in ports]
+            secrets = [path.read_text() for path in temporary.glob("sidecar-demo-*/secured/*.password")]
+            told, errors = demo.communicate(timeout=120)
+        finally:
+            demo.kill()
+    assert demo.returncode == 0, errors
+    check(told)
+    assert refused == [None, None], addresses
+    assert len(secrets) == 4
+    assert [each for each in secrets if each in told + errors] == []
+    assert list(temporary.iterdir()) == []
+    assert not (tmp_path / "state").exists()

@@ -41,7 +41,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.fixture(params=["image", "pure"])
+@pytest.fixture(params=["image", pytest.param("pure", marks=pytest.mark.slow)])
 def installed(request: pytest.FixtureRequest) -> Installed:
     return request.getfixturevalue(request.param)
 

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 
-@pytest.mark.smoke
 def test_a_delta_table_is_written_and_read_by_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(10).write.format("delta").save(str(tmp_path / "table"))
     assert sorted(DeltaTable(tmp_path / "table").to_pyarrow_table()["id"].to_pylist()) == list(range(10))

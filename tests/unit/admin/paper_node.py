@@ -22,6 +22,7 @@ from sidecar.node.port import (
     Policy,
     Producer,
     ProducerIds,
+    Refusal,
     Scope,
     Status,
     Topic,
@@ -49,6 +50,7 @@ class PaperNode:
         self.elsewhere = ""
         self.deduplicated = Deduplicated()
         self.connected: list[ClientFacts] = []
+        self.refused: list[Refusal] = []
 
     def called(self, *call: object) -> None:
         self.calls.append(call)
@@ -71,6 +73,10 @@ class PaperNode:
         self.called("clients", after, most)
         end = after + most
         return self.connected[after:end], end if end < len(self.connected) else None
+
+    def refusals(self, topic: str | None = None) -> Sequence[Refusal]:
+        self.called("refusals", topic)
+        return [each for each in self.refused if topic in {None, each.topic}]
 
     def settings(self) -> Sequence[Shown]:
         return LoadedSettings(load()).shown()

@@ -151,7 +151,7 @@ if number == 11:
 """
 
 
-@pytest.mark.parametrize("supervised", [(DIES_YOUNG, 0)], indirect=True)
+@pytest.mark.parametrize("supervised", [(DIES_YOUNG, 0, "", 30.0)], indirect=True)
 def test_a_worker_killed_however_young_is_started_again_after_growing_pauses(supervised: Supervised):
     wait_for(lambda: len(supervised.notes("start")) == 6, "the worker to be started again and again")
     assert sorted(number for number, _ in supervised.notes("start")) == [10, *[11] * 5]

@@ -85,6 +85,7 @@ OPERATIONS = {
     "status": "status",
     "listClients": "clients",
     "listSettings": "settings",
+    "listRefusals": "refusals",
     "events": "events",
     "listTopics": "topics",
     "getTopic": "topic",

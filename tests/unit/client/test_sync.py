@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,15 @@ def test_a_portal_stops_twice_and_takes_nothing_behind_that() -> None:
 # Interrupted ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C does what it does in a foreground, also where the tests run in a background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_ctrl_c_cancels_the_call_and_goes_on_when_it_has_ended() -> None:
     twin = Sync()
     twin.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from docs.generate import DOCS, PAGES, licences, markdown, sources
@@ -10,25 +12,31 @@ from sidecar.settings import ENV_PREFIX
 from sidecar.settings.schema import Schema
 
 
+@cache
+def generated(name: str) -> str:
+    """A page; some take seconds."""
+    return PAGES[name]()
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_current(name: str) -> None:
-    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "python -m docs.generate writes it anew"
+    assert (DOCS / name).read_text(encoding="utf-8") == generated(name), "python -m docs.generate writes it anew"
 
 
 def test_every_api_stands_in_the_table_once() -> None:
-    rows = [line.split(" | ")[0] for line in PAGES["reference/api-table.md"]().splitlines()]
+    rows = [line.split(" | ")[0] for line in generated("reference/api-table.md").splitlines()]
 
     assert [rows.count(f"| {key}") for key in (*ALL_APIS, *NOT_SERVED)] == [1] * (len(ALL_APIS) + len(NOT_SERVED))
 
 
 def test_every_setting_is_described() -> None:
-    page = PAGES["reference/settings.md"]()
+    page = generated("reference/settings.md")
 
     assert [name for name in Schema.model_fields if f"| `{ENV_PREFIX}{name.upper()}` |" not in page] == []
 
 
 def test_every_pinned_package_has_a_licence() -> None:
-    page = PAGES["licences.md"]()
+    page = generated("licences.md")
     pinned = licences.pins("runtime.txt")
 
     assert [name for name, version in pinned.items() if f"| {name} | {version} | " not in page] == []

@@ -19,6 +19,7 @@ class Gone:
     """A client whose connection has ended."""
 
     closed: bool = True
+    memory: None = None
 
     def resume(self, _reason: object) -> None:
         """Nothing waits."""

@@ -111,11 +111,15 @@ class Reader:
         self.connection, self.links, self.fetching = Connection(), Links(), Fetching()
         self.identity = SimpleNamespace(name="reader")
         self.moved: list[set[bytes]] = []
+        self.refused: list[tuple[bytes, int]] = []
         self.view = SimpleNamespace(leader=lambda _topic, partition: partition)
         self.tails = Tails(cast("Any", self), Tasks(lambda _: None))
 
     def refresh_soon(self, topics: set[bytes]) -> None:
         self.moved.append(topics)
+
+    def note_refusal(self, topic: bytes, code: int, reason: str | None) -> None:
+        self.refused.append((topic, code))
 
     def answered(self, *_: Any) -> None:
         """Nobody reads a shadow."""
@@ -220,6 +224,7 @@ async def test_a_partition_that_is_refused_is_told_at_once_beside_what_is_known(
     reader.seen_empty(1)
     reader.split({1: 5, 2: 5}, refused=2)
     assert reader.connection.told == [(1, 0, 0), (2, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)]
+    assert reader.refused == [(b"orders", ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
 
 
 async def test_of_a_leader_that_is_lost_the_client_and_the_node_look_for_another(reader: Reader) -> None:

@@ -138,11 +138,11 @@ async def _served(client: Client, exchange: Exchange, request: Request) -> None:
 
 @asynccontextmanager
 async def gateway_of(
-    known: Known, admission: Admission | None = None, login_s: float = logins.LOGIN_S
+    known: Known, admission: Admission | None = None
 ) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Talk]]]:
     upstream: Any = None
     hooks: Any = known
-    listener = ClientListener("OUTSIDE", logins=Logins(known, hooks, login_s))
+    listener = ClientListener("OUTSIDE", logins=Logins(known, hooks))
     gateway = Gateway(upstream, 1, "boot", 1024 * 1024, hooks, [listener], admission)
     gateway.serve(Apis({}, {3: _served, 18: _served}), [VersionRange(3, 0, 1), VersionRange(18, 0, 3)])
     server = await asyncio.get_running_loop().create_server(gateway.new_connection, LOOPBACK, 0)
@@ -225,27 +225,52 @@ async def test_where_nobody_can_be_asked_the_connection_ends_without_an_answer(k
     assert known.said == []
 
 
-async def test_frames_before_a_login_are_small(known: Known) -> None:
-    async with gateway_of(known) as connect, connect() as talk:
-        talk.peer.writer.write((logins.FRAME_BYTES + 1).to_bytes(4, "big") + b"\x00\x24\x00\x02" + bytes(20))
-        assert await talk.peer.ended()
-    async with gateway_of(known) as connect, connect() as talk:
+async def test_frames_are_small_before_a_login_smaller_before_it_has_a_place_and_large_behind_it(known: Known) -> None:
+    def announced(size: int) -> bytes:
+        return size.to_bytes(4, "big") + b"\x00\x24\x00\x02" + bytes(20)
+
+    async with gateway_of(known) as connect:
+        async with connect() as talk:
+            talk.peer.writer.write(announced(logins.STRANGERS_BYTES + 1))
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.handshake()
+            talk.peer.writer.write(announced(logins.FRAME_BYTES + 1))
+            assert await talk.peer.ended()
+        async with connect() as talk:
+            await talk.log_in(b"a" * (logins.FRAME_BYTES - 100))
+            talk.peer.writer.write(request(9, key=3, version=1, body=bytes(logins.FRAME_BYTES + 1)))
+            assert await talk.peer.answers(1) == [9]
+    assert known.rejected == ["too_large"] * 2
+
+
+async def test_who_takes_too_long_is_closed(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's clock is put on, so that it does not matter how long a busy machine takes for a login."""
+    loop, put_on = asyncio.get_running_loop(), [0.0]
+    monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + sum(put_on))
+    async with gateway_of(known) as connect, connect() as slow, connect() as talk:
+        await slow.handshake()
         await talk.log_in()
-        talk.peer.writer.write(request(9, key=3, version=1, body=bytes(logins.FRAME_BYTES + 1)))
-        assert await talk.peer.answers(1) == [9]
-    assert known.rejected == ["too_large"]
+        put_on.append(logins.LOGIN_S)
+        assert await slow.peer.ended()
+        assert await talk.is_served()
+    assert known.rejected == ["login_timeout"]
 
 
-async def test_who_takes_too_long_is_closed(known: Known) -> None:
+async def test_who_begins_another_login_and_never_ends_it_is_closed(known: Known) -> None:
+    """It would keep a place among all logins, and a connection to a broker."""
     async with gateway_of(known, login_s=0.1) as connect:
         async with connect() as talk:
+            await talk.log_in()
             await talk.handshake()
             assert await talk.peer.ended()
         async with connect() as talk:
             await talk.log_in()
+            await talk.log_in()
             await asyncio.sleep(0.2)
             assert await talk.is_served()
     assert known.rejected == ["login_timeout"]
+    assert known.ended == 4
 
 
 async def test_a_session_ends_unless_it_is_renewed(known: Known) -> None:
@@ -324,13 +349,14 @@ async def test_a_client_that_goes_during_its_login_leaves_no_place_taken(
     monkeypatch.setattr(Password, "receive", slowly)
     limits = ConnectionLimits(connections=10, per_address=10, per_principal=1, rate=0, files=20, address_files=20)
     admission = Admission(limits)
-    async with gateway_of(known, admission) as connect:
+    async with gateway_of(known, admission, login_s=600) as connect:
         async with connect() as talk:
             asking = asyncio.create_task(talk.log_in())
             await checking.wait()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await asking
-        await wait_for_async(lambda: _is(lambda: not admission.connections), "it is gone")
+        await wait_for_async(lambda: _is(lambda: not admission.connections), "it is gone", timeout=10)
+        assert known.ended == 1, "a broker that does not answer keeps its place"
         checked.set()
         async with connect() as talk:
             await talk.log_in()

@@ -44,6 +44,7 @@ class Connected(SimpleNamespace):
         super().__init__(
             connection=connection,
             ordinary=OrdinaryBatches(),
+            note_refusal=lambda *_: None,
             governed=SimpleNamespace(claimants={(b"orders", 7): None}),
         )
 

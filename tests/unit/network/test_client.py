@@ -165,15 +165,39 @@ async def test_an_end_that_is_told_while_frames_are_left_is_no_cut_in_the_middle
     """As TLS does, which tells of the end of a stream whether its reader reads or not."""
 
     def end(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
-        if request.correlation_id == 0:
+        if request.correlation_id == 1:
             asyncio.get_running_loop().call_soon(connection.eof_received)
 
     recorder, count = Recorder(act=end), 200
     async with listening(recorder) as connect, connect() as peer:
-        peer.writer.write(b"".join(request(number, key=99) for number in range(count)))
+        peer.writer.write(request(0, key=99))
+        await until(lambda: recorder.received, "the first one, behind which more is read at once")
+        peer.writer.write(b"".join(request(number, key=99) for number in range(1, count)))
         await until(lambda: len(recorder.received) == count, "all of it")
         assert recorder.received == [*range(count)]
         assert recorder.rejected == []
+
+
+@on_uvloop
+async def test_little_is_read_of_a_client_that_has_not_shown_who_it_is() -> None:
+    """Behind a request that waits, too, as thousands of logins of strangers may."""
+    sizes: list[int] = []
+
+    class Strangers(Recorder):
+        def request_received(self, connection: ClientConnection, request: Request) -> None:
+            connection.hold()
+            connection.park()
+            sizes.append(connection.held_bytes)
+
+    recorder = Strangers()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, body=bytes(200)) for number in range(2_000)))
+        await until(lambda: sizes, "the first request")
+        [connection] = recorder.connections
+        await until(lambda: connection.held_bytes > 2_000, "what is read behind it")
+        await asyncio.sleep(0.05)
+        assert connection.held_bytes < 5_000
+        peer.close()
 
 
 @on_uvloop

@@ -205,9 +205,11 @@ async def test_a_probe_that_only_connects_is_no_failure(authority: Authority) ->
 async def test_who_takes_too_long_is_closed(authority: Authority, said: bytes) -> None:
     context, told = server(authority), Told()
     admission = Admission(ConnectionLimits(10, 10, 0, 0, 10, 10))
-    async with listening(Recorder(), lambda: context, told, admission, 0.2) as listener:
-        peer = await connect(listener)
-        peer.writer.write(said)
+    async with listening(Recorder(), lambda: context, told, admission, 0.5) as listener:
+        # What it says is there before it is let in: a client may wait for its turn on a busy machine.
+        silent = socket.create_connection((LOOPBACK, listener.port))
+        silent.sendall(said)
+        peer = Peer(*await asyncio.open_connection(sock=silent))
         assert await peer.ended()
         peer.close()
     assert len(told.failed) == bool(said)
@@ -316,6 +318,34 @@ async def test_the_end_of_a_stream_drops_nothing_that_was_sent_in_front_of_it(au
             await wait_for_async(lambda c=closed: _is(lambda: recorder.closed > c), "the end", timeout=20)
             gone.close()
             assert recorder.received == [*range(len(flood))], says_so
+
+
+@on_uvloop
+async def test_a_handshake_that_fails_for_an_unknown_reason_takes_no_seat(authority: Authority) -> None:
+    context, told, recorder = server(authority), Told(), Recorder()
+    recorder.act = lambda _connection, asked, exchange: exchange.answer(answer(asked.correlation_id))
+    admission = Admission(ConnectionLimits(2, 2, 0, 0, 4, 4))
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint["exception"]))
+    fails = True
+
+    def asked() -> ssl.SSLContext:
+        if fails:
+            raise ZeroDivisionError
+        return context
+
+    async with listening(recorder, asked, told, admission) as listener:
+        for number in range(3):
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await connect(listener, client(authority))
+            await wait_for_async(lambda number=number: _is(lambda: len(complaints) > number), "a complaint")
+        assert admission.connections == 0
+        fails = False
+        peer = await connect(listener, client(authority))
+        peer.writer.write(request(7))
+        assert await peer.answers(1) == [7]
+        peer.close()
+    assert [type(each) for each in complaints] == [ZeroDivisionError] * 3
 
 
 @on_uvloop

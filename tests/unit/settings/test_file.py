@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from sidecar.settings import SettingsError, resolve
 from sidecar.settings.schema import Schema, json_schema, needs

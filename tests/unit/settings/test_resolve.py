@@ -366,13 +366,13 @@ def test_a_node_needs_no_pydantic_for_its_settings():
 
 
 def test_the_schema_for_editors_accepts_a_right_file_and_refuses_a_wrong_one():
-    import jsonschema  # noqa: PLC0415
+    import jsonschema_rs  # noqa: PLC0415
 
     from sidecar.settings.schema import json_schema  # noqa: PLC0415
 
     schema = json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
+    jsonschema_rs.meta.validate(schema)
+    validator = jsonschema_rs.Draft202012Validator(schema)
     right = {"bootstrap_servers": ["a:1"], "listen": "127.0.0.1:1", "deduplication": True, "lease_ms": 500}
     assert validator.is_valid(right)
     defaults = {name: each["default"] for name, each in schema["properties"].items() if "default" in each}

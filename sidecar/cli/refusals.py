@@ -1,0 +1,59 @@
+"""`sidecar refusals`: what a node refused its clients lately, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from sidecar.cli.completion import topic_names
+from sidecar.cli.examples import examples
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import asks_a_node
+from sidecar.cli.output import Format, listing, write_list
+from sidecar.cli.watching import watch_screens
+
+if TYPE_CHECKING:
+    from sidecar.cli.api import AdminApi
+    from sidecar.cli.options import Shared
+    from sidecar.cli.output import Column
+
+_NONE: Final = "nothing was refused lately"
+COLUMNS: Final[tuple[Column, ...]] = (
+    "last",
+    ("times", "count"),
+    "client_id",
+    "address",
+    "topic",
+    ("error", lambda each: f"{each['error_code']} {each['error']}"),
+    "reason",
+)
+
+
+@examples("sidecar refusals", "sidecar refusals orders", "sidecar refusals --watch")
+@click.command()
+@click.argument("topic", required=False, shell_complete=topic_names)
+@click.option("--watch", is_flag=True, help="Show them again every two seconds, until Ctrl-C.")
+@asks_a_node
+def refusals(shared: Shared, topic: str | None, watch: bool) -> None:
+    """Show what this node refused its clients lately: of TOPIC, or of all. The newest comes first.
+
+    Each client.id, address, topic and error is one row; REASON is of the newest refusal. What a client is to try again
+    is no refusal, such as a batch while a topic changes its owner.
+    """
+    api = shared.api()
+    if watch:
+        if shared.output is not Format.TABLE:
+            raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
+        watch_screens(api, lambda: _text(_asked(api, topic)))
+        return
+    found = _asked(api, topic)
+    write_list(found, shared.output, lambda: _text(found), _NONE)
+
+
+def _asked(api: AdminApi, topic: str | None) -> list[dict[str, Any]]:
+    return list(api.pages("/v1/refusals", **({} if topic is None else {"topic": topic})))
+
+
+def _text(found: list[dict[str, Any]]) -> str:
+    return listing(found, COLUMNS) if found else _NONE

@@ -1,0 +1,88 @@
+"""When a client's connection is read: while nothing pauses it and there is memory for what it sends."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sidecar.network.framing import Frame, FrameReceiver
+from sidecar.network.handling import Pause
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sidecar.network.memory import RequestMemory
+    from sidecar.network.request import Exchange
+
+_WAITING: Final = 32  # requests that are read after a parked one
+_STRANGERS: Final = 2 * 1024
+"""What is read at once, and after a parked request, of a client that has not shown yet who it is: requests of a login
+have some hundred bytes, and thousands of strangers may wait for one.
+"""
+
+
+class Reading(FrameReceiver):
+    """What `ClientConnection` is made of: its requests that wait and those without an answer, and whether it is read.
+    Implements `sidecar.network.memory.Holder`.
+    """
+
+    def __init__(self, frame_limit: int, memory: RequestMemory | None) -> None:
+        super().__init__(frame_limit)
+        self.memory = memory
+        self.read_at_once = _STRANGERS
+        self._pause = 0
+        self._is_parked = self._starves = False
+        self._exchanges: deque[Exchange] = deque()
+        self._waiting: deque[Frame] = deque()
+        self._reading = True
+        self._transport: asyncio.Transport | None = None
+
+    def reject(self, reason: str, detail: str) -> None:
+        """Close for what the client sent."""
+        raise NotImplementedError
+
+    def _stop_reading(self) -> None:
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._starves and self.memory is not None and not self.held_bytes:
+            self.memory.let_go(self)
+        if self._starves or self._reading or self.is_behind or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = True
+        self._transport.resume_reading()
+
+    def _is_crowded(self) -> bool:
+        return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= self.read_at_once
+
+    # Holder -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        # Behind a parked request, too: for how long it is parked is for the client to say.
+        return self._is_parked or not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
+
+    @property
+    def held_bytes(self) -> int:
+        waiting = sum(frame.size for frame in self._waiting) + len(self._backlog) - self._begin
+        return waiting + sum(exchange.request_bytes for exchange in self._exchanges)
+
+    def starve(self) -> None:
+        """Read no more; what was read is taken up as ever, so that its memory comes back."""
+        self._starves = True
+        self._stop_reading()
+
+    def feed(self) -> None:
+        self._starves = False
+        if not self._pause or (self._is_parked and self._pause == Pause.HELD and not self._is_crowded()):
+            self._read_on()
+
+    def too_slow(self) -> None:
+        size = self._own_size - 4
+        self.reject("too_slow", f"{self.unfinished_bytes} bytes of a frame of {size}, and others wait for memory")
+
+    def too_much(self) -> None:
+        held = self.held_bytes + self.unfinished_bytes
+        self.reject("memory", f"{held} bytes of requests that wait, and nothing else gives memory back to others")

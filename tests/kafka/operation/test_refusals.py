@@ -1,0 +1,76 @@
+"""What clients of a real node are refused can be seen: by REST, by the SDK."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from sidecar.client import AdminClient
+from tests.conftest import Unique
+from tests.kafka.exclusive.producers import RawProducer
+from tests.nodes import NodeProcess
+from tests.rest import Rest, govern
+from tests.services import Services
+from tests.topics import create_topic
+from tests.wait import wait_for
+
+
+async def test_a_second_writer_is_seen_with_the_reason(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    topic, name = create_topic(services.kafka_bootstrap, 1), unique("second")
+    govern(rest, topic)
+    with RawProducer(node.bootstrap, "first") as first, RawProducer(node.bootstrap, name) as second:
+        assert first.send(topic, [b"v"]).error == 0
+        for _ in range(3):
+            assert second.send(topic, [b"w"]).error == 44
+    async with AdminClient(node.admin_url) as admin:
+        (found,) = await admin.refusals(topic)
+    assert (found.client_id, found.topic, found.error_code, found.error) == (name, topic, 44, "POLICY_VIOLATION")
+    assert (found.count, found.address, found.first <= found.last) == (3, "127.0.0.1", True)
+    assert "first" in found.reason
+
+
+def test_a_misspelt_mode_is_seen_though_librdkafka_tries_for_ever(
+    node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    client_id = f"{unique('typo')};mode=exclusiv"
+    producer = Producer({"bootstrap.servers": node.bootstrap, "client.id": client_id, "enable.idempotence": True})
+    try:
+        producer.produce("orders", b"v")
+
+        def seen() -> list[str]:
+            producer.poll(0.05)
+            _, found = rest.call("GET", "/v1/refusals")
+            return [each["reason"] for each in found["items"] if each["client_id"] == client_id]
+
+        (reason,) = wait_for(seen, "the refusal")
+    finally:
+        producer.purge()
+    assert "mode 'exclusiv' is none of" in reason
+
+
+def test_a_reader_that_is_not_on_the_allow_list_is_seen(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    topic, shadow, reader = create_topic(services.kafka_bootstrap, 1), unique("shadow"), unique("reader")
+    assert rest.call("POST", f"/v1/topics/{topic}/shadows", {"name": shadow, "allow": ["User:other"]})[0] == 201
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "client.id": reader, "group.id": unique("group")})
+    try:
+        consumer.assign([TopicPartition(shadow, 0, 0)])
+
+        def seen() -> list[dict[str, object]]:
+            consumer.poll(0.05)
+            _, found = rest.call("GET", f"/v1/refusals?topic={shadow}")
+            return found["items"]
+
+        (found,) = wait_for(seen, "the refusal")
+    finally:
+        consumer.close()
+    assert (found["client_id"], found["error"]) == (reader, "TOPIC_AUTHORIZATION_FAILED")
+    assert "allow list" in str(found["reason"])
+
+
+@pytest.mark.parametrize("query", ["topics=a", "topic=a&topic=b"])
+def test_a_parameter_that_nobody_knows_is_named(rest: Rest, query: str) -> None:
+    assert rest.call("GET", f"/v1/refusals?{query}")[0] == 400

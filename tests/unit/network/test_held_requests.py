@@ -1,0 +1,336 @@
+"""Memory for requests that wait: all connections together stay within it, nothing is lost, nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sidecar.network import memory as memory_module
+from sidecar.network.framing import TURN, Frame
+from sidecar.network.handling import Pause
+from sidecar.network.listening import close_server
+from sidecar.network.memory import HeldBytes, RequestMemory
+from sidecar.network.paced import PIECE, PacedTransport
+from sidecar.network.upstream import UpstreamConnection
+from sidecar.protocol.primitives import I32
+from sidecar.security.broker_access import BrokerAccess
+from tests.certificates import Authority
+from tests.unit.network.peers import LOOPBACK, Owner, Recorder, answer, broker, listening, on_uvloop, request
+from tests.wait import wait_for_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.network.client import ClientConnection
+    from sidecar.network.request import Exchange, Request
+    from tests.unit.network.peers import Peer
+
+KIB = 1024
+MIB = 1024 * KIB
+LIMIT = MIB
+READ_AT_ONCE = 16 * KIB
+
+
+class Keeping(Recorder):
+    """A handler that keeps every request until it is told to answer; `holds`: one at a time, as cold APIs are."""
+
+    def __init__(self, memory: RequestMemory, *, holds: bool = False) -> None:
+        super().__init__(act=self._keep)
+        self.memory = memory
+        self.holds = holds
+        self.kept: list[tuple[ClientConnection, Request, Exchange]] = []
+        self.most = 0
+
+    def factory(self) -> ClientConnection:
+        made = super().factory()
+        made.memory = self.memory
+        return made
+
+    def client_closed(self, connection: ClientConnection) -> None:
+        super().client_closed(connection)
+        self.kept = [each for each in self.kept if each[0] is not connection]
+
+    def _keep(self, connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        self.most = max(self.most, self.memory.used)
+        asked.own()
+        self.kept.append((connection, asked, exchange))
+        if self.holds:
+            connection.hold()
+
+    def answer_all(self) -> None:
+        """All that are here now."""
+        kept, self.kept = self.kept, []
+        for connection, asked, exchange in kept:
+            TURN.run(lambda asked=asked, exchange=exchange: exchange.answer(answer(asked.correlation_id)))
+            if self.holds:
+                connection.release()
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async def holds() -> bool:
+        return bool(condition())
+
+    await wait_for_async(holds, what, timeout=20)
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("size", [1 * KIB, 12 * KIB, 100 * KIB])
+@on_uvloop
+async def test_requests_that_wait_take_no_more_than_there_is_and_all_are_answered(holds: bool, size: int) -> None:
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory, holds=holds)
+    clients, count = 20, min(200, 800 * KIB // size)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        peers = [await opened.enter_async_context(connect()) for _ in range(clients)]
+        for peer in peers:
+            peer.writer.write(b"".join(request(number, body=bytes(size)) for number in range(count)))
+        answers = asyncio.gather(*(peer.answers(count) for peer in peers))
+        while not answers.done():
+            await asyncio.sleep(0.003)
+            recorder.answer_all()
+        assert answers.result() == [list(range(count))] * clients
+        # The first read of one connection may find all of the memory free, and bring 256 KiB more than there is.
+        # Of large ones the oldest is received all the same while requests that are complete take half of the memory.
+        assert recorder.most <= 3 * LIMIT // 2 + 256 * KIB + clients * 2 * READ_AT_ONCE
+        assert memory.waits > 0, "the memory was never used up"
+        await until(lambda: not memory.used, "all of it to be given back")
+        assert memory.waiting == 0
+        assert recorder.rejected == []
+
+
+@on_uvloop
+async def test_a_connection_that_holds_nothing_is_served_while_the_memory_is_used_up() -> None:
+    """What others wait for may come from it: a Release, a login's next message."""
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        holding = [await opened.enter_async_context(connect()) for _ in range(8)]
+        for peer in holding:
+            peer.writer.write(b"".join(request(number, body=bytes(10 * KIB)) for number in range(40)))
+        await until(lambda: memory.waiting, "all of the memory to be used up")
+        other = await opened.enter_async_context(connect())
+        for number in range(1_000, 1_003):
+            other.writer.write(request(number))
+            await until(lambda number=number: number in recorder.exchanges, "its request")
+            recorder.exchanges[number].answer(answer(number))
+            assert await other.answers(1) == [number]
+        assert memory.used > memory.limit
+
+
+@on_uvloop
+async def test_where_nothing_comes_back_whoever_holds_most_is_closed_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.02)
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        other = await opened.enter_async_context(connect())
+        other.writer.write(request(0, body=bytes(KIB)))
+        most = await opened.enter_async_context(connect())
+        most.writer.write(b"".join(request(number, body=bytes(12 * KIB)) for number in range(100, 220)))
+        await until(lambda: memory.waiting, "all of the memory to be used up")
+        other.writer.write(request(1, body=bytes(KIB)))
+        assert await most.ended()
+        await until(lambda: 1 in recorder.exchanges, "the other one to be read")
+        recorder.answer_all()
+        assert await other.answers(2) == [0, 1]
+        assert [(reason, closed) for reason, _, closed in recorder.rejected] == [("memory", True)]
+
+
+@on_uvloop
+async def test_nobody_waits_for_ever_behind_large_requests_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are complete take more than half of the memory, others the rest: none of these may grow."""
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.02)
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        large = request(1, body=bytes(700 * KIB))
+        keeping = await opened.enter_async_context(connect())
+        keeping.writer.write(request(0) + large)
+        await until(lambda: 1 in recorder.exchanges, "a request that is kept")
+        kept = recorder.kept
+        others = [await opened.enter_async_context(connect()) for _ in range(3)]
+        for number, peer in enumerate(others):
+            peer.writer.write(request(10 + number) + request(20 + number, body=bytes(700 * KIB)))
+        await until(lambda: memory.waiting == 3, "all others to wait")
+        assert memory.used <= 2 * LIMIT
+        await until(lambda: len(recorder.rejected) == 3, "them to be closed, one after the other")
+        assert {reason for reason, _, _ in recorder.rejected} == {"memory"}
+        for connection, asked, exchange in kept:
+            if connection.id == 1:
+                exchange.answer(answer(asked.correlation_id))
+        assert await keeping.answers(2) == [0, 1]
+
+
+@on_uvloop
+async def test_a_connection_that_ends_while_it_is_not_read_leaves_nothing() -> None:
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, body=bytes(12 * KIB)) for number in range(100)))
+        await until(lambda: memory.waiting, "all of the memory to be used up")
+        recorder.connections[0].abort()
+        await until(lambda: recorder.closed, "its end")
+        await until(lambda: not (memory.used or memory.waiting), "nothing to be left")
+
+
+@on_uvloop
+async def test_what_a_broker_does_not_take_counts() -> None:
+    memory = RequestMemory(LIMIT)
+    reads = asyncio.Event()
+    arrived: list[int] = []
+
+    async def slow(peer: Peer) -> None:
+        peer.reader._transport.pause_reading()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        await reads.wait()
+        peer.reader._transport.resume_reading()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        while True:
+            size = I32.unpack(await peer.reader.readexactly(4))[0]
+            arrived.append(I32.unpack((await peer.reader.readexactly(size))[4:8])[0])
+
+    class Feeding(Owner):
+        def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+            super().upstream_full(connection, full)
+            (feeder,) = recorder.connections
+            (feeder.pause if full else feeder.resume)(Pause.UPSTREAM_FULL)
+
+    async with broker(slow) as address:
+        recorder = Recorder()
+        owner = Feeding()
+        link = UpstreamConnection(owner, address, 5.0)
+        link.count(memory)
+        recorder.act = lambda _connection, asked, _exchange: link.send_frame(asked.frame, None)
+        link.open()
+        await until(lambda: link.connected, "a connection")
+        async with listening(recorder) as connect, connect() as peer:
+            count = 4_000
+            peer.writer.write(b"".join(request(number, key=99, body=bytes(8 * KIB)) for number in range(count)))
+            await until(lambda: owner.full, "the broker to take no more")
+            assert memory.used > 0
+            reads.set()
+            await until(lambda: len(arrived) == count, "all of it to arrive")
+            assert arrived == list(range(count))
+            await until(lambda: not memory.used, "all of it to be given back")
+            link.close()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_what_a_broker_with_tls_does_not_take_counts_and_stops_whoever_writes(
+    authority: Authority, finishes: bool
+) -> None:
+    """OpenSSL would have all of it at once, and nobody would know how much that is."""
+    certificate, key = authority.issue("broker", file="broker")
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(certificate, key)
+    of_client = ssl.create_default_context(cafile=authority.ca)
+
+    async def run() -> None:
+        memory = RequestMemory(64 * MIB)
+        reads = asyncio.Event()
+        got = bytearray()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue]
+            await reads.wait()
+            writer.transport.resume_reading()  # pyright: ignore[reportAttributeAccessIssue]
+            while piece := await reader.read(256 * KIB):
+                got.extend(piece)
+            writer.close()
+
+        server = await asyncio.start_server(slow, LOOPBACK, 0, ssl=of_server)
+        owner = Owner()
+        access = BrokerAccess(lambda: of_client)
+        link = UpstreamConnection(owner, server.sockets[0].getsockname()[:2], 5.0, access)
+        link.open()
+        await until(lambda: link.connected, "a connection")
+        wanted = b""
+        for number in range(3):
+            size = 8 * MIB
+            held = HeldBytes(I32.pack(size) + bytes([number + 1]) * size, memory)
+            wanted += held
+            link.send_frame(Frame(held, 0, len(held), True), None)
+            del held
+        await until(lambda: owner.full, "it to take no more")
+        await asyncio.sleep(0.05)
+        assert memory.used > 24 * MIB
+        assert owner.full[-1]
+        if finishes:
+            link.finish()
+        reads.set()
+        await until(lambda: len(got) == len(wanted), "all of it to arrive")
+        assert got == wanted
+        await until(lambda: not memory.used, "all of it to be given back")
+        await until(lambda: finishes or not owner.full[-1], "its writer to go on")
+        link.close()
+        await close_server(server)
+
+    for runs in (on_uvloop(run), lambda: asyncio.run(run())):
+        runs()
+
+
+class Inner(asyncio.Transport):
+    """Takes so many pieces."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.got: list[bytes] = []
+        self.ended = ""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == PIECE
+
+    def write(self, data: Any) -> None:
+        self.got.append(bytes(data))
+        self.room -= 1
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def test_pieces_go_as_they_are_taken_in_their_order_and_the_end_comes_behind_them() -> None:
+    inner = Inner(3)
+    paced = PacedTransport(inner, lambda: inner.room <= 0)
+    paced.writelines([b"a" * PIECE, b"b" * PIECE + b"c"])
+    paced.write(b"d")
+    paced.close()
+    paced.close()
+    assert paced.is_closing()
+    assert b"".join(inner.got) == b"a" * PIECE + b"b" * PIECE + b"c"
+    assert (paced.get_write_buffer_size(), inner.ended) == (1, "")
+    inner.room = 1
+    assert paced.send()
+    assert (inner.got[-1], inner.ended, paced.can_write_eof()) == (b"d", "closed", False)
+
+
+def test_what_is_left_is_dropped_with_the_connection() -> None:
+    memory = RequestMemory(MIB)
+    inner = Inner(1)
+    paced = PacedTransport(inner, lambda: inner.room <= 0)
+    paced.write(HeldBytes(3 * PIECE, memory))
+    assert memory.used == 3 * PIECE
+    paced.abort()
+    assert (memory.used, inner.ended) == (0, "aborted")
