@@ -58,7 +58,7 @@ def _answer_settings(asker: socket.socket) -> NoReturn:
 
     try:
         found = resolve()
-        answer = "" if found.warnings else found.told.to_json()
+        answer = "" if found.warnings else found.loaded.to_json()
     except SettingsError:
         answer = ""
     asker.send(json.dumps(answer).encode())
@@ -66,7 +66,7 @@ def _answer_settings(asker: socket.socket) -> NoReturn:
 
 
 def _become_node(asker: socket.socket, asked: Any) -> NoReturn:
-    from sidecar.settings.told import Told  # noqa: PLC0415 - for this kind of server alone
+    from sidecar.settings.loaded import LoadedSettings  # noqa: PLC0415 - for this kind of server alone
 
     if os.fork():
         os._exit(0)  # what it leaves behind goes to the process that asked
@@ -90,7 +90,7 @@ def _become_node(asker: socket.socket, asked: Any) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # as `sidecar serve` holds it
     asker.send(json.dumps(os.getpid()).encode())
     asker.close()
-    node_process.run(Told.from_json(asked["told"]))
+    node_process.run(LoadedSettings.from_json(asked["told"]))
 
 
 if __name__ == "__main__":

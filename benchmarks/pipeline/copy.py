@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import time
 
-from sidecar.cli.pipeline.running import spark_session, tell
+from sidecar.cli.pipeline.running import say, spark_session
 from sidecar.jobs.session import rate
 
 
@@ -23,7 +23,7 @@ def main(bootstrap: str, topic: str, path: str, master: str) -> None:
         query = writer.trigger(availableNow=True).start(path)
         query.awaitTermination()
         seconds = time.perf_counter() - began
-        tell(rate(spark.read.format("delta").load(path).count(), seconds))
+        say(rate(spark.read.format("delta").load(path).count(), seconds))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka_config import VERSION_VARIABLE
 from sidecar.settings import CONFIG_FILES, ENV_PREFIX
 from sidecar.settings.listeners import OWN_SETTINGS
+from sidecar.settings.loaded import RELOADABLE
 from sidecar.settings.schema import Schema, is_secret, needs, shown_default
-from sidecar.settings.told import RELOADABLE
 
 _BEFORE: Final = f"""
     A flag beats the environment, the environment beats the file, the file beats the default. Each setting `x_y` is the

@@ -7,8 +7,8 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from sidecar.settings import CONFIG_FILES
+from sidecar.settings.loaded import full_name
 from sidecar.settings.schema import Schema, is_secret, json_schema, needs
-from sidecar.settings.told import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

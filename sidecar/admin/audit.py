@@ -60,7 +60,7 @@ class AuditLog:
 
     def write(self, request: web.Request, judged: JudgedRequest, status: int | None, problem: str = "") -> None:
         """One act. `status`: of the answer; None where there was none."""
-        self._tell(act_of(request), request, judged, status, problem)
+        self._log(act_of(request), request, judged, status, problem)
 
     def refused(self, request: web.Request, judged: JudgedRequest, status: int, problem: str, right: Right) -> None:
         """A request without the right to it."""
@@ -70,9 +70,9 @@ class AuditLog:
             return
         if left_out:
             judged.note(left_out=left_out)
-        self._tell(act, request, judged, status, problem)
+        self._log(act, request, judged, status, problem)
 
-    def _tell(self, act: str, request: web.Request, judged: JudgedRequest, status: int | None, problem: str) -> None:
+    def _log(self, act: str, request: web.Request, judged: JudgedRequest, status: int | None, problem: str) -> None:
         result, match, query = result_of(status), request.match_info, request.query
         named = {field: match[name] for name, field in _FIELDS.items() if name in match}
         more = {"partition": query.get("partition"), **judged.noted, "problem": problem}

@@ -140,7 +140,7 @@ class _Handshakes:
     """Hooks of the listener: a failed handshake is logged at level debug."""
 
     def handshake_done(self) -> None:
-        """Nothing to tell."""
+        """Nothing to log."""
 
     def handshake_failed(self, peer: str, reason: str) -> None:
         structlog.get_logger().debug("admin_handshake_failed", peer=peer, reason=reason[:200])

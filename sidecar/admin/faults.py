@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-_TOLD: Final = 5
-"""Faults of one kind that are named in one answer."""
+_NAMED: Final = 5
+"""Faults of one kind that one answer names."""
 _QUOTED: Final = 100
 """Characters of what was sent."""
 
@@ -46,8 +46,8 @@ def check_known(body: Mapping[str, object], known: Collection[str]) -> None:
 def unknown_fields(body: Mapping[str, object], known: Collection[str]) -> list[str]:
     """A fault that names the first fields that are not known; none where all are."""
     unknown = [name for name in body if name not in known]
-    more = f" and {len(unknown) - _TOLD} more" if len(unknown) > _TOLD else ""
-    named = ", ".join(map(quoted, unknown[:_TOLD]))
+    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    named = ", ".join(map(quoted, unknown[:_NAMED]))
     return [f"unknown fields: {named}{more} (known: {', '.join(known)})"] if unknown else []
 
 

@@ -120,11 +120,11 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _page_paths() -> Schema:
-    told = "With an ETag and a Content-Security-Policy that allows nothing from elsewhere"
+    description = "With an ETag and a Content-Security-Policy that allows nothing from elsewhere"
     kinds = ("text/html", "text/javascript", "text/css", "image/svg+xml")
     unchanged = {"description": "As `If-None-Match` has it"}
-    page = read("page", "The page for people", text(told, *kinds[:1]))
-    file = read("pageFile", "A file of the page", text(told, *kinds))
+    page = read("page", "The page for people", text(description, *kinds[:1]))
+    file = read("pageFile", "A file of the page", text(description, *kinds))
     return {
         "/": {"get": also(page, status_304=unchanged)},
         "/page/{file}": {
@@ -240,13 +240,13 @@ def _producer_paths() -> Schema:
 
 def _registry() -> Schema:
     """The schema registry's own interface, which others describe."""
-    told = {
+    answer = {
         "description": "As the registry answers; a shadow's subject stands for its source's. Errors: 403 (40301) for"
         " a write to a shadow's, 404 (40401) under a closed one, 501 without a registry, 502 and 504 where it is away.",
     }
     what = {"get": "Read schemas", "post": "Look up or register a schema", "put": "Change", "delete": "Delete"}
     operations = {
-        method: {"operationId": f"{method}Schemas", "summary": summary, "responses": {"default": told}}
+        method: {"operationId": f"{method}Schemas", "summary": summary, "responses": {"default": answer}}
         for method, summary in what.items()
     }
     for method, operation in operations.items():

@@ -11,18 +11,18 @@ from typing import Final
 from sidecar.admin.fields import TEXT
 
 HIDDEN: Final = "pid:***"
-TOLD: Final[ContextVar[bool]] = ContextVar("producer_ids_told", default=True)
+ARE_SHOWN: Final[ContextVar[bool]] = ContextVar("producer_ids_shown", default=True)
 """Whether the request that is answered may see them; the server sets it for each request."""
 _SESSION: Final = re.compile(r"\bpid:[0-9]+")
 
 
-def as_told(text: str) -> str:
+def as_seen(text: str) -> str:
     """A session, or a text that may name one, as the request's sender may see it."""
-    return text if TOLD.get() else _SESSION.sub(HIDDEN, text)
+    return text if ARE_SHOWN.get() else _SESSION.sub(HIDDEN, text)
 
 
 SESSION: Final = TEXT.said(f"pid:N, by a producer id, {HIDDEN} where the request may not see it; or conn:ID.").written(
-    as_told
+    as_seen
 )
-DETAIL: Final = TEXT.written(as_told)
+DETAIL: Final = TEXT.written(as_seen)
 """A text for people that may name a session."""

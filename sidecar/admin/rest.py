@@ -47,10 +47,10 @@ _POLICY_LIMIT: Final = 64 * 1024
 """Bytes of a policy."""
 _PER_TURN: Final = 64
 """Topics that are written down in one turn of the event loop: a page may hold a thousand."""
-_TOLD_S: Final = 3.0
+_DESCRIBE_S: Final = 3.0
 """Seconds for another node to describe a topic: after them this node answers with what it knows."""
 KNOWN_S: Final = 2.0
-"""Seconds for this node to learn what others did, before it tells who looks around what it knows without that."""
+"""Seconds for this node to learn what others did, before it answers a read with what it knows."""
 CLIENTS_SHOWN: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 _LAST_TOKEN: Final = 9_999_999_999
@@ -124,13 +124,13 @@ class Rest:
         knows = False
         if names.is_topic(name):
             try:
-                told = await self._passing.where_it_is_served(request, answer, _TOLD_S)
+                response = await self._passing.where_it_is_served(request, answer, _DESCRIBE_S)
             except (SilentError, NothingDoneError):
                 if PASSED_ON in request.headers:
                     raise
             else:
-                if told.status == web.HTTPOk.status_code:
-                    return told
+                if response.status == web.HTTPOk.status_code:
+                    return response
         else:
             knows = await self._catch_up()
         return _marked(await self._described(request, name), knows=knows)

@@ -22,7 +22,7 @@ from sidecar.admin.judged import JudgedRequest
 from sidecar.admin.page_files import Page
 from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked
 from sidecar.admin.passing_on import PASSED_ON, Passing
-from sidecar.admin.producer_ids import TOLD
+from sidecar.admin.producer_ids import ARE_SHOWN
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
@@ -129,7 +129,7 @@ class AdminServer:
         right = _right(request)
         judged, refusal = await self._judged(request, right)
         judged.begin()
-        TOLD.set(sees_producer_ids(judged.behalf.who, self._rules))
+        ARE_SHOWN.set(sees_producer_ids(judged.behalf.who, self._rules))
         if refusal is not None:
             self._audit.refused(request, judged, refusal.status, refusal.message, right)
             headers = {"WWW-Authenticate": "Bearer"} if refusal.status == web.HTTPUnauthorized.status_code else None

@@ -46,15 +46,15 @@ def admin_tls(settings: Settings) -> AdminTls | None:
     to_nodes = TlsFiles(certificate, key, _path(settings.admin_client_ssl_ca) or own.ca)
     log = structlog.get_logger()
 
-    def tell(error: FileError | None) -> None:
+    def log_change(error: FileError | None) -> None:
         if error is None:
             log.info("admin_certificates_read")
         else:
             log.error("admin_certificates_bad", problem=str(error), goes_on_with="those before")
 
     return AdminTls(
-        MadeOfFiles(own.paths, partial(server_context, own, asks), tell),
-        MadeOfFiles(to_nodes.paths, partial(client_context, to_nodes), tell),
+        MadeOfFiles(own.paths, partial(server_context, own, asks), log_change),
+        MadeOfFiles(to_nodes.paths, partial(client_context, to_nodes), log_change),
     )
 
 

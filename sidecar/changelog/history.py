@@ -67,13 +67,13 @@ async def follow_events(
                 if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                     position = min(max(position, await log.end(OffsetAt.EARLIEST)), await log.end(OffsetAt.LATEST))
                     continue
-                told = False
+                any_event = False
                 for batch in _batches(log, fetched):
                     for event in _events(batch, position, key):
-                        told = True
+                        any_event = True
                         yield event
                     position = max(position, batch.next_offset)
-                if not told:
+                if not any_event:
                     yield None
         except (UpstreamError, KafkaError, UnreadableBatchError, KeyError):
             await asyncio.sleep(_PAUSE_S)

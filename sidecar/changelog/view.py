@@ -116,7 +116,7 @@ class View:
         self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
         self.openings = 0
         """Rises with every change of what `opened` returns."""
-        self._stirred: dict[str, dict[SlotName, int]] = {}
+        self._changed_at: dict[str, dict[SlotName, int]] = {}
         """At which of them each slot changed last, the newest at the end; so are their topics."""
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
         self._retired: set[ProducerId] = set()
@@ -193,14 +193,14 @@ class View:
         """The slots of a topic for which `opened` has changed since the counter was `openings`. Where it
         returns none any more, one of them stands for all.
         """
-        for slot, changed in reversed(self._stirred.get(topic, {}).items()):
+        for slot, changed in reversed(self._changed_at.get(topic, {}).items()):
             if changed <= opening:
                 return
             yield slot
 
     def topics_opened_since(self, opening: int) -> Iterator[str]:
         """The topics of which that holds."""
-        for topic, slots in reversed(self._stirred.items()):
+        for topic, slots in reversed(self._changed_at.items()):
             if slots[next(reversed(slots))] <= opening:
                 return
             yield topic
@@ -251,7 +251,7 @@ class View:
         if isinstance(value, state.Serving | state.Slot):
             assert key.slot is not None
             self._opened.setdefault(key.topic, {})[key.slot] = cast("Entry[Opened]", after)
-            self._stir(key.topic, key.slot)
+            self._note_change(key.topic, key.slot)
             self._retired.update(ProducerId(gone) for gone in value.retired_producer_ids)
         return Change(key, before, after)
 
@@ -273,9 +273,9 @@ class View:
             return Ignored.RETIRED
         return None
 
-    def _stir(self, topic: str, slot: SlotName) -> None:
+    def _note_change(self, topic: str, slot: SlotName) -> None:
         self.openings += 1
-        slots = self._stirred[topic] = self._stirred.pop(topic, {})
+        slots = self._changed_at[topic] = self._changed_at.pop(topic, {})
         slots.pop(slot, None)
         slots[slot] = self.openings
 
@@ -287,10 +287,10 @@ class View:
         opened = self._opened.get(entry.key.topic, {})
         if entry.key.slot is not None and opened.get(entry.key.slot) is entry:
             del opened[entry.key.slot]
-            self._stir(entry.key.topic, entry.key.slot)
+            self._note_change(entry.key.topic, entry.key.slot)
             if not opened:  # what was said of its slots is all taken back: one word of it is enough
                 del self._opened[entry.key.topic]
-                self._stirred[entry.key.topic] = {entry.key.slot: self.openings}
+                self._changed_at[entry.key.topic] = {entry.key.slot: self.openings}
         of_topic = self._topics[entry.key.topic]
         del of_topic[entry.key]
         if not of_topic:

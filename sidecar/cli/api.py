@@ -13,7 +13,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.hints import hint
 from sidecar.security.tls import TlsFileError, TlsFiles, client_context, pinned_context
 from sidecar.security.words import in_words
-from sidecar.settings.told import text_of
+from sidecar.settings.loaded import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,20 +20,20 @@ from aiokafka.helpers import create_ssl_context
 _INTERVAL_S = 0.1
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def _login(file: str) -> dict[str, Any]:
     """The settings of librdkafka in a file, as aiokafka has them."""
-    told = dict(line.split("=", 1) for line in Path(file).read_text().splitlines())
+    properties = dict(line.split("=", 1) for line in Path(file).read_text().splitlines())
     return {
-        "security_protocol": told["security.protocol"],
-        "sasl_mechanism": told["sasl.mechanisms"],
-        "sasl_plain_username": told["sasl.username"],
-        "sasl_plain_password": told["sasl.password"],
-        "ssl_context": create_ssl_context(cafile=told["ssl.ca.location"]),
+        "security_protocol": properties["security.protocol"],
+        "sasl_mechanism": properties["sasl.mechanisms"],
+        "sasl_plain_username": properties["sasl.username"],
+        "sasl_plain_password": properties["sasl.password"],
+        "ssl_context": create_ssl_context(cafile=properties["ssl.ca.location"]),
     }
 
 
@@ -49,9 +49,9 @@ async def main(bootstrap: str, topic: str, name: str, *files: str) -> None:
             try:
                 sent = await producer.send_and_wait(topic, value.encode(), partition=0)
             except KafkaError as error:
-                _tell(f"refused {getattr(error, 'errno', -1)} {type(error).__name__}")
+                _print(f"refused {getattr(error, 'errno', -1)} {type(error).__name__}")
                 return
-            _tell(f"ack {sent.offset} {value}")
+            _print(f"ack {sent.offset} {value}")
             number += 1
             await asyncio.sleep(_INTERVAL_S)
     finally:

@@ -51,7 +51,7 @@ def start_node(
     arguments: Sequence[str],
     environment: Mapping[str, str | None] | None = None,
 ) -> AdminApi:
-    """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, as people are told;
+    """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, for people;
     `access`: to its HTTP side; `arguments`: of `serve`; `environment` is laid over ours, None removes.
     """
     from sidecar.local.process import Command  # noqa: PLC0415

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sidecar.settings.told import Told
+    from sidecar.settings.loaded import LoadedSettings
 
 _PROGRAM: Final = Path(__file__).with_name("node_process.py")
 _PIPE_BYTES: Final = 60_000
@@ -39,9 +39,9 @@ def hangups_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def become_node(told: Told, workers: int = 1) -> NoReturn:
+def become_node(loaded: LoadedSettings, workers: int = 1) -> NoReturn:
     """Replace this process with a node, or with the supervisor of `workers` nodes."""
-    descriptor = settings_pipe(told)
+    descriptor = settings_pipe(loaded)
     os.set_inheritable(descriptor, True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -59,9 +59,9 @@ def node_command(descriptor: int, *, workers: int = 1, parent: int = 0) -> list[
     return [sys.executable, *options, "-P", str(_PROGRAM), *map(str, (descriptor, workers, parent))]
 
 
-def settings_pipe(told: Told) -> int:
-    """The end of a pipe to read `told` from. Raises ValueError where they are absurdly large."""
-    data = told.to_json().encode()
+def settings_pipe(loaded: LoadedSettings) -> int:
+    """The end of a pipe to read `loaded` from. Raises ValueError where they are absurdly large."""
+    data = loaded.to_json().encode()
     if len(data) > _PIPE_BYTES:
         raise ValueError(f"the settings are {len(data)} bytes long; {_PIPE_BYTES} is the most")
     reading, writing = os.pipe()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from sidecar.settings.told import Told
+    from sidecar.settings.loaded import LoadedSettings
 
 _PR_SET_PDEATHSIG = 1
 _CERTIFICATES = "SSL_CERT_FILE"
@@ -28,24 +28,24 @@ def main() -> int:
     if parent:
         _end_with(parent)
     _leave_out()
-    from sidecar.settings.told import Told  # noqa: PLC0415 - the path has to be right first
+    from sidecar.settings.loaded import LoadedSettings  # noqa: PLC0415 - the path has to be right first
 
     with os.fdopen(descriptor, encoding="utf-8") as pipe:
-        told = Told.from_json(pipe.read())
+        loaded = LoadedSettings.from_json(pipe.read())
     if workers > 1:
         from sidecar.cli.workers import supervise  # noqa: PLC0415
 
-        return supervise(told, workers)
-    return run(told)
+        return supervise(loaded, workers)
+    return run(loaded)
 
 
-def run(told: Told) -> NoReturn:
+def run(loaded: LoadedSettings) -> NoReturn:
     """Serve as one node until the process ends."""
     _import_aiohttp()
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
     from sidecar.node import process  # noqa: PLC0415
 
-    process.run(told, AdminServer)
+    process.run(loaded, AdminServer)
 
 
 def _leave_out() -> None:
@@ -60,14 +60,14 @@ def _import_aiohttp() -> None:
     """Without the system's certificates, which it reads while it is imported (1.9 MB, 40 ms): of those whom a node asks
     only a schema registry may speak TLS, and `sidecar.admin.schema_upstream` reads them for that.
     """
-    told = os.environ.get(_CERTIFICATES)
+    before = os.environ.get(_CERTIFICATES)
     os.environ[_CERTIFICATES] = os.devnull
     try:
         import aiohttp  # noqa: F401, PLC0415
     finally:
         del os.environ[_CERTIFICATES]
-        if told is not None:
-            os.environ[_CERTIFICATES] = told
+        if before is not None:
+            os.environ[_CERTIFICATES] = before
 
 
 def _end_with(parent: int) -> None:

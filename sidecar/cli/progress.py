@@ -22,7 +22,7 @@ _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 class Alive:
     """Says that something still goes on: for how long on a terminal, every 30 s where it is none. A context manager.
 
-    Lines that others print meanwhile stay whole: what moves is cleared in front of them by `tell`. `detail` says how
+    Lines that others print meanwhile stay whole: what moves is cleared in front of them by `print`. `detail` says how
     far it is, or nothing; it is called by a thread and never raises.
     """
 
@@ -42,7 +42,7 @@ class Alive:
             self._doing = text
             self._began = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """A line that stays."""
         with self._lock:
             self._clear()
@@ -90,4 +90,4 @@ class Rounds(Alive):
     def done(self, result: str) -> None:
         """One more round."""
         self._done += 1
-        self.tell(f"round {self._done} of {self._total}: {result}")
+        self.print(f"round {self._done} of {self._total}: {result}")

@@ -42,7 +42,7 @@ def serve(shared: Shared, workers: int, **flags: Any) -> None:
     with hangups_held():
         resolved = resolve_settings(shared, flags)
         _check_workers(resolved.settings, workers)
-        become_node(resolved.told, workers)
+        become_node(resolved.loaded, workers)
 
 
 def _check_workers(settings: Settings, workers: int) -> None:

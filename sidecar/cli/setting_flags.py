@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sidecar.settings import Problem, Settings
-    from sidecar.settings.told import Resolved
+    from sidecar.settings.loaded import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
@@ -76,13 +76,13 @@ def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequenc
         if problems:
             raise SettingsError((), resolved.warnings)
     except SettingsError as error:
-        tell_warnings(error.warnings)
+        print_warnings(error.warnings)
         raise settings_error(SettingsError((*error.problems, *problems))) from None
-    tell_warnings(resolved.warnings)
+    print_warnings(resolved.warnings)
     return resolved
 
 
-def tell_warnings(warnings: Iterable[Problem]) -> None:
+def print_warnings(warnings: Iterable[Problem]) -> None:
     """What is odd about the settings, on stderr."""
     for warning in warnings:
         complain("warning", str(warning))
@@ -111,9 +111,9 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
 
 
 def settings_here(
-    config: Path | None, tell: Callable[[str], None] | None, flags: Mapping[str, Any] | None = None
+    config: Path | None, say: Callable[[str], None] | None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """As `resolve_here`. If the settings are those of `sidecar up`, `tell` is called with a sentence that says so.
+    """As `resolve_here`. If the settings are those of `sidecar up`, `say` is called with a sentence that says so.
 
     Raises CommandError.
     """
@@ -121,6 +121,6 @@ def settings_here(
         resolved, origin = resolve_here(config, flags)
     except SettingsError as error:
         raise settings_error(error) from None
-    if origin and tell is not None:
-        tell(origin)
+    if origin and say is not None:
+        say(origin)
     return resolved.settings

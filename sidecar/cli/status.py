@@ -109,8 +109,8 @@ def _advertised(found: dict[str, Any]) -> str | list[str]:
 
 def _deduplication(count: dict[str, int]) -> dict[str, str]:
     """Topics by what the node knows of their sequence ids; nothing where it serves none."""
-    told = [f"{number} {state}" for state, number in count.items() if number]
-    return {"sequence ids": f"{', '.join(told)} (topics served here)"} if told else {}
+    states = [f"{number} {state}" for state, number in count.items() if number]
+    return {"sequence ids": f"{', '.join(states)} (topics served here)"} if states else {}
 
 
 def _verdict(check: dict[str, Any]) -> str:

@@ -65,7 +65,7 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
         directory = state_dir or default_state_directory()
         running = find_running(directory)
         if running is not None:
-            _tell_running(running, directory)
+            _print_running(running, directory)
             return
         # Faults are reported before anything is downloaded.
         config, settings = _read_settings(shared, {"directory": directory, **said})
@@ -108,7 +108,7 @@ def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
     stack = Stack(config)
     try:
         endpoints = _start(stack, shared, settings)
-        _tell_started(stack, endpoints, settings)
+        _print_started(stack, endpoints, settings)
         ended = stack.wait()
         if ended is not None:
             raise CommandError(
@@ -177,7 +177,7 @@ def _taken(address: Address) -> str:
         return f"nobody can listen at {address} ({error.strerror})"
 
 
-def _tell_running(running: Running, directory: Path) -> None:
+def _print_running(running: Running, directory: Path) -> None:
     """A second `up`: what the first one runs."""
     lines = {part.name: f"{part.address}{'' if part.answers else ', starting'}" for part in running.parts}
     click.echo(f"already running (process {running.owner.pid}), with its data in {directory}:\n")
@@ -189,7 +189,7 @@ def _tell_running(running: Running, directory: Path) -> None:
     )
 
 
-def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
+def _print_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
     from sidecar.cli import secured  # noqa: PLC0415
     from sidecar.local.stack import default_state_directory  # noqa: PLC0415
 

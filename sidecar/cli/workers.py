@@ -23,7 +23,7 @@ from sidecar.telemetry import logs
 if TYPE_CHECKING:
     from types import FrameType
 
-    from sidecar.settings.told import Told
+    from sidecar.settings.loaded import LoadedSettings
 
 _STARTED_AFTER: Final = 10.0
 """Seconds after which a worker counts as started: one that exits sooner, the first time, will not do better."""
@@ -34,36 +34,36 @@ _PAUSE_MOST: Final = 30.0
 _POLL: Final = 0.1
 
 
-def supervise(told: Told, workers: int) -> int:
+def supervise(loaded: LoadedSettings, workers: int) -> int:
     """Run `workers` nodes until they end; 0 where all ended as they were asked to, else the first other exit code.
 
     128 + N stands for a worker that signal N, which nobody here sent, ended while all were ending.
     """
-    logs.configure(told.settings.log_level, told.settings.log_format)
-    return _Supervisor([told.for_worker(index) for index in range(workers)]).run()
+    logs.configure(loaded.settings.log_level, loaded.settings.log_format)
+    return _Supervisor([loaded.for_worker(index) for index in range(workers)]).run()
 
 
 class _Worker:
     """One node, how long to wait (seconds) after its next crash, and when to start it again (monotonic seconds)."""
 
-    def __init__(self, told: Told) -> None:
-        self.node_id = told.settings.node_id
+    def __init__(self, loaded: LoadedSettings) -> None:
+        self.node_id = loaded.settings.node_id
         self.pause = _PAUSE_FIRST
         self.start_at = 0.0
         self.proven = False
         self.process: subprocess.Popen[bytes] | None = None
-        self._told = told
+        self._loaded = loaded
         self._started = 0.0
 
     def reload(self) -> None:
         """Have the node read its settings again, and so its replacement after a crash."""
-        self._told = replace(self._told, outdated=True)
+        self._loaded = replace(self._loaded, outdated=True)
         if self.process is not None:
             self.process.send_signal(signal.SIGHUP)
 
     def start(self, now: float) -> None:
         """Start the process; it ends with this one."""
-        descriptor = settings_pipe(self._told)
+        descriptor = settings_pipe(self._loaded)
         try:
             command = node_command(descriptor, parent=os.getpid())
             # A session of its own: Ctrl-C reaches the supervisor alone, which passes it on once.
@@ -94,8 +94,8 @@ class _Worker:
 
 
 class _Supervisor:
-    def __init__(self, told: list[Told]) -> None:
-        self._workers = [_Worker(each) for each in told]
+    def __init__(self, loaded: list[LoadedSettings]) -> None:
+        self._workers = [_Worker(each) for each in loaded]
         self._log = structlog.get_logger()
         self._signals: list[int] = []
         self._stopping = False

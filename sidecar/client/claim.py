@@ -56,12 +56,12 @@ _WAITS: Final = "wait_for_exclusive"
 
 
 class Standing(NamedTuple):
-    """Who owns the topic: the generations of what this session owns, under None the whole topic's, and the rest for
-    people.
+    """Who owns the topic: the generations of what this session owns, under None the whole topic's; `owner` is
+    a sentence for people.
     """
 
     owned: dict[int | None, int]
-    told: str
+    owner: str
 
 
 class Claim:
@@ -195,7 +195,7 @@ class Claim:
             except ProducerBusyError as error:
                 raise _lost(error.message) from None
             if standing.owned != self._owned and self._heir is None:
-                raise _lost(standing.told)
+                raise _lost(standing.owner)
 
     async def news(self, seconds: float) -> None:
         """Return once a node has news of the claim, after `seconds` at the latest; `check` returns the news."""
@@ -312,8 +312,8 @@ class Claim:
         else:
             owned.update({each.resource.partition: each.generation for each in parts if each.owner_session == session})
         owner = f"{whole.owner_name or whole.owner_session} owns" if whole.owner_session else "nobody owns"
-        told = f"{owner} {self.topic} now (generation {whole.generation})"
-        return Standing(owned, told)
+        text = f"{owner} {self.topic} now (generation {whole.generation})"
+        return Standing(owned, text)
 
     async def _ask_ids(self) -> dict[int, int] | None:
         connection = await self._connected()
@@ -359,8 +359,8 @@ class Claim:
         found = layout.topic(self.topic)
         if found.error and not found.leaders:
             missing = found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            told = no_topic(self.topic) if missing else f"{self.topic} is not described"
-            raise of_kafka(found.error, told)
+            message = no_topic(self.topic) if missing else f"{self.topic} is not described"
+            raise of_kafka(found.error, message)
         self.count, self._nodes = len(found.leaders), layout.brokers
         leader = layout.brokers.get(found.leaders.get(0, -1))
         if leader is None:

@@ -1,7 +1,7 @@
 """Records on their way: one lane per partition, one batch of it at a time.
 
 While a batch has no outcome nothing after it leaves, so records arrive in the order in which they were sent, and
-after one that failed nothing was acknowledged that is not behind it in the log. What is sent again goes as the same
+what is acknowledged after one that failed comes after it in the log. What is sent again goes as the same
 batch under the same sequence: Kafka knows it. Where Kafka cannot (45: the session's place in the log is lost) a new
 session sends it, and the sequence ids show what was there; without ids such a batch fails instead. A batch that is
 refused gives its sequences to the next one, unless an earlier try of it may be in the log: then a new session goes on,

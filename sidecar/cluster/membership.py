@@ -182,9 +182,9 @@ class Membership:
             found.add(self._nodes.me)
         if found != set(self._nodes.placement.nodes.values()):
             self._nodes.placement = Placement(found)
-            self._tell_missing()
+            self._report_missing()
 
-    def _tell_missing(self) -> None:
+    def _report_missing(self) -> None:
         """Once for each live node that clients of a listener here cannot be led to."""
         missing = {
             (each.listener, node) for each in self._nodes.me.listeners for node in self._nodes.without(each.listener)

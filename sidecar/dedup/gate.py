@@ -222,7 +222,7 @@ class Gate:
     async def _look_aside(self, arrival: Arrival, work: Callable[[], None]) -> None:
         try:
             async with arrival.allowance:
-                if self._queue and self._queue[0] is arrival:  # else it was told to come again meanwhile
+                if self._queue and self._queue[0] is arrival:  # else it was answered meanwhile
                     try:
                         await aside(work)
                     finally:

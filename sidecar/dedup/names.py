@@ -60,7 +60,7 @@ class NameHolders:
         """The session that wrote last under a name, as far as this node knows."""
         return self._held.get(name)
 
-    def tidy(self) -> None:
+    def forget_gone(self) -> None:
         """Forget sessions that are gone."""
         self._held = {name: session for name, session in self._held.items() if self._is_live(session)}
         self._carrying = {session for session in self._carrying if self._is_live(session)}

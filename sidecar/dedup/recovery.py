@@ -88,7 +88,7 @@ class Reading:
     ids_from: int
 
 
-class Told(NamedTuple):
+class IdSummary(NamedTuple):
     """A summary of batches: the offset after them (-1: none), how many records, and the highest id of each name with
     its offset.
     """
@@ -98,7 +98,7 @@ class Told(NamedTuple):
     highest: dict[bytes, tuple[int, int]]
 
 
-def ids_in(data: Octets, reading: Reading) -> Told:
+def ids_in(data: Octets, reading: Reading) -> IdSummary:
     """The summary of a fetched record set. It takes as long as they are large, and touches nothing else.
 
     Batches without ids, markers, and ids that no node would have let in add nothing: malformed ones, and those of
@@ -119,12 +119,12 @@ def ids_in(data: Octets, reading: Reading) -> Told:
             known = highest.get(name)
             if known is None or sequence_id > known[0]:
                 highest[name] = sequence_id, offset
-    return Told(behind, records, highest)
+    return IdSummary(behind, records, highest)
 
 
-def learn(told: Told, marks: Marks, now: int) -> None:
+def learn(summary: IdSummary, marks: Marks, now: int) -> None:
     """The higher id counts. `now` is in Unix seconds."""
-    for name, (sequence_id, offset) in told.highest.items():
+    for name, (sequence_id, offset) in summary.highest.items():
         marks.learn(Mark(name, sequence_id, offset, now))
 
 
@@ -186,7 +186,7 @@ async def read_on(
     async with aclosing(logs.read(partition, offset, end)) as found:
         async for data in found:
             for portion in _portions(data):
-                told = await aside(partial(ids_in, portion, reading))
-                learn(told, marks, now())
-                progress(max(0, told.behind - offset), told.records)
-                offset = max(offset, told.behind)
+                summary = await aside(partial(ids_in, portion, reading))
+                learn(summary, marks, now())
+                progress(max(0, summary.behind - offset), summary.records)
+                offset = max(offset, summary.behind)

@@ -376,7 +376,7 @@ class TopicIds:
             raise TimeoutError(f"a session is writing under this name to {self.topic}-{state.partition}; try again")
         state.marks.forget(name)
 
-    async def tidy(self) -> int:
+    async def forget_idle(self) -> int:
         """Forget names that are idle, once a snapshot has, and sessions that are gone; how many names those were."""
         if not self.services.changelog.clock.is_confirmed:
             return 0  # this machine's own clock may be a day ahead
@@ -389,5 +389,5 @@ class TopicIds:
                         gone += state.marks.forget(name)
             await asyncio.sleep(0)  # there may be ten thousand names in each of hundreds
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
-            names.tidy()
+            names.forget_gone()
         return gone

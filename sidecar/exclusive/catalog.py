@@ -253,7 +253,7 @@ class PolicyCatalog:
 
     async def _applied(self) -> None:
         """Returns once every live node applies what this one does, or has let its lease run out. Raises TimeoutError
-        where one lives and does not: nobody is granted anything until it does.
+        where one lives and does not: until it does, no claim is granted.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_APPLIED_S, 2 * self._services.store.lease_ms / 1000)

@@ -50,7 +50,7 @@ class Claimant:
     succeeds: Session | None = None
     """A session of the same client that this one follows (InitProducerId named its producer id)."""
     names_session: bool = False
-    """It said which session it claims for: that its connection also carried another one's makes it nobody's heir."""
+    """It said which session it claims for: a connection that carried another one's batches then inherits nothing."""
     caller: Caller | None = None
     """Which client it is: a session belongs to one (`bindings`). None: any."""
 

@@ -48,7 +48,8 @@ Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
 _ORPHANS_S: Final = 2.0
 _SNAPSHOTS_S: Final = 0.5
-_TIDY_S: Final = 60.0
+_FORGET_S: Final = 60.0
+"""Between two looks for names that are idle."""
 
 
 class GovernedTopics:
@@ -258,15 +259,15 @@ class GovernedTopics:
 
     async def keep_ids(self) -> None:
         """Write snapshots when it is time, forget names that are idle. Until cancelled."""
-        tidied = self.now()
+        forgot_at = self.now()
         while True:
             await asyncio.sleep(_SNAPSHOTS_S)
-            tidy = self.now() - tidied > _TIDY_S
-            tidied = self.now() if tidy else tidied
+            is_time = self.now() - forgot_at > _FORGET_S
+            forgot_at = self.now() if is_time else forgot_at
             for topic in list(self._topics.values()):
                 if topic.ids is not None and topic.serving:
-                    if tidy:
-                        await topic.ids.tidy()
+                    if is_time:
+                        await topic.ids.forget_idle()
                     await topic.ids.save_due()
 
     # Upkeep -------------------------------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ class GovernedTopics:
             self._gone = names
             for topic in self._topics.values():
                 if topic.serving and topic.generation and topic.name not in names:
-                    self.events.tell_again(next(iter(topic.parts)))
+                    self.events.report_again(next(iter(topic.parts)))
 
     def has_clients(self, name: str) -> bool:
         """See `sidecar.exclusive.forgetting.Room`."""

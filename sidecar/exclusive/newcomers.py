@@ -176,7 +176,7 @@ class Newcomers:
         self.struck: dict[str, tuple[str, int]] = {}
         """Sessions answered 90 that the changelog does not list: (name, last try in Unix ms)."""
         self._again: dict[str, tuple[str, int]] = {}
-        """The same of those that it lists, with an earlier try: as many as it lists, and displaced by nobody."""
+        """The same of those that it lists, with an earlier try: as many as it lists, never displaced by others."""
         self._waiting: dict[Session, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
         self._pruned = 0.0
@@ -331,7 +331,7 @@ class TopicQueue:
         return next(iter(self.sessions()), None)
 
     def count(self) -> int:
-        """How many wait: next to nothing to find out where nobody does, as of thousands of partitions."""
+        """How many wait. Cheap where none does, as it is asked of thousands of partitions."""
         return self._newcomers.count(self._env.now()) if self._newcomers.order else 0
 
     def in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:

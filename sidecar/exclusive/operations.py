@@ -151,8 +151,8 @@ class Operations:
                     self._idle()
 
     def _settle(self, held: deque[Offer], refusal: Outcome | None) -> None:
-        """Answer what was held, or judge it anew where there is no refusal. One that fails in a way that nobody expects
-        leaves none of the others without an answer.
+        """Answer what was held, or judge it anew where there is no refusal. After an unexpected
+        failure of one the others are answered all the same.
         """
         try:
             while held:

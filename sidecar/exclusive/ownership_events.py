@@ -75,7 +75,7 @@ class OwnershipEvents:
         else:
             self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
 
-    def tell_again(self, topic: Owning) -> None:
+    def report_again(self, topic: Owning) -> None:
         """Metrics may have forgotten how a topic stands."""
         holder = topic.owner.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)

@@ -71,7 +71,7 @@ class PartitionedTopic:
         return found
 
     def forget_if_idle(self, partition: int) -> None:
-        """Forget a partition that nobody has anything to do with: clients may name any number."""
+        """Forget a partition without owner, slot, waiters or work: clients may name any number."""
         part = self.partitions.get(partition)
         if part and not (part.busy or part.has_slot or part.newcomers.order or part.owner.record is not None):
             del self.partitions[partition]

@@ -116,7 +116,7 @@ class Fence(Request):
 
 @dataclass(frozen=True, slots=True)
 class Adopt(Request):
-    """A node serves the topic for nobody, so that its fence is renewed. Its last owner may come back."""
+    """A node serves the topic without an owner, so that its fence is renewed. Its last owner may come back."""
 
     is_for_nobody: ClassVar[bool] = True
 

@@ -3,7 +3,7 @@
 Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
 next sequence: after the last one in the log, or after those that were refused for good. Sessions that left
 without being deposed are kept for a day with theirs, so that they continue there when they come back. Clients raise
-their own epochs and begin anew at 0, partition by partition (KIP-360): so a place is told by client epoch, too.
+their own epochs and begin anew at 0, partition by partition (KIP-360): so a place names the client epoch, too.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def sequences(
     for index, position in memory.items():
         known[index] = _further(known[index], position)
     for index, position in before.items():  # written while the topic had no policy, before its slots or between
-        if heard.get(index) != position:  # else it was in front of a base before, and lags ever farther behind it
+        if heard.get(index) != position:  # else it was below a base before, and lags ever farther behind it
             known[index] = _further(known.get(index, position), position)
     refused = dict(mentions[-1].refused) if mentions else {}
     bases = {

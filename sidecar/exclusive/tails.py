@@ -56,7 +56,7 @@ _WITNESS_TIMEOUT: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a leader remembered in a leader epoch: the last stamped sequence, committed or not. `offset` was its high
-    watermark a moment before: what it had not seen then lies behind that.
+    watermark a moment before: what it had not seen then is at or after that.
     """
 
     last_sequence: StampedSequence
@@ -372,5 +372,5 @@ def _stamp_of(header: BatchHeader) -> Stamp:
 
 
 def _ends(writer: Stamp, found: Stamp) -> bool:
-    """Whether nothing of a writer can lie behind a batch or marker under `found`."""
+    """Whether nothing of a writer can come after a batch or marker under `found`."""
     return found.producer_id == writer.producer_id and found.epoch > writer.epoch

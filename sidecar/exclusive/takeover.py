@@ -15,9 +15,9 @@ each step that was left out or moved:
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
 7. Publish to Redis, append an event, serve.
 
-Nothing of an older epoch is behind the fence. Slots beside the master slot are opened by the node that has that one: it
-looks, after its own record, whether it still has. Another node that takes the topic reads the ownership topic after
-its fence: either it finds that record, and fences the slot, or its fence is found.
+No batch of an older epoch comes after the fence. Slots beside the master slot are opened by the node that has that
+one: it looks, after its own record, whether it still has. Another node that takes the topic reads the ownership topic
+after its fence: either it finds that record, and fences the slot, or its fence is found.
 
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
 
@@ -121,7 +121,7 @@ class Takeover:
         self._arbitration = Arbitration(services, scope, request)
 
     async def run(self, granted: Callable[[], None] = lambda: None) -> TakenSlot:
-        """`granted` is called once nobody objects: what writes under an older epoch should stop now.
+        """`granted` is called once the claim is granted: what writes under an older epoch should stop now.
 
         Raises `OutdatedMasterError`, `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`,
         `MetadataUnavailable`, and what the rooms below raise.

@@ -124,7 +124,7 @@ class TopicTakeovers:
         return None if lost is None or lost.taken.session != session else lost.memory()
 
     async def share(self) -> None:
-        """Take the master slot for nobody, so that sessions may write beside each other."""
+        """Take the master slot without an owner, so that sessions may write beside each other."""
         # Model: Share.
         await self.run(Share())
 

@@ -152,7 +152,7 @@ class Upkeep:
     ) -> Outcome | None:
         """The answer for a batch whose records are too old or damaged; None if it may be written. Decompresses the
         records as a leader does, since the header's times are the client's word. With `at_once` raises
-        `TooLargeAtOnceError` for a large batch: the caller then uses a thread. `opened` is told the size of
+        `TooLargeAtOnceError` for a large batch: the caller then uses a thread. `opened` gets the size of
         the records.
         """
         if self.stamped:

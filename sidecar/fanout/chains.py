@@ -53,7 +53,7 @@ class Chains:
 
     def _parts(self, question: Question, first: Kept, most_bytes: int, now: float) -> list[Kept]:
         parts, size = [first], first.fetched.record_bytes
-        if fetch.tells_of_aborted(first.fetched.element):
+        if fetch.names_aborted(first.fetched.element):
             return parts
         position, last = question.position, first.fetched
         while len(parts) < _MOST_PARTS:
@@ -66,7 +66,7 @@ class Chains:
                 break
             last = found.fetched
             size += last.record_bytes
-            if size > most_bytes or fetch.tells_of_aborted(last.element):
+            if size > most_bytes or fetch.names_aborted(last.element):
                 break
             parts.append(found)
         return parts

@@ -74,8 +74,8 @@ class Tails:
         self._recent: Recent[Question] = Recent()
         self._chains = Chains(self._recent)
         self._aging: asyncio.TimerHandle | None = None
-        self._to_tell: deque[tuple[Reader, Mapping[Question, Fetched]]] = deque()
-        self._telling = False
+        self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched]]] = deque()
+        self._waking = False
 
     # What is known --------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Tails:
         return None if found is None or self._is_unwatched(question.position.of, now) else found.fetched
 
     def offer(self, asked: Sequence[Asked], most_bytes: int) -> dict[Question, Fetched] | None:
-        """What a reader gets at once of what others were told, up to `most_bytes` of records each; where that is
+        """What a reader gets at once of what others got, up to `most_bytes` of records each; where that is
         nothing it may wait. None for one that does better alone: far from an end, or one poll too many.
         """
         found: dict[Question, Fetched] = {}
@@ -209,7 +209,7 @@ class Tails:
             if not channels:
                 self._channels.pop(leader, None)
             self._forget_asked(questions)
-        self._answered(questions, answer)  # without one, whoever waits is told to look for the leaders again
+        self._answered(questions, answer)  # without one, each waiting reader looks for the leaders again
 
     def _forget_asked(self, questions: list[Question]) -> None:
         now = asyncio.get_running_loop().time()
@@ -249,7 +249,7 @@ class Tails:
         if stale:
             self._upstream.refresh_soon(stale)
         self._age(now)
-        self._tell(found)
+        self._wake(found)
 
     def _ask_again(self, question: Question) -> None:
         self._to_ask[question] = None
@@ -276,24 +276,24 @@ class Tails:
 
     # Answering ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, found: Mapping[Question, Fetched]) -> None:
+    def _wake(self, found: Mapping[Question, Fetched]) -> None:
         readers: dict[Reader, None] = {}
         for question in found:
             readers |= self._readers.pop(question, {})
-        self._to_tell.extend((reader, found) for reader in readers)
-        if readers and not self._telling:
-            self._tell_some()
+        self._to_wake.extend((reader, found) for reader in readers)
+        if readers and not self._waking:
+            self._wake_some()
 
-    def _tell_some(self) -> None:
+    def _wake_some(self) -> None:
         """A few now, others in later turns: a node has more to do than to wake thousands of readers."""
         try:
-            for _ in range(min(_AT_A_TIME, len(self._to_tell))):
-                reader, found = self._to_tell.popleft()
+            for _ in range(min(_AT_A_TIME, len(self._to_wake))):
+                reader, found = self._to_wake.popleft()
                 reader.arrived(found)
         finally:  # whatever befalls one reader, the others are answered
-            self._telling = bool(self._to_tell)
-            if self._telling:
-                asyncio.get_running_loop().call_soon(self._tell_some)
+            self._waking = bool(self._to_wake)
+            if self._waking:
+                asyncio.get_running_loop().call_soon(self._wake_some)
 
 
 def _bundle(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:

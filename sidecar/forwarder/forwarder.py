@@ -103,7 +103,7 @@ class LeaderLink:
         self._correlation = 0
 
     def ship(self, lane: Lane, append: Append) -> None:
-        """Send a batch with the next request; the lane is told of its outcome."""
+        """Send a batch with the next request; the lane gets its outcome."""
         self._waiting.append((lane, append))
         self._gathered += append.size
         if not self._scheduled:
@@ -211,7 +211,7 @@ class LeaderLink:
             self._schedule()
 
     def close(self) -> None:
-        """Drop the connection; what is under way is told."""
+        """Drop the connection; every batch under way gets an outcome."""
         if self._watch is not None:
             self._watch.cancel()
         if self._connection is not None:
@@ -275,7 +275,7 @@ class WholeReply:
         found = produce.appended(*place)
         if found is None:
             return None
-        return {partition: new_tuple(Outcome, (0, *told, None)) for partition, *told in found}
+        return {partition: new_tuple(Outcome, (0, *rest, None)) for partition, *rest in found}
 
     def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
         results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)

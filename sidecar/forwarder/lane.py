@@ -93,7 +93,7 @@ class Append:
         return self.witness is not None and self.witness.in_order
 
     def note(self, error: int) -> None:
-        """What an error tells of whether it is in the log."""
+        """What an error says of whether it is in the log."""
         self.in_doubt = self.in_doubt or error in APPEND_IN_DOUBT
         self.is_appended = self.is_appended or error in _APPENDED
 

@@ -45,7 +45,7 @@ TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
 
 class Witness(Protocol):
     """Hears what becomes of a batch before its client does. `in_order`: where a plain session's batch is given up,
-    nothing that came behind it may get into the log.
+    nothing that came after it may get into the log.
     """
 
     in_order: bool

@@ -1,4 +1,4 @@
-"""A lane behind its first failure: it is muted, and what failed goes again, alone and in order, until it flows on.
+"""A lane after its first failure: it is muted, and what failed goes again, alone and in order, until it flows on.
 
 A mute restores order. Nothing new is sent; the batches in flight return; those to be retried are sent one after the
 other before the lane sends anything new. It ends on each outcome: success, a final error, a timeout, the lane's end.
@@ -29,7 +29,7 @@ _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
 _NO_HOLE: Final = 1 << 62
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
-"""No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
+"""No client gets these where they pass: 45 after a failure is the lane's own affair (librdkafka would end for
 good), and no broker ever says 13. A batch given up with nothing else to say timed out.
 """
 
@@ -47,7 +47,7 @@ class Retried(Protocol):
 
     @property
     def is_in_order(self) -> bool:
-        """Where it is given up, nothing that came behind it may get into the log."""
+        """Where it is given up, nothing that came after it may get into the log."""
         ...
 
 
@@ -126,12 +126,12 @@ class Recovery(Generic[B]):
         self.muted = True
 
     def left_out(self, append: B) -> None:
-        """A batch was given up: what comes behind it proves nothing of it."""
+        """A batch was given up: what comes after it proves nothing of it."""
         self._hole = min(self._hole, append.order)
 
     def refused(self, append: B, outcome: Outcome) -> None:
         """Kafka's own verdict. It says nothing of an earlier try in doubt, unless it is 45: Kafka looks at the sequence
-        last, and knows a batch that is in the log. Then only the log tells, behind a fence; the client asks again.
+        last, and knows a batch that is in the log. Then only the log shows it, after a fence; the client asks again.
         """
         if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._drop(append, outcome)
@@ -186,7 +186,7 @@ class Recovery(Generic[B]):
         self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
 
     def _close_gap(self) -> None:
-        """Count anew behind a plain batch that was given up: it is not in the log, so nothing numbered behind it is.
+        """Count anew after a plain batch that was given up: it is not in the log, so nothing numbered after it is.
 
         Unless one of those is still on its way somewhere: with the gap closed it would get in after all, under a number
         that is another batch's by then.

@@ -83,9 +83,9 @@ class AclMirror:
     async def _look_whether_topics_are_created(self) -> None:
         for broker in await self._upstream.brokers():
             resource = Resource(ConfigResource.BROKER, str(broker))
-            told = (await self._upstream.call(broker, DescribeConfigs((resource,), (_CREATES,)))).get(resource)
-            if told is not None and not told.error:
-                self.creates_topics = told.values.get(_CREATES) != "false"
+            config = (await self._upstream.call(broker, DescribeConfigs((resource,), (_CREATES,)))).get(resource)
+            if config is not None and not config.error:
+                self.creates_topics = config.values.get(_CREATES) != "false"
                 return
 
     async def run(self) -> None:

@@ -37,11 +37,11 @@ async def fields(message: Message, request: Request, *, whole: bool = True) -> V
     )
 
 
-async def tell(exchange: Exchange, message: Message, values: Values) -> None:
+async def answer(exchange: Exchange, message: Message, values: Values) -> None:
     """Answer a client, in slices."""
-    answer = await in_slices(message.answer_steps(exchange.version, exchange.correlation_id, values))
+    data = await in_slices(message.answer_steps(exchange.version, exchange.correlation_id, values))
     if not exchange.connection.closed:
-        exchange.answer([answer])
+        exchange.answer([data])
 
 
 def any_broker(client: Client, upstream: KafkaUpstream) -> int:

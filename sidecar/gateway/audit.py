@@ -175,7 +175,7 @@ async def act_of(client: Client, exchange: AuditedExchange, request: Request) ->
         else:
             found = await _kafkas(exchange, request)
     except (MalformedFrameError, DecodeError, KeyError):
-        return None  # the API's module has told what is wrong with it
+        return None  # the API's module has answered what is wrong with it
     if found is None:
         return None
     every, codes = found

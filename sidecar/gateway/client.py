@@ -175,7 +175,7 @@ def _now() -> float:
 
 
 class LinkHooks(Protocol):
-    """Told of every upstream connection of a client, and asked before."""
+    """Called for every upstream connection of a client, and asked before."""
 
     def may_open(self) -> bool:
         """Whether there may be one more."""

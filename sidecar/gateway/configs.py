@@ -96,7 +96,7 @@ class ConfigsApi:
             asked.append(self._describe_anywhere(client, request, fields | {"resources": [*anywhere.values()]}))
         for answer in await asyncio.gather(*asked):
             results += answer
-        await asking.tell(exchange, message, {"results": results})
+        await asking.answer(exchange, message, {"results": results})
 
     async def _pass_description(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Describe what belongs to no broker: the answer goes back as it is, unless it lists replicas by broker."""
@@ -108,7 +108,7 @@ class ConfigsApi:
             return
         values = await asking.read(message, answer, request.version)
         await in_slices(self._show(values["results"], client.listener))
-        await asking.tell(exchange, message, values)
+        await asking.answer(exchange, message, values)
 
     async def _describe_anywhere(self, client: Client, request: Request, fields: Values) -> list[Values]:
         upstream = self._upstream
@@ -166,7 +166,7 @@ class ConfigsApi:
                 client, self._upstream.controller, request, message, fields | {"resources": kept}, again=False
             )
             responses = [*answer["responses"], *responses]
-        await asking.tell(exchange, message, {"responses": responses})
+        await asking.answer(exchange, message, {"responses": responses})
 
     def _alteration_refused(self, resource: Values) -> KafkaError | None:
         name: str = resource["resource_name"]

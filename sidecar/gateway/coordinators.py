@@ -135,7 +135,7 @@ class KeyedApi:
                 exchange.note_error(result["error_code"])
         throttle_ms = max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
-        await asking.tell(exchange, form.message, values)
+        await asking.answer(exchange, form.message, values)
 
     async def _ask(self, client: Client, broker_id: int, request: Request, fields: Values) -> Values:
         """One coordinator's answer about its keys, empty where it is lost."""

@@ -112,7 +112,7 @@ class Enforcement:
             await handle(client, exchange, request)
         elif divided.fields is None:
             exchange.note_error(divided.code)
-            await asking.tell(exchange, message, divided.amend({}))
+            await asking.answer(exchange, message, divided.amend({}))
         else:
             if divided.code:
                 exchange.note_error(divided.code)
@@ -145,4 +145,4 @@ async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[V
         return
     answer = b"".join(parts)
     values = await in_slices(message.read_answer_steps(answer, 0, len(answer), exchange.version))
-    await asking.tell(exchange, message, amend(values))
+    await asking.answer(exchange, message, amend(values))

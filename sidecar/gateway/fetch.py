@@ -233,7 +233,7 @@ class FetchApi:
 
 class WholeFetch(LeaderPoll, FetchExchange):
     """A request that went on whole: all of its partitions have one leader. `names`: what the client calls the logs that
-    it reads by another name; `ends`: told where they end.
+    it reads by another name; `ends` learns where they end.
     """
 
     __slots__ = ("_ends", "_names")
@@ -338,7 +338,7 @@ class SharedFetch(GatheredFetch):
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """Answer with what fits into the client's limits; ask alone where nothing does."""
         if self.answered or self._is_alone or self.connection.closed:
-            return  # two polls may bring something before a reader is told of the first
+            return  # two polls may bring something before a reader is woken for the first
         self.leave()
         taken, too_large = fitting(self._asked, found, self._max_bytes)
         if too_large is not None and not any(taken):

@@ -156,7 +156,7 @@ class GroupsApi:
             exchange.note_error(each.code)
             refused.append(_refused_topic(form, each))
         if divided.request is None:
-            await asking.tell(exchange, form.message, {"topics": refused})
+            await asking.answer(exchange, form.message, {"topics": refused})
             return
         try:
             answer = await self._asked(client, divided.request, group)
@@ -176,7 +176,7 @@ def _refused_topic(form: _Grouped, refused: Refused) -> Values:
 async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:
     exchange.note_error(code)
     fields = await asking.fields(form.message, request)
-    await asking.tell(exchange, form.message, form.refuse(lambda: fields, code))
+    await asking.answer(exchange, form.message, form.refuse(lambda: fields, code))
 
 
 DESCRIBED: Final = Keyed(

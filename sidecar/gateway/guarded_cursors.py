@@ -99,17 +99,19 @@ class GuardedCursors:
         if not refused and message is not groups.OFFSET_FETCH:
             return None
         values = await asking.read(message, answer, request.version)
-        told: list[Any] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
-        if not refused and len(told) == len(values["topics"]):
+        topics: list[Any] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
+        if not refused and len(topics) == len(values["topics"]):
             return None
-        by_name = {topic["name"]: topic for topic in told}
+        by_name = {topic["name"]: topic for topic in topics}
         for topic in refused:
             there = by_name.get(topic["name"])
             if there is None:
-                told.append(topic)
+                topics.append(topic)
             else:
                 there["partitions"] = [*there["partitions"], *topic["partitions"]]
-        return await in_slices(message.answer_steps(request.version, request.correlation_id, values | {"topics": told}))
+        return await in_slices(
+            message.answer_steps(request.version, request.correlation_id, values | {"topics": topics})
+        )
 
     def _divide_claimed(
         self, group: str, topic: Values, client: Client, kept: list[Values], refused: list[Refused]

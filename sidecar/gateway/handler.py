@@ -156,7 +156,7 @@ class Gateway:
         self.enforcement: Enforcement | None = None
         """Set where Kafka's ACLs are enforced, before the first client connects."""
         self.acted: Callable[[Act], None] | None = None
-        """Told what clients change, for the audit log; set before the first client connects."""
+        """Gets what clients change, for the audit log; set before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients see and may use."""

@@ -285,7 +285,7 @@ class SplitFetch(GatheredFetch):
         self._refused: dict[tuple[bytes, int], Octets] = {}
 
     def refuse(self, part: FetchPart, code: int) -> None:
-        """A partition is not read: the client is told so at once, with what others have brought by then."""
+        """A partition is not read: the client gets the error at once, with what others have brought by then."""
         self._refused[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
         self._client.note_refusal(part.topic, code, None)
 

@@ -169,7 +169,7 @@ def check_login(login: ClientLogin, request: Request) -> None:
 
 
 def with_logins(served: list[VersionRange]) -> list[VersionRange]:
-    """What clients that log in are told: the versions of the login, too."""
+    """The versions that clients that log in get: those of the login, too."""
     return sorted([*served, *VERSIONS])
 
 

@@ -87,13 +87,13 @@ class MergedApi:
             if form.when_lost is None:
                 raise
             exchange.note_error(form.when_lost["error_code"])
-            await asking.tell(exchange, message, form.when_lost)
+            await asking.answer(exchange, message, form.when_lost)
             return
         if len(answers) == 1:
             exchange.answer([answers[0].view(answers[0].start, answers[0].end)])
             return
         values = form.merge([await asking.read(message, answer, version) for answer in answers])
-        await asking.tell(exchange, message, values)
+        await asking.answer(exchange, message, values)
 
     async def handle_list_groups(self, client: Client, exchange: Exchange, request: Request) -> None:
         """ListGroups: the groups that this node's brokers coordinate."""
@@ -129,7 +129,7 @@ class MergedApi:
         ):
             found |= answer
         topics = _by_topic((name, found[name, index]) for name, index in dict.fromkeys(asked))
-        await asking.tell(exchange, message, _topics("partitions", topics))
+        await asking.answer(exchange, message, _topics("partitions", topics))
 
     async def _find_leaders(self, partitions: list[tuple[str, int]]) -> None:
         missing = self._view.missing((name.encode(), index) for name, index in partitions)

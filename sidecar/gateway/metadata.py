@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _UNSUPPORTED_ENDPOINT_TYPE = 115
 _BROKER_ENDPOINTS = 1
 _LISTENER_NOT_FOUND_FROM = 6
-"""The version of Metadata from which a leader without the client's listener is told from no leader (KIP-103)."""
+"""The version of Metadata from which a leader without the client's listener has an error of its own (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
 
 
@@ -90,8 +90,8 @@ class ClusterApi:
         exchange = Exchange(client.connection, request)
         client.connection.expect(exchange)
         served = self.served if client.login is None else with_logins(self.served)
-        told = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
-        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, told)])
+        ranges = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
+        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges)])
 
     async def handle_metadata(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Ask upstream, put nodes in the place of brokers."""
@@ -99,7 +99,7 @@ class ClusterApi:
         reader.tags(request.version >= 9)
         fields = await in_slices(metadata.request_steps(reader, request.version))
         state = await self._upstream.metadata(self._with_sources(fields))
-        state = replace(state, topics=self._told(state, fields, client))
+        state = replace(state, topics=self._topics_for(state, fields, client))
         view = _View(client.listener, request.version)
         virtual = await in_slices(self._virtual_steps(state, view))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
@@ -116,7 +116,7 @@ class ClusterApi:
         topics = (*(names or ()), *sorted(sources.difference(names or ())))
         return replace(fields, topics=topics, allow_auto_topic_creation=False)
 
-    def _told(self, state: ClusterState, fields: MetadataRequest, client: Client) -> tuple[TopicState, ...]:
+    def _topics_for(self, state: ClusterState, fields: MetadataRequest, client: Client) -> tuple[TopicState, ...]:
         """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
         the client may not read are not in the list of all topics, as with Kafka's own ACLs.
         """
@@ -125,7 +125,7 @@ class ClusterApi:
             return state.topics
         known = {topic.name: topic for topic in state.topics}
         asked = None if fields.topics is None else frozenset(fields.topics)
-        told: list[TopicState] = []
+        topics: list[TopicState] = []
         for topic in state.topics:
             name = topic.name.encode()
             if asked is not None and topic.name not in asked:
@@ -134,10 +134,10 @@ class ClusterApi:
             if source is not None and not source.may_be_read_by(client.principal):
                 if fields.topics is not None:
                     client.note_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-                    told.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
+                    topics.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
             else:
-                told.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
-        return tuple(told)
+                topics.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
+        return tuple(topics)
 
     def _shadow(self, topic: TopicState, known: Mapping[str, TopicState]) -> TopicState:
         source = self._resolver.source(topic.name.encode())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WINDOW_S: Final = 1.0
 """What was not used of so many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""
 MOST_S: Final = 11.0
-"""The longest time that a client is told to wait: Kafka's window times its `quota.window.num`."""
+"""The longest time that a client has to wait: Kafka's window times its `quota.window.num`."""
 _PRINCIPALS: Final = 10_000
 _I32: Final = Struct(">i")
 _HEAD_BYTES: Final = 8
@@ -115,7 +115,7 @@ class Quotas:
 
 class MeteredConnection(ClientConnection):
     """A client's connection whose traffic counts. `principal` returns whose it is now, None before its login: what it
-    sends until then counts for nobody, as on a broker, or strangers could use up what all others need to log in.
+    sends until then counts for no principal, as on a broker: strangers could use up what all others need to log in.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class MeteredConnection(ClientConnection):
             wait_ms = self._charge(exchange, len(head) + frame.end - frame.start)
             if wait_ms and exchange.key in _SAYING:
                 whole = bytes(head) + bytes(memoryview(frame.buffer)[frame.start : frame.end])
-                exchange.replace_answer([told(whole, exchange.key, exchange.version, wait_ms)])
+                exchange.replace_answer([with_throttle(whole, exchange.key, exchange.version, wait_ms)])
                 super().answer_ready(exchange)
                 return True
         return super().forward_now(exchange, frame, head)
@@ -150,7 +150,7 @@ class MeteredConnection(ClientConnection):
             wait_ms = self._charge(exchange, exchange.answer_bytes)
             if wait_ms and exchange.key in _SAYING:
                 whole = b"".join(map(bytes, exchange.take_answer()))
-                exchange.replace_answer([told(whole, exchange.key, exchange.version, wait_ms)])
+                exchange.replace_answer([with_throttle(whole, exchange.key, exchange.version, wait_ms)])
         super().answer_ready(exchange)
 
     def _charge(self, exchange: Exchange, answer_bytes: int) -> int:
@@ -180,7 +180,7 @@ class MeteredConnection(ClientConnection):
         super().connection_lost(exc)
 
 
-def told(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
+def with_throttle(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
     """An answer to Produce or Fetch with a `throttle_time_ms` of so much at least, where its version has one."""
     if version not in _SAYING.get(key, ()):
         return answer

@@ -63,7 +63,7 @@ class ReplicasApi:
                 client, self._upstream, request, message, fields | {"topic_partitions": kept}
             )
         values["replica_election_results"] = [*values["replica_election_results"], *refused]
-        await asking.tell(exchange, message, values)
+        await asking.answer(exchange, message, values)
 
     async def handle_reassign(self, _client: Client, exchange: Exchange, request: Request) -> None:
         """AlterPartitionReassignments: refused, each partition with its reason."""
@@ -76,7 +76,7 @@ class ReplicasApi:
             }
             for topic in fields["topics"]
         ]
-        await asking.tell(exchange, message, {"responses": responses})
+        await asking.answer(exchange, message, {"responses": responses})
 
     def _not_moved(self, exchange: Exchange, topic: Values, partition: Values) -> Values:
         error = self._resolver.kind(topic["name"].encode()).change_refused
@@ -89,7 +89,7 @@ class ReplicasApi:
         """ListPartitionReassignments: none."""
         message = admin.LIST_PARTITION_REASSIGNMENTS
         await asking.fields(message, request)
-        await asking.tell(exchange, message, {})
+        await asking.answer(exchange, message, {})
 
 
 def _outcome(key: str, partition: Any, error: KafkaError) -> Values:

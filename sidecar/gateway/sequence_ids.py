@@ -34,7 +34,7 @@ _PORTION: Final = 10_000
 _TAKEOVER_S: Final = 5.0
 """What a takeover may take before its topic's ids are even being read."""
 _NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
-_TOLD: Final = frozenset(
+_EXPLAINED: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
 )
 
@@ -56,7 +56,7 @@ class IdsError(Exception):
         self.why = why
         self.node = node
 
-    def told(self, nodes: Mapping[int, NodeAddress]) -> str:
+    def message_for(self, nodes: Mapping[int, NodeAddress]) -> str:
         """The message for a client that sees these nodes: with the address that it has for the one to ask."""
         there = None if self.node is None else nodes.get(self.node.id)
         return str(self) if there is None else f"{self}, at {there.host}:{there.port}"
@@ -202,7 +202,7 @@ class SequenceIds:
         if isinstance(error, MetadataUnavailable):
             return IdsError(Why.NOT_NOW, NO_REDIS)
         later = f"{topic.name} cannot be taken over now; try again"
-        if not isinstance(error, KafkaError) or error.code not in _TOLD:
+        if not isinstance(error, KafkaError) or error.code not in _EXPLAINED:
             return IdsError(Why.NOT_NOW, later)
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return self._elsewhere(topic.name)

@@ -203,7 +203,7 @@ class TablesApi:
         *,
         asked: bool,
     ) -> ErrorCode | None:
-        """Why a partition is asked of nobody."""
+        """Why no broker is asked for a partition."""
         if self._refused(client, key, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if (part.topic, part.partition) in twice:

@@ -115,7 +115,7 @@ class TopicsApi:
             values = await asking.controller(client, self._upstream, request, message, fields | {change.topics: kept})
             self._forget_routes(request.key, kept)
         values[change.results] = [*values[change.results], *refused]
-        await asking.tell(exchange, message, values)
+        await asking.answer(exchange, message, values)
 
     def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
         name = _name(topic).encode()
@@ -124,8 +124,8 @@ class TopicsApi:
             return _TAKEN
         error = kind.change_refused
         if error is None and change.message is admin.DELETE_TOPICS and (shadows := self._resolver.shadows_of(name)):
-            told = ", ".join(shadow.decode() for shadow in shadows)
-            error = KafkaError(ErrorCode.POLICY_VIOLATION, f"this topic has shadows, delete those first: {told}")
+            names = ", ".join(shadow.decode() for shadow in shadows)
+            error = KafkaError(ErrorCode.POLICY_VIOLATION, f"this topic has shadows, delete those first: {names}")
         return error or change.refusal(topic)
 
     def _forget_routes(self, key: int, topics: list[Any]) -> None:

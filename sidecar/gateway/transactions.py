@@ -66,7 +66,7 @@ class TransactionsApi:
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
-            await asking.tell(exchange, message, refusal)
+            await asking.answer(exchange, message, refusal)
             return
         given = await asking.read(message, answer, request.version)
         if given["error_code"]:
@@ -125,7 +125,7 @@ class TransactionsApi:
                 return
         for code in codes.values():
             exchange.note_error(code)
-        await asking.tell(exchange, message, _not_added(topics, codes))
+        await asking.answer(exchange, message, _not_added(topics, codes))
 
     async def handle_add_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AddOffsetsToTxn: puts a group's offsets into the transaction."""
@@ -146,7 +146,7 @@ class TransactionsApi:
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal: Values = {"error_code": error.code}
-            await asking.tell(exchange, message, refusal)
+            await asking.answer(exchange, message, refusal)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 

@@ -18,7 +18,7 @@ from sidecar.pipeline.audit.judge import audit as judge
 from sidecar.pipeline.audit.page import page, shown
 from sidecar.pipeline.audit.tables import AuditTables
 from sidecar.pipeline.clients import of_settings
-from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, told_by
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, pipeline_error_of
 from sidecar.pipeline.folders import absolute
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.page import write
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sidecar.jobs.knowledge import Knowledge
-    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.jobs.session import Say, Sessions
     from sidecar.pipeline.audit.facts import Lag
     from sidecar.pipeline.audit.judge import Audit, ReadRecords
     from sidecar.pipeline.audit.page import Shown
@@ -54,7 +54,7 @@ class Asked:
     `sidecar.pipeline.points` has them (None: from the start of the log).
 
     Logs are read at `bootstrap`, with the settings `security` of `sidecar.pipeline.security`, the nodes' own topics at
-    `kafka`, as the settings of the nodes say. `lags` tells how far behind the readers of a topic's
+    `kafka`, as the settings of the nodes say. `lags` returns how far behind the readers of a topic's
     shadows are. What is found is added to the Delta tables at `table`, and is on the page `html`.
     """
 
@@ -69,7 +69,7 @@ class Asked:
     security: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
-def audit(asked: Asked, settings: Settings, sessions: Sessions, tell: Tell) -> list[Audit]:
+def audit(asked: Asked, settings: Settings, sessions: Sessions, say: Say) -> list[Audit]:
     """Audit topics in the order given. Of `settings` those count that say where nodes keep what they know. Raises
     `PipelineError`: before Spark is opened, where nobody answers or a topic is not there.
     """
@@ -80,15 +80,15 @@ def audit(asked: Asked, settings: Settings, sessions: Sessions, tell: Tell) -> l
         internal = stack.enter_context(Kafka(asked.kafka, security=of_settings(settings)))
         clusters = {asked.bootstrap: data.cluster_id, asked.kafka: internal.cluster_id}
         if len(set(clusters.values())) > 1:
-            told = ", and ".join(f"{address} belongs to the Kafka cluster {its}" for address, its in clusters.items())
-            raise PipelineError(f"{told}: name the same one by --bootstrap and --kafka")
+            text = ", and ".join(f"{address} belongs to the Kafka cluster {its}" for address, its in clusters.items())
+            raise PipelineError(f"{text}: name the same one by --bootstrap and --kafka")
         with sessions() as spark:
             register(spark)
-            auditor = _Auditor(spark, settings, asked, data, internal, tell)
+            auditor = _Auditor(spark, settings, asked, data, internal, say)
             found = auditor.run()
         if asked.html is not None:
             write(asked.html, page(auditor.pages, data.cluster_id, int(time.time() * 1000)))
-            tell(f"the page: {asked.html}")
+            say(f"the page: {asked.html}")
     return found
 
 
@@ -101,7 +101,7 @@ class _Auditor:
     asked: Asked
     data: Kafka
     internal: Kafka
-    tell: Tell
+    say: Say
     pages: list[Shown] = field(default_factory=list)
 
     def run(self) -> list[Audit]:
@@ -146,12 +146,12 @@ class _Auditor:
     def _audit(self, topic: str, bounds: dict[int, tuple[int, int]], tables: AuditTables | None) -> Audit:
         known = self._learn()
         self._begin(topic, bounds, known)
-        facts = facts_of(known, known.source_of(topic), self.settings, self.tell)
+        facts = facts_of(known, known.source_of(topic), self.settings, self.say)
         bounds = self._left(topic, bounds)
         began = time.monotonic()
         runs = self._view(topic, "runs", {p: span for p, span in bounds.items() if span[0] < span[1]})
         found = judge(self.spark, topic, runs, bounds, facts, self._reader(topic))
-        self.tell(rate(found.records, time.monotonic() - began))
+        self.say(rate(found.records, time.monotonic() - began))
         now = int(time.time() * 1000)
         if tables is not None:
             tables.add(found, facts.takeovers, self.asked.lags(topic), now)
@@ -170,14 +170,14 @@ class _Auditor:
         found = {p: (min(max(first, starts.get(p, first)), end), end) for p, (first, end) in bounds.items()}
         gone = sum(first - bounds[partition][0] for partition, (first, _) in found.items())
         if gone:
-            self.tell(f"retention has taken {gone:,} offsets of {topic} meanwhile: they are not looked at")
+            self.say(f"retention has taken {gone:,} offsets of {topic} meanwhile: they are not looked at")
         return found
 
     def _begin(self, topic: str, bounds: Mapping[int, tuple[int, int]], known: Knowledge) -> None:
         offsets = sum(end - start for start, end in bounds.values())
-        self.tell(f"auditing {topic}: {offsets:,} offsets in {len(bounds)} partitions")
+        self.say(f"auditing {topic}: {offsets:,} offsets in {len(bounds)} partitions")
         if not known.is_there:
-            self.tell(
+            self.say(
                 f"there is no topic {known.names.ownership}: without what nodes know, batches are judged by their ids"
                 " alone. Name Kafka itself by --kafka and the cluster of nodes by --cluster"
             )
@@ -191,7 +191,7 @@ class _Auditor:
 
         def read(stretches: Sequence[Stretch]) -> DataFrame:
             offsets = sum(each.last - each.first + 1 for each in stretches)
-            self.tell(f"reading {offsets:,} offsets of {topic} again, record by record")
+            self.say(f"reading {offsets:,} offsets of {topic} again, record by record")
             layers: list[dict[int, Stretch]] = []
             for each in stretches:
                 layer = next((found for found in layers if each.partition not in found), None)
@@ -215,8 +215,8 @@ class _Auditor:
         try:
             return do(*args, **kwargs)
         except Exception as error:
-            told = told_by(error)
-            if not isinstance(told, UnknownTopicError):
+            failure = pipeline_error_of(error)
+            if not isinstance(failure, UnknownTopicError):
                 raise
-            self.tell(f"{topic} was deleted meanwhile: {told}")
+            self.say(f"{topic} was deleted meanwhile: {failure}")
             return None

@@ -14,7 +14,7 @@ from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import NOW, Extent, check_order, extent, listed, resolve
 
 if TYPE_CHECKING:
-    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.jobs.session import Say, Sessions
     from sidecar.pipeline.compact import Counts
 
 
@@ -50,7 +50,7 @@ def compact(
     bootstrap: str,
     topic: str,
     sessions: Sessions,
-    tell: Tell,
+    say: Say,
     *,
     path: str | None = None,
     as_of: str = NOW,
@@ -70,30 +70,30 @@ def compact(
     with sessions() as spark:
         from sidecar.pipeline.compact import Compaction, read  # noqa: PLC0415 - loads PySpark
 
-        _tell_points(log, until, before, tell)
+        _say_points(log, until, before, say)
         began = time.perf_counter()
         counts = Compaction(read(spark, bootstrap, log, until, for_java(security)), log, cluster_id, until, before).run(
             path
         )
-        tell(rate(counts.records, time.perf_counter() - began))
-    _warn(counts, tell)
+        say(rate(counts.records, time.perf_counter() - began))
+    _warn(counts, say)
     return Compacted(topic, path, until, before, counts)
 
 
-def _tell_points(log: Extent, until: Mapping[int, int], before: Mapping[int, int] | None, tell: Tell) -> None:
-    tell(f"reading {log.topic} up to {listed(until)}")
+def _say_points(log: Extent, until: Mapping[int, int], before: Mapping[int, int] | None, say: Say) -> None:
+    say(f"reading {log.topic} up to {listed(until)}")
     if before is not None:
-        tell(f"comparing with {listed(before)}")
+        say(f"comparing with {listed(before)}")
     lost = {partition: start for partition, start in log.starts.items() if start}
     if lost:
-        tell(f"what lies in front of {listed(lost)} is gone: keys that were written there alone are not seen")
+        say(f"what lies in front of {listed(lost)} is gone: keys that were written there alone are not seen")
 
 
-def _warn(counts: Counts, tell: Tell) -> None:
+def _warn(counts: Counts, say: Say) -> None:
     if counts.null_keys:
-        tell(f"{counts.null_keys:,} records have no key: left out")
+        say(f"{counts.null_keys:,} records have no key: left out")
     if counts.keys_in_several_partitions:
-        tell(
+        say(
             f"{counts.keys_in_several_partitions:,} keys are in several partitions: of each the record with the newer"
             " timestamp was taken"
         )

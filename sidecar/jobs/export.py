@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
-    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.jobs.session import Say, Sessions
     from sidecar.pipeline.columns import Form
     from sidecar.pipeline.export import Progress, Summary
 
@@ -27,7 +27,7 @@ def export(
     topic: str,
     path: str,
     sessions: Sessions,
-    tell: Tell,
+    say: Say,
     *,
     stop: threading.Event | None = None,
     available_now: bool = False,
@@ -63,11 +63,11 @@ def export(
                 accept_gaps,
                 for_java(security),
             )
-            exporter = Exporter(spark, kafka, job, lambda done: tell(_committed(done)), tell, stop)
-            tell(f"exporting {topic} of {bootstrap} to {path}")
+            exporter = Exporter(spark, kafka, job, lambda done: say(_committed(done)), say, stop)
+            say(f"exporting {topic} of {bootstrap} to {path}")
             began = time.perf_counter()
             done = exporter.run()
-            tell(rate(done.rows, time.perf_counter() - began))
+            say(rate(done.rows, time.perf_counter() - began))
             return done
 
 

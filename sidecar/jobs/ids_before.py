@@ -141,8 +141,8 @@ def _ids_from(view: View, topic: str, topic_id: bytes, ends: Mapping[int, int]) 
     value = state.Serving() if serving is None else serving.value
     if value.topic_id != topic_id or not value.HasField("ids_from"):
         return dict(ends)  # its ids begin with the next takeover, after this
-    told = unpack_offsets(value.ids_from)
-    return {index: told.get(index, 0) for index in ends}
+    known = unpack_offsets(value.ids_from)
+    return {index: known.get(index, 0) for index in ends}
 
 
 async def _is_compacted(upstream: KafkaUpstream, topic: str) -> bool:

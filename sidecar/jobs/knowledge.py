@@ -31,7 +31,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from sidecar.changelog import Entry
     from sidecar.changelog.records import LoggedBatch
-    from sidecar.jobs.session import Tell
+    from sidecar.jobs.session import Say
     from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
@@ -112,7 +112,7 @@ def _keys(view: View, kind: Kind) -> Iterator[Key]:
 # Of one topic -------------------------------------------------------------------------------------------------------
 
 
-def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Facts:
+def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Facts:
     """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
@@ -123,7 +123,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     topic_id = _topic_id(known.bootstrap, topic, access)
     entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
     events = [event for event in known.events if event.topic == topic]
-    openings = [*_opened_by(entries), *_told_by(events)]
+    openings = [*_opened_by(entries), *_openings_in(events)]
     changes = [
         PolicyChange(event.at_ms, event.topic, event.detail == "deleted")
         for event in known.events
@@ -135,7 +135,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Fa
     slots, newest = _slots(known.view, topic)
     return Facts(
         writers=tuple(writers(openings, _formers(entries), slots, newest)),
-        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings, tell)),
+        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings, say)),
         governed=_governed(entries),
         ungoverned=tuple(without),
         takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),
@@ -179,7 +179,7 @@ def _opened_by(entries: list[Entry[Any]]) -> Iterator[Opening]:
             )  # fmt: skip
 
 
-def _told_by(events: list[state.Event]) -> Iterator[Opening]:
+def _openings_in(events: list[state.Event]) -> Iterator[Opening]:
     for event in events:
         if event.kind in _OPENS and event.producer_id >= 0 and event.session:
             is_shared = event.mode == control.SHARED
@@ -212,15 +212,15 @@ def _governed(entries: list[Entry[Any]]) -> dict[int, int]:
     """An offset of each partition from which on it was governed, the lowest that is known."""
     found: dict[int, int] = {}
     for entry in entries:
-        value, told = entry.value, dict[int, int]()
+        value, starts = entry.value, dict[int, int]()
         if isinstance(value, state.Tail) and entry.key.partition is not None:
-            told = {entry.key.partition: value.offset}
+            starts = {entry.key.partition: value.offset}
         elif isinstance(value, state.Ownership):
-            told = unpack_offsets(value.start)
+            starts = unpack_offsets(value.start)
         elif isinstance(value, state.Serving):
-            told = unpack_offsets(value.ids_from)
+            starts = unpack_offsets(value.ids_from)
         only = partition_of(entry.key.slot) if entry.key.slot is not None else None
-        for partition, offset in told.items():
+        for partition, offset in starts.items():
             if only in (None, partition):
                 found[partition] = min(offset, found.get(partition, offset))
     return found

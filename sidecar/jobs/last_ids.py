@@ -18,7 +18,7 @@ from sidecar.pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from sidecar.changelog.records import LoggedBatch
     from sidecar.dedup.snapshots import Saved
-    from sidecar.jobs.session import Tell
+    from sidecar.jobs.session import Say
     from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
@@ -33,9 +33,7 @@ def batches_of(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch
         raise PipelineError(f"{topic}-{partition}: {error}. No node wrote that: is it the right cluster?") from None
 
 
-def marks_of(
-    kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings: Settings, tell: Tell
-) -> Iterator[Mark]:
+def marks_of(kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings: Settings, say: Say) -> Iterator[Mark]:
     """The last ids of a topic by the newest snapshot of each partition, of the topic `snapshots` or of Redis."""
     collector = Collector(topic, topic_id)
     count = min(len(kafka.partitions(snapshots)), SNAPSHOT_PARTITIONS)
@@ -43,7 +41,7 @@ def marks_of(
         for _, record in batch.records:
             collector.add(record)
     partitions = kafka.partitions(topic)
-    copies = _copies(settings, topic, topic_id, partitions, tell)
+    copies = _copies(settings, topic, topic_id, partitions, say)
     for partition in partitions:
         both = [each for each in (collector.newest(partition), copies.get(partition)) if each is not None]
         saved = max(both, key=lambda each: each.covered, default=None)
@@ -52,7 +50,7 @@ def marks_of(
             yield Mark(partition, name, mark.id, mark.offset, saved.covered if saved is not None else 0)
 
 
-def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequence[int], tell: Tell) -> dict[int, Saved]:
+def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequence[int], say: Say) -> dict[int, Saved]:
     """Redis' copies of the snapshots; none where it is away: the snapshot topic has them too."""
 
     async def ask() -> dict[int, bytes]:
@@ -64,7 +62,7 @@ def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequenc
     try:
         values = asyncio.run(ask())
     except MetadataError as error:
-        tell(f"Redis has no word in this ({error}): the last ids are those of the snapshot topic alone")
+        say(f"Redis has no word in this ({error}): the last ids are those of the snapshot topic alone")
         return {}
     found = {partition: of_value(value, topic_id) for partition, value in values.items()}
     return {partition: kept[0] for partition, kept in found.items() if kept is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.jobs.progress import Row, Told
+from sidecar.jobs.progress import PortionIds, Row
 from sidecar.pipeline import rebuild
 from sidecar.pipeline.source import register, view
 
@@ -35,21 +35,21 @@ class Reader:
         self._compacted = compacted
         register(spark)
 
-    def read(self, portion: Mapping[int, Range]) -> dict[int, Told]:
+    def read(self, portion: Mapping[int, Range]) -> dict[int, PortionIds]:
         """What the log holds at these offsets, by partition. Raises `PipelineError`."""
         runs = view(self._spark, self._log, "runs", portion)
         found = rebuild.by_name(runs, self._writers, compacted=self._compacted).persist()
         try:
             totals = rebuild.totals(found).collect()
-            told = {row.partition: Told(row.records, row.malformed, row.forgotten, []) for row in totals}
+            by_partition = {row.partition: PortionIds(row.records, row.malformed, row.forgotten, []) for row in totals}
             names = rebuild.newest(found, self._limit)
             looked_up = self._look_up(names) if any(row.uncertain for row in totals) else {}
             for row in names.toLocalIterator():
                 offset = row.offset if row.offset is not None else looked_up.get((row.partition, row.name), -1)
-                told[row.partition].rows.append(Row(row.name.encode(), row.id, offset, row.seen))
+                by_partition[row.partition].rows.append(Row(row.name.encode(), row.id, offset, row.seen))
         finally:
             found.unpersist()
-        return told
+        return by_partition
 
     def _look_up(self, names: DataFrame) -> dict[tuple[int, str], int]:
         """The offsets that runs do not hold."""

@@ -36,8 +36,8 @@ class Row(NamedTuple):
     seen: int
 
 
-class Told(NamedTuple):
-    """What a portion holds of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
+class PortionIds(NamedTuple):
+    """What a portion of the log holds of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
 
     records: int
     malformed: int
@@ -127,12 +127,12 @@ class Progress:
         }
 
 
-def ranges(told: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+def ranges(given: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
     """Where a rebuild ends, by partition: what was given (JSON object of partition to offset), the ends for the rest.
     Raises ValueError for offsets that a log does not hold.
     """
     found = dict(ends)
-    for key, offset in (told or {}).items():
+    for key, offset in (given or {}).items():
         if not key.isascii() or not key.isdigit() or int(key) not in ends:
             raise ValueError(f"there is no partition {key}: it has {', '.join(map(str, sorted(ends)))}")
         partition = int(key)

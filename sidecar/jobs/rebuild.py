@@ -17,7 +17,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.names import FORGOTTEN
 from sidecar.jobs import PORTION
 from sidecar.jobs.ids_before import Before, look
-from sidecar.jobs.progress import Progress, Told, next_portion, ranges
+from sidecar.jobs.progress import PortionIds, Progress, next_portion, ranges
 from sidecar.jobs.session import rate
 from sidecar.jobs.states import States, Written
 from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sidecar.jobs.portions import Reader
     from sidecar.jobs.progress import Range
-    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.jobs.session import Say, Sessions
     from sidecar.settings import Settings
 
 _TRIES: Final = 5
@@ -63,7 +63,7 @@ def rebuild(
     settings: Settings,
     topic: str,
     sessions: Sessions,
-    tell: Tell,
+    say: Say,
     *,
     until: Mapping[str, Any] | None = None,
     portion: int = PORTION,
@@ -93,7 +93,7 @@ def rebuild(
         try:
             with _in_a_sentence():
                 before = runner.run(look(upstream, settings, topic))
-                run = _Run(settings, before, States(before, upstream, store), store, portion, tell)
+                run = _Run(settings, before, States(before, upstream, store), store, portion, say)
                 runner.run(run.prepare(until))
             if run.has_work:
                 with sessions() as spark:
@@ -112,7 +112,7 @@ class _Run:
     """One rebuild under way."""
 
     def __init__(
-        self, settings: Settings, before: Before, states: States, store: MetadataStore, portion: int, tell: Tell
+        self, settings: Settings, before: Before, states: States, store: MetadataStore, portion: int, say: Say
     ) -> None:
         self.progress: dict[int, Progress] = {}
         self.states = states
@@ -120,7 +120,7 @@ class _Run:
         self._before = before
         self._store = store
         self._portion = portion
-        self._tell = tell
+        self._say = say
         self._tries: dict[int, int] = {}
 
     async def prepare(self, until: Mapping[str, Any] | None) -> None:
@@ -145,7 +145,7 @@ class _Run:
             await self._store.check_server()
             noted = await self._store.kafka()
         except MetadataUnavailable as error:
-            self._tell(f"Redis cannot be reached ({error}): Kafka alone is read and written meanwhile")
+            self._say(f"Redis cannot be reached ({error}): Kafka alone is read and written meanwhile")
             return
         except MetadataError as error:
             raise PipelineError(str(error)) from None
@@ -181,11 +181,11 @@ class _Run:
             with _in_a_sentence():
                 runner.run(self._take(portion, found))
             records += sum(each.records for each in found.values())
-            self._tell(
+            self._say(
                 f"{self._before.topic}: {records:,} records are read and written down,"
                 f" {sum(behind - first for first, behind in self._left().values()):,} offsets are left"
             )
-        self._tell(rate(records, time.monotonic() - began))
+        self._say(rate(records, time.monotonic() - began))
 
     def _reader(self, spark: SparkSession) -> Reader:
         from sidecar.jobs.portions import Reader  # noqa: PLC0415 - loads PySpark
@@ -207,16 +207,16 @@ class _Run:
         ]
         return Reader(spark, log, writers, settings.producer_names_limit, compacted=before.is_compacted)
 
-    async def _take(self, portion: Mapping[int, Range], found: Mapping[int, Told]) -> None:
+    async def _take(self, portion: Mapping[int, Range], found: Mapping[int, PortionIds]) -> None:
         now = int(time.time())
         for partition, (_, behind) in portion.items():
-            progress, told = self.progress[partition], found.get(partition, Told(0, 0, None, []))
-            progress.records += told.records
-            progress.malformed += told.malformed
-            if told.forgotten is not None and behind > self._before.ids_from[partition]:
-                progress.lose(f"the writer of the sequence ids at offset {told.forgotten} is not known any more")
+            progress, ids = self.progress[partition], found.get(partition, PortionIds(0, 0, None, []))
+            progress.records += ids.records
+            progress.malformed += ids.malformed
+            if ids.forgotten is not None and behind > self._before.ids_from[partition]:
+                progress.lose(f"the writer of the sequence ids at offset {ids.forgotten} is not known any more")
                 continue
-            progress.learn(told.rows, behind, now)
+            progress.learn(ids.rows, behind, now)
             await self._write(progress)
 
     async def _write(self, progress: Progress) -> None:
@@ -231,7 +231,7 @@ class _Run:
                 f"nodes write snapshots of {self._before.topic}-{partition} faster than this: they know its sequence"
                 " ids, nothing has to be rebuilt"
             )
-        self._tell(f"{self._before.topic}-{partition}: a node wrote a snapshot meanwhile; it is gone on from that")
+        self._say(f"{self._before.topic}-{partition}: a node wrote a snapshot meanwhile; it is gone on from that")
         self._go_on(progress)
 
     async def finish(self) -> None:

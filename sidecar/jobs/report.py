@@ -13,7 +13,7 @@ from sidecar.pipeline.folders import absolute
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.jobs.session import Say, Sessions
     from sidecar.pipeline.report import TopicReport
 
 _ELSEWHERE: Final = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"})
@@ -21,7 +21,7 @@ _ELSEWHERE: Final = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_D
 
 
 def report(
-    path: str, topics: Sequence[str], sessions: Sessions, tell: Tell, *, html: Path | None = None
+    path: str, topics: Sequence[str], sessions: Sessions, say: Say, *, html: Path | None = None
 ) -> list[TopicReport]:
     """Of these topics, or of all that were audited into the tables at `path`; on the page `html` too, where one is
     named. Raises `PipelineError`.
@@ -39,11 +39,11 @@ def report(
             raise UnknownTopicError(f"{unknown[0]} was never audited into {path}: there is {audited}")
         found: list[TopicReport] = []
         for topic in topics or audited:
-            tell(f"reading the audits of {topic}")
+            say(f"reading the audits of {topic}")
             found.append(report_topic(tables, topic))
         if html is not None:
             write(html, page(found, cluster_id, int(time.time() * 1000)))
-            tell(f"the page: {html}")
+            say(f"the page: {html}")
     return found
 
 

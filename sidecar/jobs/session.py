@@ -17,7 +17,7 @@ from sidecar.pipeline.errors import PipelineError, first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Tell: TypeAlias = Callable[[str], None]
+Say: TypeAlias = Callable[[str], None]
 """Takes a line about what goes on, for a person."""
 
 Sessions: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
@@ -36,17 +36,17 @@ def check_installed() -> None:
 
 
 @contextmanager
-def opened(master: str, settings: Mapping[str, str], tell: Tell) -> Iterator[SparkSession]:
+def opened(master: str, settings: Mapping[str, str], say: Say) -> Iterator[SparkSession]:
     """A session on `master` with `settings` of Spark's own; says where Spark's page is. Raises `PipelineError` where
     there is none to be had.
     """
     check_installed()
     from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - an extra, which may be missing
 
-    tell("starting Spark")
+    say("starting Spark")
     try:
         java, jars = find_java(), resolve_lock(_LOCK)
-        with _interrupted_afterwards(tell):
+        with _interrupted_afterwards(say):
             spark = open_session(master, jars, settings, java_home=java.path.resolve().parents[1])
     except LocalError as error:
         raise PipelineError(str(error)) from None
@@ -58,14 +58,14 @@ def opened(master: str, settings: Mapping[str, str], tell: Tell) -> Iterator[Spa
     try:
         address = ui_address(spark)
         if address is not None:
-            tell(f"Spark's page: {address}")
+            say(f"Spark's page: {address}")
         yield spark
     finally:
         spark.stop()
 
 
 @contextmanager
-def _interrupted_afterwards(tell: Tell) -> Iterator[None]:
+def _interrupted_afterwards(say: Say) -> Iterator[None]:
     """Ctrl-C while PySpark starts Java would leave that behind for ever. A second one is not waited with."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -73,7 +73,7 @@ def _interrupted_afterwards(tell: Tell) -> Iterator[None]:
     heard: list[int] = []
 
     def hear(number: int, _: Any) -> None:
-        tell("ending as soon as Spark has started")
+        say("ending as soon as Spark has started")
         heard.append(number)
         signal.signal(number, before)
 

@@ -87,12 +87,12 @@ def _major(path: Path) -> int | None:
     except OSError:
         return None
     if release.is_file():
-        told = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE)
-        if told:
-            return int(told[1])
+        version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE)
+        if version:
+            return int(version[1])
     try:
         answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return int(told[1]) if told else None
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(version[1]) if version else None

@@ -61,12 +61,12 @@ def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
             connection.sendall(b"PING\r\nINFO server\r\n")
             if _read(connection, 8) != b"+PONG\r\n$":
                 return None
-            told = b""
-            while b"process_id:" not in told or b"\n" not in told.partition(b"process_id:")[2]:
-                if len(told) > _MAX_ANSWER:
+            answer = b""
+            while b"process_id:" not in answer or b"\n" not in answer.partition(b"process_id:")[2]:
+                if len(answer) > _MAX_ANSWER:
                     return None
-                told += _read(connection, 1, at_most=4096)
-            return int(told.partition(b"process_id:")[2].split()[0])
+                answer += _read(connection, 1, at_most=4096)
+            return int(answer.partition(b"process_id:")[2].split()[0])
     except (OSError, ValueError):
         return None
 

@@ -45,13 +45,13 @@ class ProgressDisplay:
             disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._printed: set[tuple[str, str]] = set()
 
     def __call__(self, step: Step) -> None:
         """Show `step`."""
         if not self._console.is_terminal:
-            if (step.part, step.text) not in self._told:
-                self._told.add((step.part, step.text))
+            if (step.part, step.text) not in self._printed:
+                self._printed.add((step.part, step.text))
                 self._console.print(step.text, highlight=False)
             return
         if step.part not in self._tasks:

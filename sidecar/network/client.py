@@ -337,7 +337,7 @@ class ClientConnection(Reading):
 
     def connection_lost(self, exc: Exception | None) -> None:
         try:
-            if exc is None:  # without close_notify this is all that is told of the end of a TLS stream
+            if exc is None:  # without close_notify this is all that shows the end of a TLS stream
                 self._take_up_rest()
         finally:
             self.closed = True
@@ -353,7 +353,7 @@ class ClientConnection(Reading):
         return False
 
     def _take_up_rest(self) -> None:
-        """Take up at once what was read: TLS tells of the end of a stream while nothing is read."""
+        """Take up at once what was read: TLS reports the end of a stream while nothing is read."""
         while self.is_behind and not (self._pause or self._waiting):
             self.cut_on()
 

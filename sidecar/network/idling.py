@@ -36,7 +36,7 @@ class Idling(Protocol):
 
 
 class IdleWatch:
-    """`end` closes a connection and is told whether it ever asked for anything; `is_needed` says of which ones the end
+    """`end` closes a connection, given whether it ever asked for anything; `is_needed` says of which ones the end
     would take something away, such as the ownership of a topic. 0 for a time that is not bounded.
     """
 

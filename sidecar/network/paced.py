@@ -1,7 +1,7 @@
 """A transport with TLS that is given no more than it sends.
 
 What it gets it encrypts at once, and keeps until the peer takes it: 40 MB of a request took 80 MB that nobody counted,
-and its writer was not told to stop. So it gets pieces, the next ones when the peer has taken what came before. The rest
+and its writer was not stopped. So it gets pieces, the next ones when the peer has taken what came before. The rest
 stays as it was, and counts as it did (`sidecar.network.memory`).
 """
 
@@ -18,7 +18,7 @@ PIECE: Final = 64 * 1024
 
 
 class PacedTransport(asyncio.Transport):
-    """In front of `inner`, whose protocol says by `is_full` whether it was told to write no more, and calls `send` when
+    """In front of `inner`, whose protocol says by `is_full` whether its writer is to stop, and calls `send` when
     it may go on.
     """
 
@@ -72,7 +72,7 @@ class PacedTransport(asyncio.Transport):
         self._inner.abort()
 
     def is_closing(self) -> bool:
-        """Whether it was told to close, or has ended."""
+        """Whether `close` was called, or it has ended."""
         return self._closing or self._inner.is_closing()
 
     def get_write_buffer_size(self) -> int:

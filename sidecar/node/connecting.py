@@ -35,14 +35,14 @@ def access_to_kafka(settings: Settings) -> BrokerAccess:
     """Towards brokers. Raises `StartError`."""
     log = structlog.get_logger()
 
-    def tell(error: FileError | None) -> None:
+    def log_change(error: FileError | None) -> None:
         if error is None:
             log.info("kafka_certificates_read")
         else:
             log.error("kafka_certificates_bad", problem=str(error), goes_on_with="those before")
 
     try:
-        return broker_access(settings, tell)
+        return broker_access(settings, log_change)
     except ValueError as error:
         raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
 
@@ -69,7 +69,7 @@ def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
     """None where the listener has none. Raises `StartError`."""
     log = structlog.get_logger()
 
-    def tell(error: FileError | None) -> None:
+    def log_change(error: FileError | None) -> None:
         if error is None:
             log.info("listener_certificates_read", listener=settings.name)
         else:
@@ -78,7 +78,7 @@ def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
             )
 
     try:
-        return listener_tls(settings, tell)
+        return listener_tls(settings, log_change)
     except ValueError as error:
         raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SSL_…") from None
 
@@ -91,14 +91,14 @@ def _logins_of_clients(
         return None
     log = structlog.get_logger()
 
-    def tell(problem: Exception | str | None) -> None:
+    def log_change(problem: Exception | str | None) -> None:
         if problem is None:
             log.info("logins_checked_anew", listener=settings.name)
         else:
             log.error("logins_unchecked", listener=settings.name, problem=str(problem), goes_on_with="those before")
 
     try:
-        own = own_logins(settings, tell)
+        own = own_logins(settings, log_change)
     except ValueError as error:
         raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SASL_…") from None
     if own is None:

@@ -51,7 +51,7 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
 
 
 def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:
-    """For large requests of all clients; metrics tell how much of it is taken."""
+    """For large requests of all clients; metrics show how much of it is taken."""
     memory = RequestMemory(settings.queued_max_request_bytes)
     metrics.read_gauge("request_memory_bytes", lambda: float(memory.used))
     metrics.read_gauge("request_memory_waiting", lambda: float(memory.waiting))
@@ -67,7 +67,7 @@ def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
 
 
 def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:
-    """What closes connections that ask for nothing, told of each that is made from here on."""
+    """Closes connections that ask for nothing; it learns of each one that is made from here on."""
     clients = gateway.clients
 
     def end(connection: Idling, spoke: bool) -> None:

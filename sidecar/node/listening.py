@@ -53,7 +53,7 @@ class ClientSockets:
 
 
 def listener_facts(settings: Settings, me: NodeAddress) -> list[ListenerFacts]:
-    """Every listener as it is: where it listens, and what its clients are told."""
+    """Every listener as it is: where it listens, and the address that its clients get."""
     return [
         ListenerFacts(each.name, str(each.listen), str(Address(at.host, at.port)), each.security_protocol)
         for each, at in zip(settings.all_listeners, me.listeners, strict=True)

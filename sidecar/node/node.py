@@ -50,7 +50,7 @@ from sidecar.telemetry.logs import configure
 if TYPE_CHECKING:
     from sidecar.gateway.acl_mirror import AclMirror
     from sidecar.node.port import AdminFactory, AdminService
-    from sidecar.settings.told import Told
+    from sidecar.settings.loaded import LoadedSettings
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
@@ -59,9 +59,9 @@ _REFRESH_S: Final = 30.0
 class Node:
     """A node with its settings. `start`, then `drain` and `stop`."""
 
-    def __init__(self, told: Told, admin: AdminFactory | None = None) -> None:
-        self.told = told
-        self.settings = settings = told.settings
+    def __init__(self, loaded: LoadedSettings, admin: AdminFactory | None = None) -> None:
+        self.loaded = loaded
+        self.settings = settings = loaded.settings
         self.boot = secrets.token_hex(8)
         self.started_ms = int(time.time() * 1000)
         self.state = NodeState.STARTING
@@ -90,7 +90,7 @@ class Node:
         self.problem = "starting"
         self._redis_keeps = True
         self.settings_read, self.settings_good = time.time(), True
-        self.reloader = Reloader(told, self._take, self._reloaded)
+        self.reloader = Reloader(loaded, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin = self._make_admin(admin)
         self._background: list[asyncio.Task[None]] = []
@@ -181,7 +181,7 @@ class Node:
 
     @property
     def listeners(self) -> list[ListenerFacts]:
-        """Every listener as it is: where it listens, and what its clients are told."""
+        """Every listener as it is: where it listens, and the address that its clients get."""
         return listener_facts(self.settings, self.nodes.me)
 
     def _kafka_answers(self, *, yes: bool) -> None:
@@ -220,7 +220,7 @@ class Node:
                 return changelog
 
     async def _read_on(self, changelog: Changelog) -> None:
-        """What others wrote before this node was one of the live ones waited for nobody to read it here."""
+        """Read what others wrote without waiting for this node: it was not one of the live ones yet."""
         self.problem = "reading the changelog"
         while True:
             try:
@@ -316,10 +316,10 @@ class Node:
 
     # Settings that change --------------------------------------------------------------------------------------------
 
-    def _take(self, told: Told) -> None:
-        """Go on with other settings; only those differ that `sidecar.settings.told.RELOADABLE` names."""
-        self.told = told
-        self.settings = settings = told.settings
+    def _take(self, loaded: LoadedSettings) -> None:
+        """Go on with other settings; only those differ that `sidecar.settings.loaded.RELOADABLE` names."""
+        self.loaded = loaded
+        self.settings = settings = loaded.settings
         configure(settings.log_level, settings.log_format, node_id=settings.node_id)
         if self._admin is not None:
             self._admin.take(settings)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.resources.coordinator import Coordinator
     from sidecar.resources.readers import ReaderClaims
     from sidecar.settings import Settings
-    from sidecar.settings.told import Told
+    from sidecar.settings.loaded import LoadedSettings
     from sidecar.shadow.catalog import ShadowCatalog
     from sidecar.shadow.cursor_room import CursorRoom
     from sidecar.shadow.keeper import ShadowKeeper
@@ -78,7 +78,7 @@ class Rooms:
 class Running(Parts, Protocol):
     """The same, and how it is now. `problem`: why the node does not serve; `rooms`: None before it does."""
 
-    told: Told
+    loaded: LoadedSettings
     started_ms: int
     state: NodeState
     problem: str
@@ -87,5 +87,5 @@ class Running(Parts, Protocol):
 
     @property
     def listeners(self) -> list[ListenerFacts]:
-        """Every listener, as people are told."""
+        """Every listener, with its address and protocol."""
         ...

@@ -17,12 +17,12 @@ from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
     from sidecar.node.port import AdminFactory
-    from sidecar.settings.told import Told
+    from sidecar.settings.loaded import LoadedSettings
 
 
-async def _serve(told: Told, admin: AdminFactory) -> int:
+async def _serve(loaded: LoadedSettings, admin: AdminFactory) -> int:
     try:
-        node = Node(told, admin)
+        node = Node(loaded, admin)
     except StartError as error:
         structlog.get_logger().error("cannot_start", problem=str(error))
         return 1
@@ -50,9 +50,9 @@ async def _serve(told: Told, admin: AdminFactory) -> int:
     return code
 
 
-def run(told: Told, admin: AdminFactory) -> NoReturn:
+def run(loaded: LoadedSettings, admin: AdminFactory) -> NoReturn:
     """Serve until SIGTERM or SIGINT, and end the process. Installs uvloop, logs and signal handlers."""
-    settings = told.settings
+    settings = loaded.settings
     configure(settings.log_level, settings.log_format, node_id=settings.node_id)
     raise_open_files()
-    end_process(asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(told, admin)))
+    end_process(asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(loaded, admin)))

@@ -116,12 +116,10 @@ def _read(form: Form) -> tuple[list[Column], Column]:
         value_is_fine = F.is_valid_utf8(value) & parsed.isNotNull() & parsed[_BROKEN].isNull()
         parsed = parsed.dropFields(_BROKEN)
     broken_key, broken_value = ~F.is_valid_utf8(key), F.col("value").isNotNull() & ~value_is_fine
-    corrupt = F.struct(
-        F.when(broken_key, F.col("key")).alias("key"), F.when(broken_value, F.col("value")).alias("value")
-    )
-    told = F.when(F.coalesce(broken_key, F.lit(False)) | broken_value, corrupt)
+    parts = F.struct(F.when(broken_key, F.col("key")).alias("key"), F.when(broken_value, F.col("value")).alias("value"))
+    corrupt = F.when(F.coalesce(broken_key, F.lit(False)) | broken_value, parts)
     return (
-        [F.when(~broken_key, key).alias("key"), told.alias("corrupt")],
+        [F.when(~broken_key, key).alias("key"), corrupt.alias("corrupt")],
         F.when(~broken_value, parsed).alias("value"),
     )
 

@@ -54,12 +54,12 @@ def newest(records: DataFrame, before: Mapping[int, int] | None = None) -> DataF
     With `before`, offsets per partition, also `old`: its newest record in front of these, null where there is none.
     """
     record = F.struct(*_RECORD)
-    told = [F.max_by(record, "offset").alias("new")]
+    newest_of = [F.max_by(record, "offset").alias("new")]
     if before is not None:
         is_old = F.col("offset") < _offset_of(before)
-        told.append(F.max_by(F.when(is_old, record), F.when(is_old, F.col("offset"))).alias("old"))
-    in_partitions = records.groupBy("key", "partition").agg(*told, F.count("*").alias("records"))
-    over_all = [F.max_by(name, _newer(name)).alias(name) for name in ("new", "old")[: len(told)]]
+        newest_of.append(F.max_by(F.when(is_old, record), F.when(is_old, F.col("offset"))).alias("old"))
+    in_partitions = records.groupBy("key", "partition").agg(*newest_of, F.count("*").alias("records"))
+    over_all = [F.max_by(name, _newer(name)).alias(name) for name in ("new", "old")[: len(newest_of)]]
     counts = F.sum("records").alias("records"), F.count("*").alias("partitions")
     return in_partitions.groupBy("key").agg(*over_all, *counts)
 
@@ -171,10 +171,10 @@ class Compaction:
             self._found.unpersist()
 
     def _write(self, path: str) -> None:
-        told = {"until": {str(p): at for p, at in self._until.items()}}
+        offsets = {"until": {str(p): at for p, at in self._until.items()}}
         if self._before is not None:
-            told["from"] = {str(p): at for p, at in self._before.items()}
-        self.rows().write.format("delta").mode("overwrite").option("userMetadata", json.dumps(told)).save(path)
+            offsets["from"] = {str(p): at for p, at in self._before.items()}
+        self.rows().write.format("delta").mode("overwrite").option("userMetadata", json.dumps(offsets)).save(path)
 
     def _counts(self, rows: Mapping[str, int]) -> Counts:
         is_key = F.col("key").isNotNull()

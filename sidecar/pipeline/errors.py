@@ -38,16 +38,16 @@ class CorruptLogError(PipelineError):
 
 
 _CAUSES: Final = 5
-_TOLD: Final = re.compile(r"sidecar\.pipeline\.errors\.(\w+): (.+)")
+_IN_TEXT: Final = re.compile(r"sidecar\.pipeline\.errors\.(\w+): (.+)")
 
 
-def told_by(error: Exception) -> PipelineError | None:
+def pipeline_error_of(error: Exception) -> PipelineError | None:
     """The error of ours that this is, or that one of Spark's has as text, of a data source or an executor; None where
     there is none.
     """
     if isinstance(error, PipelineError):
         return error
-    found = _TOLD.findall(str(error))
+    found = _IN_TEXT.findall(str(error))
     if not found:
         return None
     name, message = found[-1]

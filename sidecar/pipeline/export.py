@@ -1,7 +1,7 @@
 """A shadow, or any topic, as a stream into a Delta table: every record once, whatever is killed or deleted.
 
 Theory of operation. Spark's checkpoint and Delta's table are committed one after the other, so after a crash one of
-them is ahead. The table decides (`ledger`): each batch is cut to the offsets behind those that the table has and
+them is ahead. The table decides (`ledger`): each batch is cut to the offsets after those that the table has and
 appended together with its own; a stream without a fitting checkpoint begins where the table stands. A batch that would
 leave something out is refused. What is read are committed records alone (isolation level read_committed).
 
@@ -67,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After a commit: rows and corrupt ones it brought, up to where the table is, and how many offsets lie behind that
+    """After a commit: rows and corrupt ones it brought, up to where the table is, and how many offsets come after that
     (None: Kafka did not say).
     """
 
@@ -90,8 +90,8 @@ class Summary:
 
 
 class Exporter:
-    """One export. `run` blocks; `stop` may be called, or the event of that name set, from a signal handler. `tell`
-    hears of commits, `say` the rest.
+    """One export. `run` blocks; `stop` may be called, or the event of that name set, from a signal handler. `committed`
+    is called after each commit, `say` with a line about the rest.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Exporter:
         spark: SparkSession,
         kafka: Kafka,
         job: Job,
-        tell: Callable[[Progress], None] = lambda _: None,
+        committed: Callable[[Progress], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._spark, self._kafka, self._job, self._tell, self._say = spark, kafka, job, tell, say
+        self._spark, self._kafka, self._job, self._committed, self._say = spark, kafka, job, committed, say
         self._ledger = Ledger(spark, job.path, kafka.cluster_id, job.topic)
         self._checkpoint = Checkpoint(spark, job.checkpoint)
         self._identity = Identity(KIND, kafka.cluster_id, job.topic)
@@ -121,7 +121,7 @@ class Exporter:
         """Export until the end of the log is reached (`available_now`) or `stop` is called.
 
         Raises `PipelineError`: before anything was changed for a table or checkpoint that is not this export's, and
-        `GapError` where records were lost that nobody has accepted the loss of.
+        `GapError` where records were lost and that loss was not accepted.
         """
         self._kafka.partitions(self._job.topic)
         source = records(self._source({}), self._job.form)
@@ -282,7 +282,7 @@ class Exporter:
             self._summary.corrupt += done.corrupt
             self._summary.commits += 1
             self._summary.offsets = offsets = {**stands, **new.ends}
-            self._tell(Progress(done.version, done.rows, done.corrupt, offsets, self._lag(offsets)))
+            self._committed(Progress(done.version, done.rows, done.corrupt, offsets, self._lag(offsets)))
             return
         raise PipelineError(f"others write to {self._job.path} without a pause: let one export do it")
 

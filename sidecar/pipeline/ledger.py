@@ -140,8 +140,8 @@ class Ledger:
 
     def begins(self) -> dict[int, int]:
         """Where the log began when the table was made; partitions that came later begin at 0 and are not among them."""
-        told = mapping(self._spark, snapshot(self._spark, self._path).metadata().configuration()).get(_BEGINS, "{}")
-        return {int(partition): int(offset) for partition, offset in json.loads(told).items()}
+        begins = mapping(self._spark, snapshot(self._spark, self._path).metadata().configuration()).get(_BEGINS, "{}")
+        return {int(partition): int(offset) for partition, offset in json.loads(begins).items()}
 
     def _read_by_the_last(self) -> int:
         """The version that the last commit of offsets was made upon: a RESTORE after it did not count for that one."""
@@ -159,8 +159,8 @@ class Ledger:
         self, identity: Identity, schema: StructType, partition_by: Sequence[str], begins: Mapping[int, int]
     ) -> bool:
         """Make the table, which lacks everything from the offsets in `begins` on; False: another process was faster."""
-        told = {_BEGINS: json.dumps(dict(sorted(begins.items())))}
-        made = create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins), told)
+        properties = {_BEGINS: json.dumps(dict(sorted(begins.items())))}
+        made = create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins), properties)
         if made:
             self._seen, self._known = _FIRST, (_FIRST, dict(begins))
         return made
@@ -218,10 +218,10 @@ class Ledger:
 
     def _operation(self, ends: Mapping[int, int]) -> Any:
         """What the table's history shows; the offsets as a person would look for them."""
-        told = self._jvm.scala.Option.apply(json.dumps({"offsets": {str(p): end for p, end in sorted(ends.items())}}))
+        shown = self._jvm.scala.Option.apply(json.dumps({"offsets": {str(p): end for p, end in sorted(ends.items())}}))
         append = self._jvm.org.apache.spark.sql.streaming.OutputMode.Append()
         operation = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
-        return operation(append, self._prefix.rstrip(":"), 0, told)
+        return operation(append, self._prefix.rstrip(":"), 0, shown)
 
     def _java(self, scala: Any) -> Any:
         return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala)

@@ -1,4 +1,4 @@
-"""Offsets of partitions: what of a batch lies behind a table, what is gone before it was read. Pure."""
+"""Offsets of partitions: what of a batch a table lacks, what is gone before it was read. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_ends(topic: str, stands: Offsets, ends: Offsets) -> None:
 
 
 def cut(begins: Offsets, ends: Offsets, stands: Offsets) -> Cut:
-    """The part of a batch, `begins` to `ends`, that lies behind what a table holds.
+    """The part of a batch, `begins` to `ends`, that comes after what a table holds.
 
     Raises `PipelineError` where it would leave something out between the two.
     """

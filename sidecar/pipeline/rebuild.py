@@ -23,7 +23,7 @@ _WRITERS: Final = "writer_id long, first_epoch int, last_epoch int, writer strin
 
 class Writer(NamedTuple):
     """Whose the epochs of a producer id from `first_epoch` to `last_epoch` were, by the changelog; None: a session that
-    has a name. `forgotten`: somebody's, but nobody knows any more whose.
+    has a name. `forgotten`: a session's that is not known any more.
     """
 
     producer_id: int

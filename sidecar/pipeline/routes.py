@@ -119,16 +119,16 @@ class Routes:
 
     def describe(self, topics: tuple[str, ...] | None) -> ClusterLayout:
         """Metadata from the first of all known addresses that answers."""
-        told: list[str] = []
+        failures: list[str] = []
         for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._seeds]):
             try:
                 layout = self._at(address).call(DescribeCluster(topics), self.timeout)
             except UnreachableError as error:
-                told.append(str(error))
+                failures.append(str(error))
                 continue
             self._brokers = layout.brokers or self._brokers
             return layout
-        raise UnreachableError("; ".join(told))
+        raise UnreachableError("; ".join(failures))
 
     def leader(self, where: TopicPartition) -> Connection:
         """The connection to a partition's leader. Raises `PassingError` while there is none."""

@@ -120,12 +120,12 @@ def check(found: Found, path: str, identity: Identity) -> None:
     """Raise `TableError` where the table is not the one that is meant, and say in which way."""
     if KIND not in found.properties:
         raise TableError(f"{path} is a Delta table that no sidecar pipeline made: name another path")
-    told = {
+    properties = {
         KIND: ("was made by `pipeline {}`", identity.kind),
         CLUSTER_ID: ("holds records of the Kafka cluster {}", identity.cluster_id),
         TOPIC: ("holds records of the topic {}", identity.topic),
     }
-    for name, (text, wanted) in told.items():
+    for name, (text, wanted) in properties.items():
         is_ = found.properties.get(name, "")
         if is_ != wanted:
             raise TableError(f"the table at {path} {text.format(is_)}, not {wanted}: name another path")
@@ -164,10 +164,10 @@ def create(
     schema: StructType,
     partition_by: Sequence[str] = (),
     beside: Sequence[Any] = (),
-    told: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None,
 ) -> bool:
     """Make an empty table, unless another process was faster: False then. `beside` are actions for the same commit,
-    `told` are properties beside those of its identity. Raises `TableError` where nothing can be written.
+    `extra` are properties beside those of its identity. Raises `TableError` where nothing can be written.
 
     A commit as `append` of the ledger makes them, not by Delta's builder: that takes seconds, and has no way to commit
     anything beside. What is found after a crash is a table, or nothing that is in anybody's way.
@@ -178,7 +178,7 @@ def create(
     if transaction.readVersion() >= 0:
         return False
     form = delta.actions.Format("parquet", _scala_map(spark, {}))
-    properties = _scala_map(spark, {**identity.properties, **(told or {})})
+    properties = _scala_map(spark, {**identity.properties, **(extra or {})})
     now = jvm.java.lang.System.currentTimeMillis()
     metadata = delta.actions.Metadata(
         str(uuid.uuid4()),

@@ -207,7 +207,7 @@ cdef inline int64_t _id_of(const unsigned char* digits, int32_t size) noexcept n
 
 
 cdef inline bint _is_plain_name(const unsigned char* name, int32_t size) noexcept:
-    """A name that nothing can be wrong with; of others Python tells."""
+    """A name that nothing can be wrong with; Python decides on others."""
     cdef int32_t position
     if size <= 0 or size > LONGEST_NAME:
         return False
@@ -233,7 +233,7 @@ cdef struct Summary:
     Py_ssize_t index
 
 
-cdef int _summarise(Cursor* cursor, Py_ssize_t size, Py_ssize_t count, const Wanted* wanted, bint dense, Summary* told) noexcept nogil:
+cdef int _summarise(Cursor* cursor, Py_ssize_t size, Py_ssize_t count, const Wanted* wanted, bint dense, Summary* summary) noexcept nogil:
     cdef Record record
     cdef Header header
     cdef int32_t turn
@@ -241,8 +241,8 @@ cdef int _summarise(Cursor* cursor, Py_ssize_t size, Py_ssize_t count, const Wan
     cdef int names
     cdef int64_t found
     cdef int fault
-    while told.index < count:
-        fault = _begin(cursor, size, told.index, dense, &record)
+    while summary.index < count:
+        fault = _begin(cursor, size, summary.index, dense, &record)
         if fault != FINE:
             return fault
         ids = names = 0
@@ -258,13 +258,13 @@ cdef int _summarise(Cursor* cursor, Py_ssize_t size, Py_ssize_t count, const Wan
                 names = 1
         if cursor.at != record.end:
             return TOO_LONG
-        if ids == 1 and not names and found >= 0 and _joins(told.kind, told.index, told.last, found):
-            told.kind = RISING
-            told.first = told.first if told.index else found
-            told.last = found
-        elif ids or names or told.kind == RISING:
-            told.kind = OTHER
-        told.index += 1
+        if ids == 1 and not names and found >= 0 and _joins(summary.kind, summary.index, summary.last, found):
+            summary.kind = RISING
+            summary.first = summary.first if summary.index else found
+            summary.last = found
+        elif ids or names or summary.kind == RISING:
+            summary.kind = OTHER
+        summary.index += 1
     return FINE if cursor.at == size else BEHIND
 
 
@@ -272,11 +272,11 @@ def summarise(object records, Py_ssize_t count, bytes id_header not None, bytes 
     cdef Py_buffer view
     cdef Cursor cursor
     cdef Wanted wanted
-    cdef Summary told
+    cdef Summary summary
     cdef int fault = NO_RECORDS
-    told.kind = NONE
-    told.first = told.last = -1
-    told.index = 0
+    summary.kind = NONE
+    summary.first = summary.last = -1
+    summary.index = 0
     _want(&wanted, id_header, name_header)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
@@ -284,16 +284,16 @@ def summarise(object records, Py_ssize_t count, bytes id_header not None, bytes 
         cursor.at = 0
         if count > 0 and view.len > LARGE:
             with nogil:
-                fault = _summarise(&cursor, view.len, count, &wanted, dense, &told)
+                fault = _summarise(&cursor, view.len, count, &wanted, dense, &summary)
         elif count > 0:
-            fault = _summarise(&cursor, view.len, count, &wanted, dense, &told)
+            fault = _summarise(&cursor, view.len, count, &wanted, dense, &summary)
     finally:
         PyBuffer_Release(&view)
     if fault != FINE:
-        pure.refuse(fault, told.index)
-    if told.kind == RISING:
-        return RISING, told.first, told.last
-    return told.kind, -1, -1
+        pure.refuse(fault, summary.index)
+    if summary.kind == RISING:
+        return RISING, summary.first, summary.last
+    return summary.kind, -1, -1
 
 
 def walk(

@@ -146,7 +146,7 @@ def read_numbers(batch: memoryview) -> Numbers | None:
 
 
 def surely_newest(batch: Octets, attributes: int, base_timestamp: int, max_timestamp: int) -> int:
-    """A time (Unix ms) that the newest record of a batch has, or is behind; `NO_TIME` where its first one is damaged.
+    """A time (Unix ms), at or before that of the newest record of a batch; `NO_TIME` where its first one is damaged.
 
     The header's `max_timestamp` is the client's word. A leader looks for the newest record by itself and overwrites it
     (`LogValidator`), so the first record is asked, and no record time is believed that the header does not claim too:

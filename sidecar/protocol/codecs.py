@@ -84,7 +84,7 @@ def _gzip(data: Octets, limit: int) -> Octets:
             if not piece:
                 raise _damaged(Codec.GZIP, "cut off")
             try:
-                # One byte more than there may be tells "too large" from "just fits".
+                # One byte more than there may be distinguishes "too large" from "just fits".
                 out += member.decompress(piece, min(limit + 1 - len(out), _ADDED_BYTES))
             except zlib.error as error:
                 raise _damaged(Codec.GZIP, error) from None

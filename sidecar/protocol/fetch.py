@@ -222,7 +222,7 @@ def empty_element(buffer: Octets, start: int, version: int) -> bytes:
     return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
-def tells_of_aborted(element: Octets) -> bool:
+def names_aborted(element: Octets) -> bool:
     """Whether an element, of versions from 5 on, names aborted transactions."""
     return I32.unpack_from(element, _ANSWER_PARTITION[5].size)[0] > 0
 

@@ -68,7 +68,7 @@ thread.
 
 OPENED_A_SECOND: Final = 128 * 1024 * 1024
 """Bytes of records, decompressed, that the thread looks at for one connection: a tenth of what it can. What comes
-behind that waits, and is told to come again after two seconds.
+after that waits, and has to come again after two seconds.
 """
 
 BATCH_RECORDS: Final = 100_000

@@ -65,9 +65,9 @@ def layout_of(key: int, version: int) -> Layout:
     """The layout of ListOffsets, DeleteRecords or OffsetForLeaderEpoch in one version, from its table."""
     message = TABLES[key]
     prefix, asked, suffix = _around(message.request, version)
-    throttle, told, _ = _around(message.answer, version)
-    at = {field.name: sum(map(_size, told[:number])) for number, field in enumerate(told)}
-    fill = (bytes(_size(field)) if field.name in {*_INDEXES, _ERROR} else b"\xff" * _size(field) for field in told)
+    throttle, answered, _ = _around(message.answer, version)
+    at = {field.name: sum(map(_size, answered[:number])) for number, field in enumerate(answered)}
+    fill = (bytes(_size(field)) if field.name in {*_INDEXES, _ERROR} else b"\xff" * _size(field) for field in answered)
     (index,) = _INDEXES & at.keys()
     return Layout(
         flexible=version >= message.flexible,
@@ -75,7 +75,7 @@ def layout_of(key: int, version: int) -> Layout:
         element=sum(map(_size, asked)),
         suffix=sum(map(_size, suffix)),
         throttled=bool(throttle),
-        answer=sum(map(_size, told)),
+        answer=sum(map(_size, answered)),
         index_at=at[index],
         error_at=at[_ERROR],
         fill=b"".join(fill),

@@ -203,7 +203,7 @@ def _varint_bytes(value: int) -> int:
 
 
 def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
-    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from behind the client id."""
+    """The head of a client's request that goes on as the node's own; `rest` bytes follow, those after the client id."""
     size = _WHOLE_HEAD.size - 4 + rest
     return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
 
@@ -246,7 +246,7 @@ def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
-    """Whether an answer frame tells in the usual form of `expected` partitions, and of an error in none. Every
+    """Whether an answer frame names `expected` partitions in the usual form, and an error in none. Every
     acknowledgement passes here.
     """
     usual = usual_partitions(buffer, start, end, version)
@@ -264,7 +264,7 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
 def appended(
     buffer: Octets, start: int, end: int, version: int, expected: int
 ) -> list[tuple[int, int, int, int]] | None:
-    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
+    """What an answer of the usual form says of each of `expected` partitions: its number, base offset, append time
     and log start (-1 below version 5). None where `all_appended` is False.
     """
     usual = usual_partitions(buffer, start, end, version)
@@ -275,10 +275,10 @@ def appended(
     found: list[tuple[int, int, int, int]] = []
     for _, _, first, partitions in usual:
         for at in range(first, first + partitions * size, size):
-            partition, error, *told = layout.unpack_from(buffer, at)
+            partition, error, *rest = layout.unpack_from(buffer, at)
             if error:
                 return None
-            found.append((partition, *told) if version >= FIRST_WITH_START else (partition, *told, -1))
+            found.append((partition, *rest) if version >= FIRST_WITH_START else (partition, *rest, -1))
     return found if len(found) == expected else None
 
 

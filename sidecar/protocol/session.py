@@ -29,8 +29,8 @@ class Session(str):
     """A session as it is stored and shown: `pid:N`, the idempotent producer N, which survives reconnects and nodes; or
     `conn:NODE-BOOT-NUMBER`, the connection of a client without idempotence, which never comes back.
 
-    It is its own text: a batch's way compares and hashes it without another object. A record may hold the text of
-    neither kind, where nobody owns a topic ("") or an administrator took it.
+    It is its own text: a batch's way compares and hashes it without another object. A record may hold a text of
+    neither kind: "" where a topic has no owner, or an administrator's.
     """
 
     __slots__ = ()

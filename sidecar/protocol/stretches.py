@@ -1,4 +1,4 @@
-"""What the records of a log's batches hold, for jobs that read whole logs: stretches of one name and rising ids, told
+"""What the records of a log's batches hold, for jobs that read whole logs: stretches of one name and rising ids,
 without an object per record; and the records themselves, in columns.
 
 Batches may be compacted (offset deltas with holes) and are cut to a range of offsets, so that two readers of

@@ -2,8 +2,9 @@
 is written down: a request that is granted, one that lets go, a session that ended.
 
 The rules are in `claim_table`, the right to write in `lease` and `epoch`, the order of what is written in `commits`.
-This module brings connections and sessions to them. All of it runs in one event loop. It answers nobody: the handler of
-a request asks `ready`, then `look`, then `take` or `wait`, and asks again when `told` says so.
+This module brings connections and sessions to them. All of it runs in one event loop. It sends no answers: the
+handler of a request asks `ready`, then `look`, then `take` or `wait`, and asks again when a listener of
+`ClaimsState` is called.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NOTHING: Final = Change()
 
 
 class Coordinator:
-    """Grants and takes back. `state`: what this node knows, and whom it tells. `lease`: whether it coordinates."""
+    """Grants and takes back. `state`: what this node knows, and whom it notifies. `lease`: whether it coordinates."""
 
     def __init__(self, state: ClaimsState) -> None:
         self.state = state

@@ -172,7 +172,7 @@ class CoordinatorLease:
         self._step_down(str(error))
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
-        """Another node has opened an epoch behind this one."""
+        """Another node has opened a later epoch."""
         serving = self._state.services.changelog.view.serving(CLAIMS)
         return serving is not None and serving.writer != epoch.stamp
 
@@ -191,7 +191,7 @@ class CoordinatorLease:
         self._state.events.coordinator_changed(False, len(table.owners), reason)
         commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again"))
         tokens = dict.fromkeys(claim.token for claim in table.owners.values()) | table.waiting.by_token
-        self._state.tell({token: table.keys_of_token(token) for token in tokens})
+        self._state.notify({token: table.keys_of_token(token) for token in tokens})
         for session in table.sessions():
             if is_plain(session):
                 for asker in self._state.sessions.askers(session):

@@ -1,7 +1,7 @@
 """What a node knows of the claims to strings and readers: as coordinator by its claim table, else by the changelog.
 
 What the two modules above it share: `lease` changes who coordinates, `coordinator` what is granted. It only looks and
-tells.
+calls its listeners.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ClaimEvents(Protocol):
 class ClaimsState:
     """The claims as one node sees them. Times in seconds.
 
-    `told` is called with every token that has something to fetch: its turn has come, it lost claims (their keys) or its
-    places, or this node coordinates no more.
+    `listeners` are called with every token that has something to fetch: its turn has come, it lost claims (their keys)
+    or its places, or this node coordinates no more.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ClaimsState:
         places_limit: int = PLACES_LIMIT,
     ) -> None:
         """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
-        self.told: list[Callable[[bytes, Collection[Key]], None]] = []
+        self.listeners: list[Callable[[bytes, Collection[Key]], None]] = []
         self.services = services
         self.nodes = nodes
         self.tasks = tasks
@@ -128,11 +128,11 @@ class ClaimsState:
             self.lost.add(waiting.token, [wish.key for wish in waiting.request.wishes])
         for waiting in (*effects.evicted, *effects.ready):
             news.setdefault(waiting.token, [])
-        self.tell(news)
+        self.notify(news)
 
-    def tell(self, news: Mapping[bytes, Collection[Key]]) -> None:
+    def notify(self, news: Mapping[bytes, Collection[Key]]) -> None:
         """These tokens have something to fetch."""
-        for listener in self.told:
+        for listener in self.listeners:
             for token, keys in news.items():
                 listener(token, keys)
 

@@ -74,8 +74,8 @@ class BrokerAccess:
 PLAIN_TCP: Final = BrokerAccess()
 
 
-def broker_access(settings: BrokerSettings, tell: Callable[[FileError | None], None]) -> BrokerAccess:
-    """From settings; `tell` is called when TLS files change (`MadeOfFiles`).
+def broker_access(settings: BrokerSettings, on_change: Callable[[FileError | None], None]) -> BrokerAccess:
+    """From settings; `on_change` is called when TLS files change (`MadeOfFiles`).
 
     Raises ValueError for what cannot be used: a file (the message names it), a name or password that no mechanism
     carries, a token provider that is not installed.
@@ -85,7 +85,7 @@ def broker_access(settings: BrokerSettings, tell: Callable[[FileError | None], N
     if protocol in ("SSL", "SASL_SSL"):
         files = _files(settings)
         make = partial(client_context, files, check_hostname=settings.kafka_ssl_check_hostname)
-        tls = MadeOfFiles(files.paths, make, tell)
+        tls = MadeOfFiles(files.paths, make, on_change)
     credentials = _credentials(settings) if protocol.startswith("SASL_") else None
     return BrokerAccess(tls, credentials)
 

@@ -23,20 +23,20 @@ class MadeOfFiles(Generic[MadeT]):
     """What was made of the files as they are now. They are looked at when it is asked for, once a second at most.
 
     Files that cannot be used leave in place what there was, until they change again. `make` raises FileError, at first
-    through the constructor; `tell` is called on each change: the error, or None where the new files are in use. `clock`
-    is monotonic, in seconds.
+    through the constructor; `on_change` is called on each change, with the error, or with None where the new
+    files are in use. `clock` is monotonic, in seconds.
     """
 
     def __init__(
         self,
         paths: Iterable[Path],
         make: Callable[[], MadeT],
-        tell: Callable[[FileError | None], None],
+        on_change: Callable[[FileError | None], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths = tuple(paths)
         self._make = make
-        self._tell = tell
+        self._on_change = on_change
         self._clock = clock
         self._marks = self._look()  # before the files are read: a change meanwhile is seen the next time
         self._made = make()
@@ -57,9 +57,9 @@ class MadeOfFiles(Generic[MadeT]):
         try:
             self._made = self._make()
         except FileError as error:
-            self._tell(error)
+            self._on_change(error)
         else:
-            self._tell(None)
+            self._on_change(None)
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         return [_mark(path) for path in self._paths]

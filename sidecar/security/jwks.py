@@ -151,7 +151,7 @@ def _claims(token: str, keys: list[Key], expected: Expected) -> dict[str, Any]:
 class Jwks:
     """The keys at a URL, and tokens checked by them: `check` is for `servers.OauthBearerServer`.
 
-    `tell` is called with the reason why keys could not be fetched, None once they are there again. `clock` is
+    `on_change` is called with the reason why keys could not be fetched, None once they are there again. `clock` is
     monotonic, in seconds.
     """
 
@@ -160,13 +160,13 @@ class Jwks:
         url: str,
         expected: Expected,
         fetch: Fetch,
-        tell: Callable[[str | None], None],
+        on_change: Callable[[str | None], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._expected = expected
         self._fetch = fetch
-        self._tell = tell
+        self._on_change = on_change
         self._clock = clock
         self._keys: tuple[Key, ...] = ()
         self._asked_at: float | None = None
@@ -222,9 +222,9 @@ class Jwks:
             self._keys = read_keys(answer.body)
         except (WebError, KeySetError) as error:
             self._failed = True
-            self._tell(str(error))
+            self._on_change(str(error))
         else:
             self._fetched_at = self._clock()
             if self._failed:
                 self._failed = False
-                self._tell(None)
+                self._on_change(None)

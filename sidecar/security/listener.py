@@ -66,8 +66,8 @@ class ListenerTls:
         return principal_of(peer, self.mapping)
 
 
-def listener_tls(settings: ListenerSettings, tell: Callable[[FileError | None], None]) -> ListenerTls | None:
-    """From settings, None where the protocol has no TLS; `tell` is called when the files change (`MadeOfFiles`).
+def listener_tls(settings: ListenerSettings, on_change: Callable[[FileError | None], None]) -> ListenerTls | None:
+    """From settings, None where the protocol has no TLS; `on_change` is called when the files change (`MadeOfFiles`).
 
     Raises ValueError for a file that cannot be used (the message names it), and for rules that are none.
     """
@@ -80,7 +80,9 @@ def listener_tls(settings: ListenerSettings, tell: Callable[[FileError | None], 
         key_password=settings.ssl_key_password,
     )
     make = partial(server_context, files, ClientAuth[settings.ssl_client_auth.upper()])
-    return ListenerTls(MadeOfFiles(files.paths, make, tell), PrincipalMapping(settings.ssl_principal_mapping_rules))
+    return ListenerTls(
+        MadeOfFiles(files.paths, make, on_change), PrincipalMapping(settings.ssl_principal_mapping_rules)
+    )
 
 
 def _path(name: str | None) -> Path | None:

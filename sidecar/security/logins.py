@@ -92,13 +92,13 @@ class OwnLogins:
             await self._web.close()
 
 
-class Tell(Protocol):
+class OnChange(Protocol):
     """Called when what logins are checked with changes, or cannot be had: why, or None where it is in use."""
 
     def __call__(self, problem: Exception | str | None) -> None: ...
 
 
-def own_logins(settings: ListenerSettings, tell: Tell) -> OwnLogins | None:
+def own_logins(settings: ListenerSettings, on_change: OnChange) -> OwnLogins | None:
     """From settings; None where brokers check logins, or there are none. Raises ValueError for an unusable file."""
     if not settings.security_protocol.startswith("SASL_") or settings.sasl_authentication == "relay":
         return None
@@ -106,7 +106,7 @@ def own_logins(settings: ListenerSettings, tell: Tell) -> OwnLogins | None:
     keys = web = None
     if settings.sasl_authentication == "file":
         path = Path(settings.sasl_users_file or "")
-        users = MadeOfFiles((path,), partial(load_users, path), tell)
+        users = MadeOfFiles((path,), partial(load_users, path), on_change)
         makers = {PLAIN: partial(PlainServer, check_password(users))}
         makers |= {kind.mechanism: partial(ScramServer, kind, partial(_credential, users)) for kind in Hash}
     else:
@@ -114,7 +114,7 @@ def own_logins(settings: ListenerSettings, tell: Tell) -> OwnLogins | None:
 
         expected = Expected(settings.sasl_audience, settings.sasl_issuer, settings.sasl_principal_claim)
         web = WebClient()
-        keys = Jwks(settings.sasl_jwks_url or "", expected, web, tell)
+        keys = Jwks(settings.sasl_jwks_url or "", expected, web, on_change)
         makers = {OAUTHBEARER: partial(OauthBearerServer, keys.check)}
     allowed = chosen(settings)
     return OwnLogins({name: make for name, make in makers.items() if name in allowed}, keys, web)

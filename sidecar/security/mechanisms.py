@@ -193,8 +193,8 @@ class OauthBearerClient:
 def _status(challenge: bytes) -> str:
     """The status in a server's error, such as invalid_token."""
     try:
-        told = json.loads(challenge)
+        answer = json.loads(challenge)
     except ValueError:
         return "without a reason"
-    status = told.get("status") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    status = answer.get("status") if isinstance(answer, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return str(status)[:100] if status else "without a reason"  # pyright: ignore[reportUnknownArgumentType]

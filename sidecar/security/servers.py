@@ -56,8 +56,8 @@ class ServerMechanism(Protocol):
 
 def refusal(mechanism: str, reason: str) -> LoginError:
     """What a client sees, in Kafka's words; the reason is for the log."""
-    told = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
-    return LoginError(told, reason=reason)
+    message = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+    return LoginError(message, reason=reason)
 
 
 class PlainServer:

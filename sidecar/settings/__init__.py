@@ -1,4 +1,4 @@
-"""A node's settings: `Settings`, and how they are found (`told`: how they travel to it).
+"""A node's settings: `Settings`, and how they are found (`loaded`: how they travel to it).
 
 What may be said and what is checked is in `schema`, which is imported only while settings are being read: pydantic's
 memory has no place in a process whose size is a promise.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from sidecar.settings.told import Resolved
+    from sidecar.settings.loaded import Resolved
     from sidecar.settings.values import Settings
 
 

@@ -15,7 +15,7 @@ from sidecar.security.credentials import MECHANISMS
 from sidecar.security.principal_mapping import PrincipalMapping
 from sidecar.settings.checks import URL, Needs, about
 from sidecar.settings.listeners import PREFIX, key_of, own_of, own_setting
-from sidecar.settings.told import full_name
+from sidecar.settings.loaded import full_name
 from sidecar.settings.towards_kafka import FILE, PROTOCOLS, TEXT, HttpUrl, Protocol, Text
 from sidecar.settings.values import Problem
 

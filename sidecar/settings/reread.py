@@ -1,6 +1,6 @@
 """The program that reads a node's settings again, as a separate process: the code that reads them is large, and has no
-place in a node. On standard input the node's settings (`told.Told`), on standard output either what it would
-be now, or all that is wrong.
+place in a node. On standard input the node's settings (`loaded.LoadedSettings`), on standard output either what it
+would be now, or all that is wrong.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ def main() -> int:
     if root not in sys.path:  # run from a directory of sources that is not installed
         sys.path.append(root)
     from sidecar.settings import SettingsError, resolve  # noqa: PLC0415 - the path has to be right first
-    from sidecar.settings.told import Told  # noqa: PLC0415
+    from sidecar.settings.loaded import LoadedSettings  # noqa: PLC0415
 
-    told = Told.from_json(sys.stdin.read())
+    loaded = LoadedSettings.from_json(sys.stdin.read())
     try:
-        found = resolve(told.flags, None if told.config is None else Path(told.config)).told
+        found = resolve(loaded.flags, None if loaded.config is None else Path(loaded.config)).loaded
     except SettingsError as error:
         answer = {"problems": [str(problem) for problem in error.problems]}
     else:
-        answer = {"told": (found.for_worker(told.worker) if told.worker else found).to_json()}
+        answer = {"settings": (found.for_worker(loaded.worker) if loaded.worker else found).to_json()}
     sys.stdout.write(json.dumps(answer))
     return 0
 

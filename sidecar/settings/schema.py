@@ -44,8 +44,8 @@ from sidecar.settings.listeners import (
     parse_protocols,
     protocol_of,
 )
+from sidecar.settings.loaded import SECRETS, full_name, text_of
 from sidecar.settings.rules import Rules
-from sidecar.settings.told import SECRETS, full_name, text_of
 from sidecar.settings.towards_kafka import TowardsKafka
 from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address
 

@@ -15,8 +15,8 @@ from pydantic_settings import EnvSettingsSource
 
 from sidecar.settings import admin, listener, towards_kafka
 from sidecar.settings.listeners import own_setting
+from sidecar.settings.loaded import LoadedSettings, Resolved, full_name, text_of
 from sidecar.settings.schema import Schema, needs
-from sidecar.settings.told import Resolved, Told, full_name, text_of
 from sidecar.settings.values import (
     DEDUPLICATES_ALL,
     ENV_PREFIX,
@@ -73,8 +73,8 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
     if problems:
         raise SettingsError(problems, _unknown_variables())
     given = {name: value for name, value in flags.items() if value is not None}
-    told = Told(settings, origins, given, None if path is None else str(path))
-    return Resolved(told, tuple(_warnings(settings)))
+    loaded = LoadedSettings(settings, origins, given, None if path is None else str(path))
+    return Resolved(loaded, tuple(_warnings(settings)))
 
 
 def _take(found: Mapping[str, Any], origin: str, values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -149,7 +149,7 @@ def _asks_of_listener(name: str) -> bool:
 
 
 def _unknown_variables() -> list[Problem]:
-    """A misspelt variable is told; it is no error, as orchestrators set some of their own."""
+    """A warning for each misspelt variable. It is no error, as orchestrators set some of their own."""
     known = {full_name(name) for name in Schema.model_fields} | {full_name(name) for name in _own_variables()}
     found: list[Problem] = []
     for name in sorted(os.environ):

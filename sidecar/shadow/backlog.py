@@ -126,7 +126,7 @@ class Backlogs:
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """Nobody may ask again: then nobody else takes the failure."""
+    """The failure is taken here: no other caller may come for it."""
     if not task.cancelled():
         task.exception()
 

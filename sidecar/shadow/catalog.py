@@ -38,7 +38,7 @@ _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
 _DEFAULT: Final = -1
 _TRIES: Final = 10
-_TOLD: Final = 1_000
+_ALLOW_SHOWN: Final = 1_000
 """Characters of an allow list in an event."""
 _REFUSED: Final = frozenset(
     {
@@ -236,7 +236,7 @@ class ShadowCatalog:
                 else:
                     break
         await self._records.write(name, record)
-        await self._records.tell(name, f"of {record.source}")
+        await self._records.add_event(name, f"of {record.source}")
         return _shadow(name, record)
 
     async def change(
@@ -264,7 +264,7 @@ class ShadowCatalog:
             readers = ", ".join(record.allow) or "nobody"
             reset = record.auto_reset_backlog_entries
             limits = f"; cursors more than {reset} records behind are reset" if reset else ""
-            await self._records.tell(name, f"readers: {readers[:_TOLD]}{limits}")
+            await self._records.add_event(name, f"readers: {readers[:_ALLOW_SHOWN]}{limits}")
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
@@ -276,7 +276,7 @@ class ShadowCatalog:
             if entry.value.topic_id:
                 await self._delete_topic(name, UUID(bytes=entry.value.topic_id))
             await self._records.forget(name, entry.value)
-            await self._records.tell(name, "deleted")
+            await self._records.add_event(name, "deleted")
 
     async def _delete_topic(self, name: str, topic_id: UUID) -> bool:
         """False where there is no such topic; another one of its name stays."""

@@ -144,9 +144,9 @@ class CursorReset:
         return None
 
     async def _commit(self, broker: int, shadow: str, group: str, offsets: Mapping[int, int]) -> None:
-        told = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), channel=CHANNEL)
+        errors = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), channel=CHANNEL)
         for index in offsets:
-            error = told.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            error = errors.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if error in _HAS_MEMBERS:
                 raise InUseError(f"group {group} has members: stop them first, they would overwrite it")
             if error:

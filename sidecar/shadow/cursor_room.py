@@ -79,10 +79,10 @@ class CursorRoom:
         text = detail(group, limit, moved)
         self._hooks.cursors_reset(shadow, group, text)
         self.statistics.reset(shadow, len(moved))
-        self._tasks.start(self._tell(shadow, text))
+        self._tasks.start(self._add_event(shadow, text))
 
-    async def _tell(self, shadow: str, text: str) -> None:
+    async def _add_event(self, shadow: str, text: str) -> None:
         try:
-            await self._records.tell(shadow, text)
+            await self._records.add_event(shadow, text)
         except FAILURES as error:
             self._hooks.cursors_failed(shadow, error)

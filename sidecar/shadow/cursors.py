@@ -226,7 +226,7 @@ def _positions(group: str, answer: GroupOffsets | None, log: Log) -> dict[int, P
 
 
 def position(offset: int, start: int, end: int) -> Position:
-    """Where a cursor at `offset` stands in a log from `start` to `end`: what the log has lost nobody can catch up."""
+    """Where a cursor at `offset` stands in a log from `start` to `end`: what the log has lost does not count."""
     return Position(offset, end, max(0, end - max(offset, start)))
 
 

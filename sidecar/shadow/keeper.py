@@ -105,7 +105,7 @@ class ShadowKeeper:
 
     async def _forget(self, entry: Entry[state.Shadow], reason: str) -> None:
         name = entry.key.topic
-        await self._records.tell(name, f"forgotten: {reason}")
+        await self._records.add_event(name, f"forgotten: {reason}")
         await self._records.forget(name, entry.value)
         self._hooks.shadow_forgotten(name, reason)
 
@@ -115,7 +115,7 @@ class ShadowKeeper:
         """
         name, topic_id = entry.key.topic, entry.value.topic_id
         what = f"{name}/{entry.offset}/{reason}".encode()
-        await self._records.tell(
+        await self._records.add_event(
             name, f"closed: {reason}" if reason else "open again", hashlib.blake2b(what, digest_size=16).digest()
         )
 

@@ -60,6 +60,6 @@ class Recent(Generic[AnswerT]):
 
 
 def _look_at(task: asyncio.Task[AnswerT]) -> None:
-    """The caller may have gone: then nobody takes the failure."""
+    """The caller may have gone: so the failure is taken here."""
     if not task.cancelled():
         task.exception()

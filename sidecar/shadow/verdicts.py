@@ -1,8 +1,8 @@
 """Decides what to do about a shadow, from its record and from Kafka's answer about the two topics. Pure.
 
 Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just created. So
-no shadow is closed or forgotten because of a single answer (`keeper`). A topic is told from another one of its name by
-its topic id (KIP-516).
+no shadow is closed or forgotten because of a single answer (`keeper`). The topic id
+distinguishes a topic from another one of its name (KIP-516).
 """
 
 from __future__ import annotations

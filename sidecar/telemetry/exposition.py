@@ -165,7 +165,7 @@ def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_words(refused, metrics.refusals)
     throttled = _counter("client_throttles", "Requests with which clients were over their quotas.", "api")
     yield _add_words(throttled, metrics.throttles)
-    waits = _counter("client_throttle_seconds", "Time for which they were told to wait.")
+    waits = _counter("client_throttle_seconds", "Time for which they had to wait.")
     yield _add_number(waits, metrics.throttle_seconds)
     unlogged = _counter("log_events_left_out", "Events that were not logged, as there were many of their kind.")
     yield _add_number(unlogged, metrics.events_left_out())

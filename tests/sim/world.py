@@ -17,7 +17,7 @@ from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.node.connecting import StartError
 from sidecar.node.node import Node
 from sidecar.settings import load
-from sidecar.settings.told import Told
+from sidecar.settings.loaded import LoadedSettings
 from tests.sim import virtual, wire
 from tests.sim.host import Host
 from tests.sim.kafka import Cluster, ClusterSettings
@@ -223,7 +223,7 @@ class World:
             **dict(self.shape.settings),
         }
         with self.loop.on(host):
-            node = Node(Told(_settings(values)))
+            node = Node(LoadedSettings(_settings(values)))
             process = Process(host, node, self.loop.create_task(node.start()))
         process.starting.add_done_callback(lambda task: self._started(number, process, task))
         if (before := self.nodes.get(number)) is not None:

@@ -100,7 +100,7 @@ function ask(title, verb, dangerous, lines, act, after) {
   button.className = dangerous ? 'danger solid' : 'primary';
   button.hidden = false;
   button.disabled = false;
-  tell('');
+  showResult('');
   pending = async () => {
     try {
       return await act();
@@ -120,18 +120,18 @@ async function run() {
   button.disabled = true;
   fill(byId('dialog-error'));
   try {
-    const told = await asked();
+    const message = await asked();
     if (pending === asked) /** @type {HTMLDialogElement} */ (byId('dialog')).close();
-    tell(told);
+    showResult(message);
   } catch (error) {
-    const told = explained(/** @type {Error} */ (error));
+    const message = explained(/** @type {Error} */ (error));
     if (pending !== asked) { // the dialog was closed meanwhile, or is about something else
-      tell(`${title} ${told}`, false);
+      showResult(`${title} ${message}`, false);
       return;
     }
     button.disabled = false;
     button.hidden = error instanceof Refusal && error.status === 412;
-    fill(byId('dialog-error'), told);
+    fill(byId('dialog-error'), message);
   }
 }
 
@@ -141,7 +141,7 @@ async function run() {
  * @param {string} text
  * @param {boolean} [good]
  */
-export function tell(text, good = true) {
+export function showResult(text, good = true) {
   const place = byId('result');
   place.classList.toggle('bad', !good);
   fill(place, text);

@@ -1,5 +1,5 @@
 /**
- * The node's REST interface. Tells whether the node answers at all (`connection`), and keeps the token: in this tab's
+ * The node's REST interface. Shows whether the node answers at all (`connection`), and keeps the token: in this tab's
  * session storage, sent as a header and nowhere else.
  */
 
@@ -46,7 +46,7 @@ class Connection extends EventTarget {
 export const connection = new Connection();
 
 export const token = {
-  /** Tells of each new token by `changed`. */
+  /** Dispatches `changed` with each new token. */
   changed: new EventTarget(),
   /** @returns {string} */
   get: () => sessionStorage.getItem(TOKEN) ?? '',

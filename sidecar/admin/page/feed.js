@@ -17,7 +17,7 @@ const AGAIN_MS = 1_000;
 const SILENT_MS = 5_000;
 const SETTLED_MS = 1_500;
 
-/** Tells views that something has changed: an event `happened`. */
+/** Dispatches `happened` to views when something has changed. */
 export const feed = new EventTarget();
 
 /** @type {AbortController | null} of the stream that is open, or being opened */

@@ -1,6 +1,6 @@
 /** The strip at the top: whether the node serves, what it depends on, who else is alive; and the banner where it is silent. */
 
-import { tell } from './acts.js';
+import { showResult } from './acts.js';
 import { connection, get } from './api.js';
 import { byId, fill } from './dom.js';
 import { clock, duration, number, since, tag } from './format.js';
@@ -15,7 +15,7 @@ export const node = { id: -1, version: '' };
 /** @param {any} status */
 function show(status) {
   if (node.version && node.version !== status.version) {
-    tell(`The node now runs version ${status.version}; this page came with ${node.version}: load it again.`);
+    showResult(`The node now runs version ${status.version}; this page came with ${node.version}: load it again.`);
   }
   node.id = status.node_id;
   node.version ||= status.version;

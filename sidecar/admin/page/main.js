@@ -1,7 +1,7 @@
 /** Puts the page together: which section is shown (by the part of the address behind #), the token, the two streams. */
 
 import { token } from './api.js';
-import { startActs, tell } from './acts.js';
+import { startActs, showResult } from './acts.js';
 import { Clients } from './clients.js';
 import { byId } from './dom.js';
 import { feed, startFeed } from './feed.js';
@@ -70,17 +70,17 @@ function startToken() {
     const typed = /** @type {HTMLInputElement} */ (byId('token')).value.trim();
     if (!typed) return;
     if (!TOKEN.test(typed)) {
-      tell('That is no token: one is made of ASCII characters, without spaces.', false);
+      showResult('That is no token: one is made of ASCII characters, without spaces.', false);
       return;
     }
     token.set(typed);
     tellToken();
-    tell('The token is kept in this tab until it is closed.');
+    showResult('The token is kept in this tab until it is closed.');
   });
   byId('token-forget').addEventListener('click', () => {
     token.set('');
     tellToken();
-    tell('The token is forgotten.');
+    showResult('The token is forgotten.');
     byId('token').focus();
   });
   tellToken();

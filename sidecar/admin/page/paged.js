@@ -76,14 +76,14 @@ export class Pager {
 
 export class Listed extends View {
   /**
-   * @param {{title: string, about?: string, every: number, path: string, page?: number, key: (item: any) => string, columns: any[], none?: string}} told
+   * @param {{title: string, about?: string, every: number, path: string, page?: number, key: (item: any) => string, columns: any[], none?: string}} options
    *   `page`: how many at a time, where the node has pages of it; `none`: said where there is nothing
    */
-  constructor(told) {
-    super(told);
-    this.told = told;
-    this.table = table(told.title, told.key, told.columns);
-    this.pager = new Pager(told.title.toLowerCase(), () => this.poll.renew());
+  constructor(options) {
+    super(options);
+    this.options = options;
+    this.table = table(options.title, options.key, options.columns);
+    this.pager = new Pager(options.title.toLowerCase(), () => this.poll.renew());
     this.content.append(...this.table.parts, this.pager.element);
   }
 
@@ -94,11 +94,11 @@ export class Listed extends View {
 
   /** Why there is nothing. */
   whyNone() {
-    return this.told.none ?? '';
+    return this.options.none ?? '';
   }
 
   async load() {
-    return get(this.told.page ? `${this.told.path}?${this.pager.query(this.told.page, this.wanted())}` : this.told.path);
+    return get(this.options.page ? `${this.options.path}?${this.pager.query(this.options.page, this.wanted())}` : this.options.path);
   }
 
   /** @param {{items: any[], next_page_token: string | null}} found */
@@ -109,6 +109,6 @@ export class Listed extends View {
   /** @param {Error} error */
   failed(error) {
     const missing = error instanceof Refusal && error.status === 404;
-    super.failed(missing ? new Refusal(404, `This node does not list its ${this.told.title.toLowerCase()}: it is of an older version.`) : error);
+    super.failed(missing ? new Refusal(404, `This node does not list its ${this.options.title.toLowerCase()}: it is of an older version.`) : error);
   }
 }

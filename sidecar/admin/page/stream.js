@@ -20,7 +20,7 @@ export async function read(path, signal, opened, take) {
   const headers = new Headers({ Accept: 'text/event-stream' });
   if (token.get()) headers.set('Authorization', `Bearer ${token.get()}`);
   const answer = await fetch(path, { headers, signal, cache: 'no-store', credentials: 'same-origin' });
-  if (!answer.ok || !answer.body) return (await told(answer)) ?? `${answer.status} ${answer.statusText}`;
+  if (!answer.ok || !answer.body) return (await messageOf(answer)) ?? `${answer.status} ${answer.statusText}`;
   opened();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
@@ -44,7 +44,7 @@ export async function read(path, signal, opened, take) {
 }
 
 /** @param {Response} answer */
-async function told(answer) {
+async function messageOf(answer) {
   try {
     return (await answer.json()).message ?? null;
   } catch {

@@ -8,19 +8,19 @@ import { build, fill } from './dom.js';
 import { Poll } from './poll.js';
 
 export class View {
-  /** @param {{title: string, about?: string, every: number}} told `every`: milliseconds between two readings */
-  constructor(told) {
+  /** @param {{title: string, about?: string, every: number}} options `every`: milliseconds between two readings */
+  constructor(options) {
     this.element = /** @type {HTMLElement} */ (build(['section', { class: 'panel view' }]));
-    this.heading = /** @type {HTMLElement} */ (build(['h2', { tabindex: '-1' }, told.title]));
+    this.heading = /** @type {HTMLElement} */ (build(['h2', { tabindex: '-1' }, options.title]));
     this.buttons = /** @type {HTMLElement} */ (build(['div', { class: 'buttons' }]));
     this.problem = /** @type {HTMLElement} */ (build(['p', { class: 'problem', role: 'alert' }]));
     this.content = /** @type {HTMLElement} */ (build(['div', { class: 'content', 'aria-busy': 'true' }]));
     const head = build(['header', {}]);
     /** @type {Element} */ (head).append(this.heading, this.buttons);
     this.element.append(head);
-    if (told.about) this.element.append(build(['p', { class: 'soft' }, told.about]));
+    if (options.about) this.element.append(build(['p', { class: 'soft' }, options.about]));
     this.element.append(this.problem, this.content);
-    this.poll = new Poll(told.every, () => this.load(), (found) => this.#shown(found), (error) => this.failed(error));
+    this.poll = new Poll(options.every, () => this.load(), (found) => this.#shown(found), (error) => this.failed(error));
   }
 
   /** @param {string} _name what stands behind the view's own name in the address */

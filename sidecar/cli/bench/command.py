@@ -197,8 +197,8 @@ def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
 
 def _as_the_node(api: AdminApi, direct: Mapping[str, str]) -> dict[str, str]:
     """How clients connect to the node: by its own protocol, with the certificates and the login of `direct`."""
-    told = {each["setting"]: each["value"] for each in api.get("/v1/settings")["items"]}
-    protocol = str(told.get("SIDECAR_SECURITY_PROTOCOL") or "PLAINTEXT")
+    settings = {each["setting"]: each["value"] for each in api.get("/v1/settings")["items"]}
+    protocol = str(settings.get("SIDECAR_SECURITY_PROTOCOL") or "PLAINTEXT")
     kinds = [kind for kind, has in (("ssl.", protocol.endswith("SSL")), ("sasl.", protocol.startswith("SASL"))) if has]
     return {PROTOCOL: protocol} | {name: value for name, value in direct.items() if name.startswith(tuple(kinds))}
 
@@ -217,9 +217,9 @@ def _check(targets: Mapping[str, Sequence[tuple[str, int]]], securities: Mapping
         try:
             found[name] = describe(where, security=securities[name])
         except OSError as error:
-            told = ",".join(f"{host}:{port}" for host, port in where)
+            text = ",".join(f"{host}:{port}" for host, port in where)
             raise CommandError(
-                _UNREACHABLE[name].format(told, error or type(error).__name__), Exit.UNREACHABLE
+                _UNREACHABLE[name].format(text, error or type(error).__name__), Exit.UNREACHABLE
             ) from None
     if DIRECT not in found:
         return

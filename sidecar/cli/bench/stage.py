@@ -114,7 +114,7 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with handled_by(_told, ENDING):  # a second Ctrl-C leaves no topics behind; what is done is bounded
+        with handled_by(_say_deleting, ENDING):  # a second Ctrl-C leaves no topics behind; what is done is bounded
             left: list[str] = []
             if self._governed is not None and not self._forget(self._governed):  # first: nodes let go of the topic
                 left.append(f"the policy of {self._governed}")
@@ -140,6 +140,6 @@ class Stage:
         return True
 
 
-def _told(_: int, __: object) -> None:
+def _say_deleting(_: int, __: object) -> None:
     with suppress(OSError):  # the terminal may be gone
         click.echo("deleting what was created", err=True)

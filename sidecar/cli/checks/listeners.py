@@ -38,13 +38,13 @@ async def check_advertised(settings: Settings, status: Mapping[str, Any] | None)
     """Every advertised address. `status`: the node's own answer, None without a node."""
     if status is None:
         return _check_free(settings)
-    told = listeners_of(status)
+    listeners = listeners_of(status)
     here = {each.name: each for each in settings.all_listeners}
     found: list[Finding] = []
-    for each in told:
+    for each in listeners:
         of_it = here.get(each["name"]) or (settings.all_listeners[0] if not each["name"] else None)
         protocol = each["security_protocol"] or (of_it.security_protocol if of_it else "PLAINTEXT")
-        name = "advertised" if len(told) == 1 else f"advertised {each['name']}"
+        name = "advertised" if len(listeners) == 1 else f"advertised {each['name']}"
         found.append(await _check_one(name, Address.parse(each["advertise"]), protocol, of_it))
     return found
 

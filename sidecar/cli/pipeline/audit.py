@@ -17,10 +17,10 @@ from sidecar.cli.pipeline.running import (
     failures_in_a_sentence,
     html_option,
     runs_on_spark,
+    say,
     security_of,
     settings_of,
     spark_session,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def audit(
     """
     if bool(topics) == every:
         raise CommandError("name topics, or --all of them", Exit.USAGE)
-    settings = settings_of(shared.config, {"cluster": cluster}, tells=not (bootstrap and kafka))
+    settings = settings_of(shared.config, {"cluster": cluster}, reports=not (bootstrap and kafka))
     servers = ",".join(map(str, settings.bootstrap_servers))
     bootstrap, kafka = bootstrap or servers, kafka or servers
     security = security_of(settings, client_config)
@@ -102,7 +102,7 @@ def audit(
         from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
 
         asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html, security)
-        found = job.audit(asked, settings, lambda: spark_session(master, conf), tell)
+        found = job.audit(asked, settings, lambda: spark_session(master, conf), say)
     as_data = [each.as_json() for each in found]
     is_one = len(topics) == 1
     write(as_data[0] if is_one else as_data, shared.output, lambda: _as_text(found))

@@ -16,9 +16,9 @@ from sidecar.cli.pipeline.running import (
     client_config_option,
     failures_in_a_sentence,
     runs_on_spark,
+    say,
     source_of,
     spark_session,
-    tell,
 )
 from sidecar.pipeline.folders import absolute
 
@@ -76,7 +76,7 @@ def compact(
             servers,
             shadow,
             lambda: spark_session(master, conf),
-            tell,
+            say,
             path=path,
             as_of=as_of,
             since=since,

@@ -20,9 +20,9 @@ from sidecar.cli.pipeline.running import (
     client_config_option,
     failures_in_a_sentence,
     runs_on_spark,
+    say,
     source_of,
     spark_session,
-    tell,
 )
 from sidecar.cli.signals import handled_by
 from sidecar.jobs import MAX_OFFSETS
@@ -105,12 +105,12 @@ def export(
     """
     servers, security = source_of(shared.config, bootstrap, client_config)
     path = absolute(path)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is reported here, in a sentence
     stop = threading.Event()
 
     def end(number: int, _: object) -> None:
         """After the commit under way; a second signal ends the process."""
-        tell("ending behind the commit under way")
+        say("ending behind the commit under way")
         stop.set()
         signal.signal(number, signal.SIG_DFL)
 
@@ -128,7 +128,7 @@ def export(
             shadow,
             path,
             session,
-            tell,
+            say,
             stop=stop,
             available_now=available_now,
             form=form,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli.api import topic_path
 from sidecar.cli.cursor import cursors
 from sidecar.cli.failure import CommandError
-from sidecar.cli.pipeline.running import tell
+from sidecar.cli.pipeline.running import say
 from sidecar.pipeline.audit.facts import Lag
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def lags_of(api: AdminApi) -> Callable[[str], list[Lag]]:
             found = [(name, each) for name in shadows for each in cursors(api, name)]
         except CommandError as error:
             silent.append(topic)
-            tell(f"how far behind the readers of shadows are is not noted: {error.message}")
+            say(f"how far behind the readers of shadows are is not noted: {error.message}")
             return []
         return [Lag(name, each["group"], _behind(each)) for name, each in found]
 

@@ -12,7 +12,7 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import listing, write
-from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, settings_of, spark_session, tell
+from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, say, settings_of, spark_session
 from sidecar.jobs import PORTION
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def rebuild(
     with failures_in_a_sentence():
         from sidecar.jobs.rebuild import rebuild as run  # noqa: PLC0415 - most of a node is behind it
 
-        found = run(settings, topic, lambda: spark_session(master, conf), tell, until=offsets, portion=portion)
+        found = run(settings, topic, lambda: spark_session(master, conf), say, until=offsets, portion=portion)
     data = found.as_data()
     write(data, shared.output, lambda: _as_text(data))
     _fail_where_something_is_left(found)

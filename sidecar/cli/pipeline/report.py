@@ -9,7 +9,7 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.output import table, write
-from sidecar.cli.pipeline.running import failures_in_a_sentence, html_option, runs_on_spark, spark_session, tell
+from sidecar.cli.pipeline.running import failures_in_a_sentence, html_option, runs_on_spark, say, spark_session
 from sidecar.jobs.report import check_path
 from sidecar.jobs.report import report as run
 
@@ -37,7 +37,7 @@ def report(
     """
     with failures_in_a_sentence():
         check_path(path, conf)
-        found = run(path, topics, lambda: spark_session(master, conf), tell, html=html)
+        found = run(path, topics, lambda: spark_session(master, conf), say, html=html)
     write([each.as_json() for each in found], shared.output, lambda: _as_text(found))
 
 

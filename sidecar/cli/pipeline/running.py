@@ -86,7 +86,7 @@ def source_of(config: Path | None, bootstrap: str | None, client_config: Path | 
     """Where to read, and how connections begin there, as `sidecar.pipeline.security` has it: `--bootstrap` and
     `--client-config`, or what the settings say. Raises CommandError.
     """
-    settings = settings_of(config, {}, tells=bootstrap is None)
+    settings = settings_of(config, {}, reports=bootstrap is None)
     return bootstrap or ",".join(map(str, settings.bootstrap_servers)), security_of(settings, client_config)
 
 
@@ -96,11 +96,11 @@ def security_of(settings: Settings, client_config: Path | None) -> dict[str, str
         return clients.of_settings(settings) if client_config is None else clients.of_file(client_config)
 
 
-def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = True) -> Settings:
+def settings_of(config: Path | None, given: dict[str, Any], *, reports: bool = True) -> Settings:
     """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
-    of `sidecar up`, which is reported unless `tells` is off: for a job that asks neither. Raises CommandError.
+    of `sidecar up`, which is reported unless `reports` is off: for a job that asks neither. Raises CommandError.
     """
-    return settings_here(config, tell if tells else None, given)
+    return settings_here(config, say if reports else None, given)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def spark_session(master: str, conf: tuple[str, ...] = (), *, progress: bool = T
     from sidecar.jobs.session import opened  # noqa: PLC0415 - takes as long as all the rest
 
     found: list[SparkSession] = []
-    with alive(lambda: _tasks(found)) if progress else nullcontext(), opened(master, settings, tell) as spark:
+    with alive(lambda: _tasks(found)) if progress else nullcontext(), opened(master, settings, say) as spark:
         found.append(spark)
         try:
             yield spark
@@ -133,7 +133,7 @@ def failures_in_a_sentence() -> Iterator[None]:
 
 def failure_of(error: Exception) -> CommandError | None:
     """How a command ends that could not go on, on the driver or on an executor; None for what is no word of ours."""
-    found = errors.told_by(error)
+    found = errors.pipeline_error_of(error)
     if found is None:
         return None
     codes = {
@@ -156,24 +156,24 @@ _running: Final[list[Alive]] = []
 """Of the job under way, if it has a progress."""
 
 
-def tell(text: str) -> None:
+def say(text: str) -> None:
     """One line about what goes on, on standard error; until the next one it is what goes on."""
     if not _running:
         click.echo(text, file=sys.stderr)
         return
-    _running[-1].tell(text)
+    _running[-1].print(text)
     _running[-1].doing(text)
 
 
 @contextmanager
 def alive(detail: Callable[[], str]) -> Iterator[None]:
     """The last message is what goes on now; it is repeated now and then with `detail`."""
-    with Alive("starting Spark", detail) as telling:
-        _running.append(telling)
+    with Alive("starting Spark", detail) as shown:
+        _running.append(shown)
         try:
             yield
         finally:
-            _running.remove(telling)
+            _running.remove(shown)
 
 
 def _tasks(sessions: Sequence[SparkSession]) -> str:

@@ -82,7 +82,7 @@ def whole(values: Values, code: int) -> Divided:
     return Divided(None, lambda _: values, code)
 
 
-def told_of(code: ErrorCode) -> Values:
+def error_fields(code: ErrorCode) -> Values:
     """An error with Kafka's message."""
     return {"error_code": code, "error_message": MESSAGES[code]}
 

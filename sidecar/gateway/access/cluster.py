@@ -12,7 +12,7 @@ from sidecar.gateway.access.asked import (
     Asked,
     Asking,
     Divided,
-    told_of,
+    error_fields,
     whole,
     with_cluster_operations,
 )
@@ -31,7 +31,7 @@ def _on_cluster(operation: Operation, refusal: Callable[[Values], Values]) -> Ca
     def check(asking: Asking) -> Divided | None:
         if asking.rights.cluster(operation):
             return None
-        return whole(told_of(CLUSTER) | refusal(asking.fields), CLUSTER)
+        return whole(error_fields(CLUSTER) | refusal(asking.fields), CLUSTER)
 
     return check
 
@@ -42,26 +42,26 @@ def _nothing(_fields: Values) -> Values:
 
 def _each(asked: str, answered: str) -> Callable[[Values], Values]:
     """An answer in which each element of the request has the error."""
-    return lambda fields: {answered: [told_of(CLUSTER) for _ in fields[asked]]}
+    return lambda fields: {answered: [error_fields(CLUSTER) for _ in fields[asked]]}
 
 
 def _quotas_not_altered(fields: Values) -> Values:
-    return {"entries": [told_of(CLUSTER) | {"entity": entry["entity"]} for entry in fields["entries"]]}
+    return {"entries": [error_fields(CLUSTER) | {"entity": entry["entity"]} for entry in fields["entries"]]}
 
 
 def _scram_not_described(fields: Values) -> Values:
     """An error for each user, without its name."""
-    return {"results": [told_of(CLUSTER) for _ in fields["users"] or ()]}
+    return {"results": [error_fields(CLUSTER) for _ in fields["users"] or ()]}
 
 
 def _scram_not_altered(fields: Values) -> Values:
     users = dict.fromkeys(each["name"] for each in (*fields["deletions"], *fields["upsertions"]))
-    return {"results": [{"user": user} | told_of(CLUSTER) for user in users]}
+    return {"results": [{"user": user} | error_fields(CLUSTER) for user in users]}
 
 
 def _not_elected(fields: Values) -> Values:
     def refused(index: int) -> Values:
-        return {"partition_id": index} | told_of(CLUSTER)
+        return {"partition_id": index} | error_fields(CLUSTER)
 
     asked: list[Values] = fields["topic_partitions"] or []
     return {
@@ -78,7 +78,7 @@ def _not_reassigned(fields: Values) -> Values:
             {
                 "name": topic["name"],
                 "partitions": [
-                    {"partition_index": each["partition_index"]} | told_of(CLUSTER) for each in topic["partitions"]
+                    {"partition_index": each["partition_index"]} | error_fields(CLUSTER) for each in topic["partitions"]
                 ],
             }
             for topic in fields["topics"]
@@ -110,7 +110,7 @@ def _find_coordinator(asking: Asking) -> Divided | None:
         code = TRANSACTIONAL_ID
     else:
         return None
-    return whole(told_of(code) | {"node_id": NO_ID, "port": NO_ID}, code)
+    return whole(error_fields(code) | {"node_id": NO_ID, "port": NO_ID}, code)
 
 
 ROWS: Final = (

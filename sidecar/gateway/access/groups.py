@@ -96,8 +96,8 @@ def _offset_fetch(asking: Asking) -> Divided | None:
     fields, rights = asking.fields, asking.rights
     topics: list[Values] | None = fields["topics"]
     if not rights.group(Operation.DESCRIBE, fields["group_id"]):
-        told = [_fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
-        return whole({"error_code": GROUP, "topics": told}, GROUP)
+        refused = [_fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
+        return whole({"error_code": GROUP, "topics": refused}, GROUP)
 
     def may(topic: Values) -> bool:
         return rights.topic(Operation.DESCRIBE, topic["name"])

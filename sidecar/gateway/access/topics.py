@@ -14,8 +14,8 @@ from sidecar.gateway.access.asked import (
     Asked,
     Asking,
     Divided,
+    error_fields,
     some,
-    told_of,
     with_cluster_operations,
 )
 from sidecar.protocol.messages import admin, cluster, transactions
@@ -81,15 +81,15 @@ def _metadata(asking: Asking) -> Divided | None:
             going_on = fields | {"topics": kept}
 
     def amend(answer: Values) -> Values:
-        told: list[Values] = []
+        topics: list[Values] = []
         for topic in answer["topics"]:
             bits = rights.allowed(ResourceType.TOPIC, topic["name"])
             if not bits >> Operation.DESCRIBE & 1 or topic["name"] == _NO_TOPIC:
                 continue
             name = "topic_authorized_operations"
-            told.append(topic | {name: topic[name] & bits} if of_topics else topic)
+            topics.append(topic | {name: topic[name] & bits} if of_topics else topic)
         hidden = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
-        answer = answer | {"topics": [*told, *(hidden | {"name": name} for name in refused)]}
+        answer = answer | {"topics": [*topics, *(hidden | {"name": name} for name in refused)]}
         return with_cluster_operations(rights, answer) if of_cluster else answer
 
     return Divided(going_on, amend, TOPIC if refused else 0)
@@ -153,7 +153,7 @@ def _delete_topics(asking: Asking) -> Divided | None:
         return name in seen and not asking.has(name, None)  # the controller says that it is not there
 
     def refusal(name: str) -> Values:
-        return {"name": name} | told_of(TOPIC)
+        return {"name": name} | error_fields(TOPIC)
 
     return some(asking, ("topic_names", "responses"), may, refusal, TOPIC)
 
@@ -178,7 +178,7 @@ def _configs(operation: Operation, answered: str) -> Callable[[Asking], Divided 
 
     def refusal(resource: Values) -> Values:
         kind, name = resource["resource_type"], resource["resource_name"]
-        return told_of(_RESOURCES[kind][1]) | {"resource_type": kind, "resource_name": name}
+        return error_fields(_RESOURCES[kind][1]) | {"resource_type": kind, "resource_name": name}
 
     def check(asking: Asking) -> Divided | None:
         refused = next((each for each in asking.fields["resources"] if not may(asking, each)), None)
@@ -199,7 +199,7 @@ def _describe_producers(asking: Asking) -> Divided | None:
         indexes = topic["partition_indexes"]
         return {
             "name": topic["name"],
-            "partitions": [{"partition_index": index} | told_of(TOPIC) for index in indexes],
+            "partitions": [{"partition_index": index} | error_fields(TOPIC) for index in indexes],
         }
 
     return some(asking, ("topics", "topics"), may, refusal, TOPIC)

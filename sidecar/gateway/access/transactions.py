@@ -39,14 +39,14 @@ def _init_producer_id(asking: Asking) -> Divided | None:
 
 
 def _not_added(asking: Asking, code_of: Callable[[str, int], int], code: int) -> Divided:
-    def told(topic: Values) -> Values:
+    def refused(topic: Values) -> Values:
         name: str = topic["name"]
         codes = [
             {"partition_index": index, "partition_error_code": code_of(name, index)} for index in topic["partitions"]
         ]
         return {"name": name, "results_by_partition": codes}
 
-    return whole({"results_by_topic": [told(topic) for topic in asking.fields["topics"]]}, code)
+    return whole({"results_by_topic": [refused(topic) for topic in asking.fields["topics"]]}, code)
 
 
 def _writable(asking: Asking, name: str) -> bool:

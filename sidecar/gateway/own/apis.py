@@ -14,13 +14,13 @@ from sidecar.access.prospects import Prospect
 from sidecar.changelog import Kind
 from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.own import asked
+from sidecar.gateway.own.answers import Answers, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.last_sequence import LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.rooms import Rooms
-from sidecar.gateway.own.telling import Teller, not_now
 from sidecar.gateway.own.tickets import Stand
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
@@ -63,13 +63,13 @@ class OwnApis:
         tasks: Tasks,
     ) -> None:
         topics = TopicOwners(governed)
-        teller = Teller(nodes, governed, topics, coordinator)
-        self._rooms = Rooms(upstream, nodes, resolver, governed, topics, coordinator, teller)
+        answers = Answers(nodes, governed, topics, coordinator)
+        self._rooms = Rooms(upstream, nodes, resolver, governed, topics, coordinator, answers)
         self.ownerships = Ownerships(self._rooms, tasks)
         self._describe = DescribeOwnersApi(upstream, nodes, governed, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes)
-        governed.watchers.append(self.ownerships.topic_stirred)
-        coordinator.state.told.append(self.ownerships.token_stirred)
+        governed.watchers.append(self.ownerships.topic_changed)
+        coordinator.state.listeners.append(self.ownerships.token_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
         """By API key."""
@@ -88,10 +88,10 @@ class OwnApis:
             knows_first = request.producer_id != 0 or self._knows_first()
             wanted = asked.read(request, client, knows_first=knows_first)
             refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
-            told = refused or await self.ownerships.own(client, wanted)
+            response = refused or await self.ownerships.own(client, wanted)
         except BadRequestError as error:
-            told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
-        answer(exchange, head, told.error, told)
+            response = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
+        answer(exchange, head, response.error, response)
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for the session that it names: its producer id is another client's."""
@@ -118,10 +118,10 @@ class OwnApis:
         try:
             request = decode(control.ReleaseRequest, head)
             targets = _targets(request)
-            told = await self._release(client, request.token, targets)
+            response = await self._release(client, request.token, targets)
         except BadRequestError as error:
-            told = control.ReleaseResponse(error=control.INVALID_REQUEST, message=str(error))
-        answer(exchange, head, told.error, told)
+            response = control.ReleaseResponse(error=control.INVALID_REQUEST, message=str(error))
+        answer(exchange, head, response.error, response)
 
     async def _release(self, client: Client, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
         ticket = self.ownerships.tickets.get(token)
@@ -140,8 +140,8 @@ class OwnApis:
         return control.ReleaseResponse()
 
     async def _release_unknown(self, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
-        """A token that nobody has called with here. What an earlier coordinator wrote down under it is let go of; that
-        there is nothing is no error where nobody owns what it names.
+        """A token without a request on this node. What an earlier coordinator wrote down under it is let go of; that
+        there is nothing is no error where what it names has no owner.
         """
         coordinator, keys = self._rooms.coordinator, [target.key for target in targets if not target.is_written]
         if token and (keys or (coordinator.coordinates and not targets)):
@@ -151,7 +151,7 @@ class OwnApis:
             except KafkaError as error:
                 look = not_now(error)
                 return control.ReleaseResponse(error=look.error, message=look.message)
-        for target, found in zip(targets, self._rooms.teller.now(targets), strict=True):
+        for target, found in zip(targets, self._rooms.answers.now(targets), strict=True):
             if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governed.node_id):
                 message = f"node {found.serving_node} serves {target}: release it there"
                 return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
@@ -170,10 +170,10 @@ class OwnApis:
                 raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
             if request.wait_ms < 0:
                 raise BadRequestError(f"wait_ms is {request.wait_ms}: give 0 or more")
-            told = await self._watch(client, request)
+            response = await self._watch(client, request)
         except BadRequestError as error:
-            told = control.WatchResponse(error=control.INVALID_REQUEST, message=str(error))
-        answer(exchange, head, told.error, told)
+            response = control.WatchResponse(error=control.INVALID_REQUEST, message=str(error))
+        answer(exchange, head, response.error, response)
 
     async def _watch(self, client: Client, request: control.WatchRequest) -> control.WatchResponse:
         ownerships = self.ownerships

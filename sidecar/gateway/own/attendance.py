@@ -42,7 +42,7 @@ class Attendance:
             self._unattended[ticket.asked.token] = ticket
 
     def waits(self, ticket: Ticket) -> None:
-        """A request took its places, or keeps them: where nobody calls for it, not for longer than before."""
+        """A request took its places, or keeps them: without a call, not for longer than before."""
         if ticket.asked.token not in self._unattended:
             self.left_alone(ticket)
 

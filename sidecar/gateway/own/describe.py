@@ -58,7 +58,7 @@ class DescribeOwnersApi:
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Owners of resources, and their queues."""
-        told = control.DescribeOwnersResponse()
+        response = control.DescribeOwnersResponse()
         try:
             request = decode(control.DescribeOwnersRequest, head)
             if len(request.resources) > RESOURCES:
@@ -71,36 +71,36 @@ class DescribeOwnersApi:
                 raise _NotAuthorizedError(f"Kafka's ACLs do not let you describe the group {request.group}")
             await self._catching_up.now()
             if request.resources:
-                await self._describe(client, request, told)
+                await self._describe(client, request, response)
             else:
                 if not request.group:
-                    await self._describe_topics(client, told)
-                await self._describe_claims(request.group, told)
+                    await self._describe_topics(client, response)
+                await self._describe_claims(request.group, response)
         except _NotAuthorizedError as error:
-            told = control.DescribeOwnersResponse(error=control.NOT_AUTHORIZED, message=str(error))
+            response = control.DescribeOwnersResponse(error=control.NOT_AUTHORIZED, message=str(error))
         except BadRequestError as error:
-            told.error, told.message = control.INVALID_REQUEST, str(error)
+            response.error, response.message = control.INVALID_REQUEST, str(error)
         except BehindError as error:
-            told = control.DescribeOwnersResponse(error=control.UNAVAILABLE, message=str(error))
+            response = control.DescribeOwnersResponse(error=control.UNAVAILABLE, message=str(error))
         except (UpstreamError, KafkaError):  # its text would name a broker
-            told = control.DescribeOwnersResponse(
+            response = control.DescribeOwnersResponse(
                 error=control.UNAVAILABLE, message="Kafka cannot be asked now; try again"
             )
-        answer(exchange, head, told.error, told)
+        answer(exchange, head, response.error, response)
 
-    async def _describe_topics(self, client: Client, told: control.DescribeOwnersResponse) -> None:
+    async def _describe_topics(self, client: Client, response: control.DescribeOwnersResponse) -> None:
         """Every governed topic that exists and that the client may know of."""
         found = await existing_partitions(self._upstream, None)
         governed = sorted(
             name for name in found if self._governed.policy_of(name) is not None and may_see(client, name)
         )
         for number, name in enumerate(governed):
-            self._tell_topic(told, name, self._standing(name))
+            self._add_topic(response, name, self._standing(name))
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
 
     async def _describe(
-        self, client: Client, request: control.DescribeOwnersRequest, told: control.DescribeOwnersResponse
+        self, client: Client, request: control.DescribeOwnersRequest, response: control.DescribeOwnersResponse
     ) -> None:
         """The resources that were named, in their order."""
         asked = {each.topic for each in request.resources if is_legal(each.topic.encode())}
@@ -109,52 +109,52 @@ class DescribeOwnersApi:
         for number, resource in enumerate(request.resources):
             fault = fault_of(resource)
             if fault:
-                told.ownerships.add(
+                response.ownerships.add(
                     resource=resource, error=control.INVALID_REQUEST, message=fault, serving_node=NOBODY
                 )
             elif missing := missing_of(resource, partitions):
-                told.ownerships.add(
+                response.ownerships.add(
                     resource=resource, error=control.UNKNOWN_RESOURCE, message=missing, serving_node=NOBODY
                 )
             elif resource.name or request.group:
-                self._add_claims(told, [claim_key(request.group, resource)])
+                self._add_claims(response, [claim_key(request.group, resource)])
             else:
-                self._tell(told, resource)
+                self._add(response, resource)
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    async def _describe_claims(self, group: str, told: control.DescribeOwnersResponse) -> None:
+    async def _describe_claims(self, group: str, response: control.DescribeOwnersResponse) -> None:
         """Every free string, or all that a group claims."""
         keys = self._coordinator.state.claimed(group)
         for first in range(0, len(keys), AT_ONCE):
             ownerships, waiting = self._coordinator.state.describe(keys[first : first + AT_ONCE])
-            told.ownerships.extend(found for found in ownerships if found.owner_session)
-            told.waiting.extend(waiting)
+            response.ownerships.extend(found for found in ownerships if found.owner_session)
+            response.waiting.extend(waiting)
             await asyncio.sleep(0)
 
-    def _add_claims(self, told: control.DescribeOwnersResponse, keys: list[Key]) -> None:
+    def _add_claims(self, response: control.DescribeOwnersResponse, keys: list[Key]) -> None:
         ownerships, waiting = self._coordinator.state.describe(keys)
-        told.ownerships.extend(ownerships)
-        told.waiting.extend(waiting)
+        response.ownerships.extend(ownerships)
+        response.waiting.extend(waiting)
 
     def _standing(self, name: str) -> Standing:
         return standing(self._governed, self._nodes, name)
 
-    def _tell(self, told: control.DescribeOwnersResponse, resource: control.Resource) -> None:
+    def _add(self, response: control.DescribeOwnersResponse, resource: control.Resource) -> None:
         found = self._standing(resource.topic)
         index = resource.partition if resource.HasField("partition") else None
         if index is None:
-            self._tell_topic(told, resource.topic, found)
+            self._add_topic(response, resource.topic, found)
             return
-        told.ownerships.append(ownership_of(resource, found))
-        _add_waiting(told, resource.topic, found, index)
+        response.ownerships.append(ownership_of(resource, found))
+        _add_waiting(response, resource.topic, found, index)
 
-    def _tell_topic(self, told: control.DescribeOwnersResponse, name: str, found: Standing) -> None:
+    def _add_topic(self, response: control.DescribeOwnersResponse, name: str, found: Standing) -> None:
         """The topic; where its partitions have their own owners, those after it."""
-        told.ownerships.append(ownership_of(control.Resource(topic=name), found))
+        response.ownerships.append(ownership_of(control.Resource(topic=name), found))
         for index in sorted(index for index in found.owners if index is not None):
-            told.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
-        _add_waiting(told, name, found, None)
+            response.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
+        _add_waiting(response, name, found, None)
 
 
 async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:
@@ -195,9 +195,9 @@ def ownership_of(resource: control.Resource, found: Standing) -> control.Ownersh
     )
 
 
-def _add_waiting(told: control.DescribeOwnersResponse, topic: str, found: Standing, partition: int | None) -> None:
+def _add_waiting(response: control.DescribeOwnersResponse, topic: str, found: Standing, partition: int | None) -> None:
     """Who waits for a topic, or for one of its partitions, in order."""
     for waiter in found.waiting:
         if partition is None or waiter.partition in (None, partition):
             resource = control.Resource(topic=topic, partition=waiter.partition)
-            told.waiting.add(resource=resource, name=waiter.name, session=waiter.session, since_ms=waiter.since_ms)
+            response.waiting.add(resource=resource, name=waiter.name, session=waiter.session, since_ms=waiter.since_ms)

@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.access.prospects import Look, Prospect
-from sidecar.gateway.own.telling import not_now
+from sidecar.gateway.own.answers import not_now
 from sidecar.gateway.own.tickets import Stand
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
@@ -33,6 +33,7 @@ _TAKEOVERS: Final = 32
 """At once, for all requests of this node."""
 _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
+_CHANGING: Final = "its owner is changing; try again"
 
 
 class Granting:
@@ -53,24 +54,24 @@ class Granting:
                 return self._without_client(ticket)
             if elsewhere is not None:
                 self.leave(ticket)
-                return self._rooms.teller.not_coordinating(ticket.asked, elsewhere)
+                return self._rooms.answers.not_coordinating(ticket.asked, elsewhere)
             looks = self._look(ticket)
             prospects = {look.prospect for look in looks.values()}
             if Prospect.REFUSED in prospects:
                 self.leave(ticket)
-                return self._rooms.teller.answer(ticket.asked, looks)
+                return self._rooms.answers.not_granted(ticket.asked, looks)
             if Prospect.WAIT in prospects or (Prospect.BUSY in prospects and ticket.stand is Stand.WAITING):
                 return self._wait(ticket)
             if Prospect.BUSY not in prospects:
                 looks = await self._take(ticket)
                 if not looks:
-                    return self._rooms.teller.owned(ticket)
+                    return self._rooms.answers.owned(ticket)
                 if any(look.prospect is Prospect.REFUSED for look in looks.values()):
                     self.leave(ticket)
-                    return self._rooms.teller.answer(ticket.asked, looks)
+                    return self._rooms.answers.not_granted(ticket.asked, looks)
             if now() > until:
                 self.leave(ticket)
-                return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "its owner is changing; try again")
+                return self._rooms.answers.refused(ticket.asked, control.UNAVAILABLE, _CHANGING)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -79,7 +80,7 @@ class Granting:
         if ticket.stand is Stand.WAITING:
             return None
         self._tickets.forget(ticket)
-        return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
+        return self._rooms.answers.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
 
     async def _not_coordinating(self, ticket: Ticket) -> KafkaError | None:
         """Why this node cannot decide on strings and readers; None where it can. A coordinator epoch that ended makes
@@ -116,7 +117,7 @@ class Granting:
                 ticket.is_placed = self._rooms.coordinator.is_waiting(ticket.asked.token)
             except KafkaError as error:
                 self.leave(ticket)
-                return self._rooms.teller.not_coordinating(ticket.asked, error)
+                return self._rooms.answers.not_coordinating(ticket.asked, error)
         return None
 
     def _has_lapsed(self, ticket: Ticket) -> bool:
@@ -170,7 +171,7 @@ class Granting:
             return dict.fromkeys(targets, Look(Prospect.BUSY) if ended else not_now(error)), {}
         if verdict.prospect is not Prospect.READY:
             return _by_target(targets, verdict), {}
-        return {}, {target: told.generation for target, told in zip(targets, verdict.ownerships, strict=True)}
+        return {}, {target: ownership.generation for target, ownership in zip(targets, verdict.ownerships, strict=True)}
 
     async def _take_over(self, claim: TopicClaim) -> Look:
         async with self._takeovers:
@@ -182,6 +183,6 @@ def _by_target(targets: Sequence[Target], verdict: Verdict) -> dict[Target, Look
     if verdict.prospect is not Prospect.REFUSED:
         return dict.fromkeys(targets, Look(verdict.prospect))
     return {
-        target: Look(Prospect.REFUSED, told.error, told.message) if told.error else Look(Prospect.READY)
-        for target, told in zip(targets, verdict.ownerships, strict=True)
+        target: Look(Prospect.REFUSED, ownership.error, ownership.message) if ownership.error else Look(Prospect.READY)
+        for target, ownership in zip(targets, verdict.ownerships, strict=True)
     }

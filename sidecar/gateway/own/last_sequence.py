@@ -43,15 +43,15 @@ class LastSequenceApi:
             check_name(request.producer_name)
             if not may_see(client, request.topic):
                 raise IdsError.no_topic(request.topic)
-            told = await self._last_sequence(request.topic, request.producer_name.encode())
+            response = await self._last_sequence(request.topic, request.producer_name.encode())
         except BadRequestError as error:
-            told = control.LastSequenceResponse(error=control.INVALID_REQUEST, message=str(error))
+            response = control.LastSequenceResponse(error=control.INVALID_REQUEST, message=str(error))
         except IdsError as error:
-            message = error.told(self._nodes.at(client.listener).nodes)
-            told = control.LastSequenceResponse(error=_WHY[error.why], message=message)
-        if told.error != control.NONE:
-            told.last_sequence_id = NO_ID
-        answer(exchange, head, told.error, told)
+            message = error.message_for(self._nodes.at(client.listener).nodes)
+            response = control.LastSequenceResponse(error=_WHY[error.why], message=message)
+        if response.error != control.NONE:
+            response.last_sequence_id = NO_ID
+        answer(exchange, head, response.error, response)
 
     async def _last_sequence(self, topic: str, name: bytes) -> control.LastSequenceResponse:
         known = await self._ids.of(topic, KNOW_S)

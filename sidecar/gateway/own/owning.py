@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.access.prospects import Look, Prospect
 from sidecar.exclusive.owning import TopicClaim
+from sidecar.gateway.own.answers import not_now
 from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.attendance import Attendance
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
-from sidecar.gateway.own.telling import not_now
 from sidecar.gateway.own.tickets import TICKETS, Stand, Ticket, Tickets
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.requests import Request, Wish
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
-"""A grace that ends stirs nothing."""
+"""The end of a grace is no event: the queues are looked at as well."""
 
 
 class Ownerships:
@@ -107,31 +107,31 @@ class Ownerships:
                         refusal = await self._confirm(ticket)
                         if refusal is not None:
                             return refusal
-                    self._check_all(ticket)  # what is being let go of right now stirs when that is over
+                    self._check_all(ticket)  # what is being let go of now is checked when that is over
                     ticket.heard()
-                    return self._rooms.teller.owned(ticket)
+                    return self._rooms.answers.owned(ticket)
                 if ticket.stand is Stand.OVER:
                     return self._over(ticket)
                 left = None
                 if ticket.stand is Stand.WAITING:
                     left = until - now()
                     if left <= 0:
-                        return self._rooms.teller.waiting(ticket)
+                        return self._rooms.answers.waiting(ticket)
                 await self.attendance.park(client, ticket, left)
-        return self._rooms.teller.waiting(ticket)
+        return self._rooms.answers.waiting(ticket)
 
     async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
         """Why it is unknown what a request owns, where that may be another node's affair by now."""
         try:
             await self._rooms.coordinator.lease.confirm()
         except KafkaError as error:
-            return self._rooms.teller.not_coordinating(ticket.asked, error)
+            return self._rooms.answers.not_coordinating(ticket.asked, error)
         return None
 
     def _over(self, ticket: Ticket) -> control.OwnResponse:
         ticket.heard()
         if ticket.answer is None:
-            return self._rooms.teller.owned(ticket)
+            return self._rooms.answers.owned(ticket)
         if not ticket.lost:
             self.tickets.forget(ticket)  # refused: the same token may try again
         return ticket.answer
@@ -155,12 +155,12 @@ class Ownerships:
 
     async def _admit(self, client: Client, asked: Asked) -> Ticket | control.OwnResponse:
         """Remember a request that can be decided on here, or say why it cannot."""
-        rooms, teller = self._rooms, self._rooms.teller
+        rooms, answers = self._rooms, self._rooms.answers
         if len(self.tickets) >= TICKETS:
-            return teller.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
+            return answers.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
         faults = await find_faults(rooms, asked)
         if faults:
-            return teller.answer(asked, faults)
+            return answers.not_granted(asked, faults)
         wishes = tuple(
             Wish(target.key, target.group, resource, generation)
             for target, resource, generation in zip(asked.targets, asked.resources, asked.generations, strict=True)
@@ -170,9 +170,9 @@ class Ownerships:
             try:
                 await rooms.coordinator.ready()
             except KafkaError as error:
-                return teller.not_coordinating(asked, error)
+                return answers.not_coordinating(asked, error)
         if not client.is_alive():
-            return teller.refused(asked, control.UNAVAILABLE, "the connection was closed")
+            return answers.refused(asked, control.UNAVAILABLE, "the connection was closed")
         ticket = self.tickets.get(asked.token)
         if ticket is not None:  # the same came on another connection meanwhile
             self.connect(ticket, client)
@@ -195,7 +195,7 @@ class Ownerships:
         return ticket
 
     def _wake(self, ticket: Ticket) -> None:
-        ticket.is_stirred = True
+        ticket.is_due = True
         if not ticket.is_driven and ticket.stand in (Stand.TRYING, Stand.WAITING):
             ticket.is_driven = True
             self._tasks.start(self._drive(ticket))
@@ -203,8 +203,8 @@ class Ownerships:
     async def _drive(self, ticket: Ticket) -> None:
         """Decide on a request, as often as something happens to what it asks for meanwhile."""
         try:
-            while ticket.is_stirred and ticket.stand in (Stand.TRYING, Stand.WAITING):
-                ticket.is_stirred = False
+            while ticket.is_due and ticket.stand in (Stand.TRYING, Stand.WAITING):
+                ticket.is_due = False
                 answer = await self._granting.attempt(ticket)
                 if answer is not None:
                     self._settle(ticket, answer)
@@ -212,7 +212,7 @@ class Ownerships:
                     self.attendance.waits(ticket)
         except Exception:
             self._leave(ticket)
-            self._settle(ticket, self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
+            self._settle(ticket, self._rooms.answers.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
             raise
         finally:
             ticket.is_driven = False
@@ -224,8 +224,8 @@ class Ownerships:
         ticket.answer = None if is_owning else answer
         if ticket.own_calls == 0:
             ticket.is_promoted = is_owning
-            told = zip(ticket.asked.targets, answer.ownerships, strict=True)
-            ticket.news.update((target, each) for target, each in told if each.error or is_owning)
+            found = zip(ticket.asked.targets, answer.ownerships, strict=True)
+            ticket.news.update((target, each) for target, each in found if each.error or is_owning)
         if is_owning:
             self._begin_owning(ticket)
         else:
@@ -234,8 +234,8 @@ class Ownerships:
         ticket.notify()
 
     def _begin_owning(self, ticket: Ticket) -> None:
-        """All its connections stand for what it owns, and no other request of its session does any more. What it lost
-        while it was written down nobody has reported it.
+        """All its connections stand for what it owns, and no other request of its session does any more. A loss
+        while it was written down is not reported yet.
         """
         for target, claim in ticket.claims.items():
             for client in ticket.clients.values():
@@ -243,7 +243,7 @@ class Ownerships:
                     self._rooms.topics.join(claim, client.connection_id)
             for other in self.tickets.owners(target):
                 if other is not ticket and other.asked.session == ticket.asked.session:
-                    self._lose(other, target, self._rooms.teller.superseded(target))
+                    self._lose(other, target, self._rooms.answers.superseded(target))
         self._check_all(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
@@ -251,7 +251,7 @@ class Ownerships:
         if ticket.stand is Stand.WAITING:
             self._granting.leave(ticket)
             for target in ticket.asked.targets:
-                self.stirred(target)
+                self.target_changed(target)
 
     async def _abandon(self, ticket: Ticket) -> None:
         """The connection that a request was bound to counts as dead: nothing of it stays."""
@@ -292,16 +292,16 @@ class Ownerships:
             await asyncio.wait([ticket.listen()])
         if ticket.stand is Stand.WAITING:
             self._leave(ticket)
-            answer = self._rooms.teller.refused(ticket.asked, control.DEPOSED, "its place was given up by Release")
+            answer = self._rooms.answers.refused(ticket.asked, control.DEPOSED, "its place was given up by Release")
             self._settle(ticket, answer)
 
     # What happens -----------------------------------------------------------------------------------------------------
 
-    def topic_stirred(self, topic: str, partition: int | None) -> None:
+    def topic_changed(self, topic: str, partition: int | None) -> None:
         """Whose a topic or partition is may have changed."""
-        self.stirred(Target("", topic, WHOLE if partition is None else partition, ""))
+        self.target_changed(Target("", topic, WHOLE if partition is None else partition, ""))
 
-    def token_stirred(self, token: bytes, lost: Collection[Key]) -> None:
+    def token_changed(self, token: bytes, lost: Collection[Key]) -> None:
         """The coordinator has news for a token: its turn has come, or it lost these."""
         ticket = self.tickets.get(token)
         if ticket is None:
@@ -312,7 +312,7 @@ class Ownerships:
                 self._check(ticket, target)
         self._wake(ticket)
 
-    def stirred(self, target: Target) -> None:
+    def target_changed(self, target: Target) -> None:
         """Report the loss to those that lost a target, and let the first in its queue try."""
         for ticket in self.tickets.owners(target):
             self._check(ticket, target)
@@ -338,25 +338,25 @@ class Ownerships:
         """Whether a request still owns a target."""
         if target in ticket.released:
             return
-        told = self._rooms.teller.standing(ticket, target)
-        if told.error == control.NONE:
-            if told.generation == ticket.owned[target]:
+        ownership = self._rooms.answers.standing(ticket, target)
+        if ownership.error == control.NONE:
+            if ownership.generation == ticket.owned[target]:
                 return
-            ticket.owned[target] = told.generation
-            ticket.news[target] = told
+            ticket.owned[target] = ownership.generation
+            ticket.news[target] = ownership
             ticket.notify()
         else:
-            self._lose(ticket, target, told)
+            self._lose(ticket, target, ownership)
 
-    def _lose(self, ticket: Ticket, target: Target, told: control.Ownership) -> None:
-        ticket.lost[target] = ticket.news[target] = told
+    def _lose(self, ticket: Ticket, target: Target, ownership: control.Ownership) -> None:
+        ticket.lost[target] = ticket.news[target] = ownership
         self.tickets.disowned(ticket, target)
         ticket.notify()
 
     async def _give_up(self, ticket: Ticket) -> None:
-        """Nobody asked for it: its place, or what it was promoted to, is another's."""
+        """No call came for it: its place, or what it was promoted to, goes to another."""
         if ticket.calls:
-            return  # somebody has, just now
+            return  # one came just now
         if ticket.is_driven:
             self.attendance.left_alone(ticket)  # it may be promoted this moment: that is kept as long again
             return

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.owning import TopicOwners
-    from sidecar.gateway.own.telling import Teller
+    from sidecar.gateway.own.answers import Answers
     from sidecar.resources.coordinator import Coordinator
 
 
 class Rooms(NamedTuple):
-    """The rooms that claims are made in, and the module that words the answers."""
+    """The rooms that claims are made in, and what builds the answers."""
 
     upstream: KafkaUpstream
     nodes: NodeDirectory
@@ -23,4 +23,4 @@ class Rooms(NamedTuple):
     governed: GovernedTopics
     topics: TopicOwners
     coordinator: Coordinator
-    teller: Teller
+    answers: Answers

@@ -66,9 +66,10 @@ class Ticket:
     is_placed: bool = False
     """It has, or had, places of the coordinator's."""
     is_promoted: bool = False
-    """It was granted while no Own waited for it, and nobody has heard of that."""
+    """It was granted while no Own waited for it, and no call has reported that yet."""
     is_driven: bool = False
-    is_stirred: bool = False
+    is_due: bool = False
+    """Something happened to what it asks for since it was last decided on."""
     listeners: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
 
     @property
@@ -83,7 +84,7 @@ class Ticket:
 
     @property
     def lapses(self) -> bool:
-        """Whether it is given up where nobody calls: a place, or a promotion. A loss that nobody heard of costs no
+        """Whether it is given up where no call comes: a place, or a promotion. A loss that was not reported costs no
         more than what was lost.
         """
         return self.stand is Stand.WAITING or (self.stand is Stand.OWNING and self.is_promoted)
@@ -101,7 +102,7 @@ class Ticket:
     @property
     def has_moved(self) -> bool:
         """Whether all that it owned is another node's business now."""
-        return bool(self.lost) and all(told.error == control.NOT_SERVING for told in self.lost.values())
+        return bool(self.lost) and all(each.error == control.NOT_SERVING for each in self.lost.values())
 
     def notify(self) -> None:
         """Something changed: listeners look again."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from sidecar.node.shadow_port import ShadowPort
     from sidecar.settings import Settings
-    from sidecar.settings.told import Shown
+    from sidecar.settings.loaded import Shown
     from sidecar.telemetry.hooks import NodeMetrics
 
 

@@ -174,7 +174,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ListenerFacts:
-    """One listener for Kafka clients: where it listens, what its clients are told (both host:port), its protocol."""
+    """One listener for Kafka clients: where it listens, what address clients get (both host:port), its protocol."""
 
     name: str
     listen: str

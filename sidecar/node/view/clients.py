@@ -44,7 +44,7 @@ def _facts(client: Client, node_id: int) -> ClientFacts:
         client_id="" if identity is None else shown_name(identity.raw.decode(errors="replace")),
         name="" if identity is None else identity.shown,
         mode=None if identity is None else identity.mode,
-        software=(_told(client.software.name), _told(client.software.version)),
+        software=(_shown(client.software.name), _shown(client.software.version)),
         address=connection.peer,
         since_ms=connection.since_ms,
         requests=connection.requests,
@@ -54,5 +54,5 @@ def _facts(client: Client, node_id: int) -> ClientFacts:
     )
 
 
-def _told(text: str) -> str | None:
+def _shown(text: str) -> str | None:
     return shown_name(text) or None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from sidecar.node.parts import Rooms, Running
-    from sidecar.settings.told import Shown
+    from sidecar.settings.loaded import Shown
 
 
 NO_CHANGE = "no topic can change its owner now"
@@ -98,7 +98,7 @@ class NodeView:
         ]
 
     def settings(self) -> Sequence[Shown]:
-        return self._node.told.shown()
+        return self._node.loaded.shown()
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         return await self._topics.names(governed=governed)

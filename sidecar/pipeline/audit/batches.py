@@ -1,4 +1,5 @@
-"""Batches where none may be: of an older generation after a newer one, and of nobody on a governed partition. Pure.
+"""Batches where none may be: of an older generation after a newer one, and without an owner on a governed partition.
+Pure.
 
 Both are offsets of a stamp's batches that lie in a forbidden stretch. A run that lies in it whole counts by its number
 of batches; of one that reaches into it the records there are read a second time.
@@ -28,7 +29,7 @@ def interleaved(runs: DataFrame, stamps: DataFrame) -> DataFrame:
 
 
 def unowned(runs: DataFrame, stretches: DataFrame) -> DataFrame:
-    """Attributed runs of nobody that reach into a stretch in which their partition was governed."""
+    """Attributed runs without an owner that reach into a stretch in which their partition was governed."""
     nobodys = runs.where(is_data).where("slot IS NULL")
     found = nobodys.join(F.broadcast(stretches), "partition").where("last_offset >= lo AND first_offset <= hi")
     return found.withColumn("kind", F.lit("unowned"))

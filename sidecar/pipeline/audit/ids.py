@@ -75,21 +75,21 @@ def violations(runs: DataFrame, found: DataFrame, records: DataFrame) -> DataFra
     ends = runs.join(names, [*NAME], "left_semi").select(
         *NAME, F.col("last_offset").alias("offset"), F.col("last_id").alias("sequence_id")
     )
-    told = single.unionByName(ends, allowMissingColumns=True)
-    told = told.withColumn("stretch", F.floor(F.col("offset") / _STRETCH))
-    peaks = told.groupBy(*NAME, "stretch").agg(F.max("sequence_id").alias("peak"))
+    rows = single.unionByName(ends, allowMissingColumns=True)
+    rows = rows.withColumn("stretch", F.floor(F.col("offset") / _STRETCH))
+    peaks = rows.groupBy(*NAME, "stretch").agg(F.max("sequence_id").alias("peak"))
     earlier = Window.partitionBy(*NAME).orderBy("stretch").rowsBetween(Window.unboundedPreceding, -1)
     peaks = peaks.withColumn("earlier", F.max("peak").over(earlier)).drop("peak")
     is_end = F.col("first_at").isNull()
     inside = Window.partitionBy(*NAME, "stretch").orderBy("offset", is_end)
     inside = inside.rowsBetween(Window.unboundedPreceding, -1)
-    told = told.withColumn("nearer", F.max("sequence_id").over(inside)).join(peaks, [*NAME, "stretch"])
-    told = told.where(~is_end).withColumn("highest", F.greatest("nearer", "earlier"))
+    rows = rows.withColumn("nearer", F.max("sequence_id").over(inside)).join(peaks, [*NAME, "stretch"])
+    rows = rows.where(~is_end).withColumn("highest", F.greatest("nearer", "earlier"))
     repeats = F.col("first_at") < F.col("offset")
     falls = F.col("highest") >= F.col("sequence_id")
     kind = F.when(repeats, F.lit("duplicates")).when(falls, F.lit("regressions"))
-    told = told.withColumn("kind", kind).where("kind IS NOT NULL")
-    return told.select("kind", *columns, F.when(repeats, F.col("first_at")).otherwise(F.col("highest")).alias("before"))
+    rows = rows.withColumn("kind", kind).where("kind IS NOT NULL")
+    return rows.select("kind", *columns, F.when(repeats, F.col("first_at")).otherwise(F.col("highest")).alias("before"))
 
 
 def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:

@@ -122,12 +122,12 @@ class _Case:
 
         placed = self.keep(batches.placed(misplaced, records))
         counted = placed.select("kind", "partition", "count").unionByName(_by_kind(absent))
-        told = batches.examples(placed).unionByName(absent)
+        violations = batches.examples(placed).unionByName(absent)
         repeats = with_ids.select(*ids.NAME, F.lit(0).cast("long").alias("count")).limit(0)
         if records is not None:
             wrong = self.keep(ids.violations(with_ids, doubtful, records))
             counted = counted.unionByName(_by_kind(wrong))
-            told = told.unionByName(ids.examples(wrong))
+            violations = violations.unionByName(ids.examples(wrong))
             repeats = wrong.where("kind = 'duplicates'").groupBy(*ids.NAME).agg(F.count("*").alias("count"))
         counts = _counts(counted)
         of_data = F.sum(F.when(F.expr(is_data), F.col("records")))
@@ -141,9 +141,9 @@ class _Case:
             counts=counts,
             gaps=int(gaps["gaps"] or 0),
             malformed=malformed,
-            examples=[*(_examples(told) if counts else []), *(self._malformed(found, its) if malformed else [])],
+            examples=[*(_examples(violations) if counts else []), *(self._malformed(found, its) if malformed else [])],
             runs=found,
-            violations=told,
+            violations=violations,
             kept=self.kept,
         )
 
@@ -199,9 +199,9 @@ def _counts(counted: DataFrame) -> dict[str, dict[int, int]]:
     return found
 
 
-def _examples(told: DataFrame) -> list[dict[str, Any]]:
+def _examples(violations: DataFrame) -> list[dict[str, Any]]:
     """The first of each kind in the order of partitions and offsets."""
     number = F.row_number().over(Window.partitionBy("kind").orderBy("partition", "offset"))
-    first = told.withColumn("number", number).where(F.col("number") <= EXAMPLES).drop("number")
+    first = violations.withColumn("number", number).where(F.col("number") <= EXAMPLES).drop("number")
     found = [row.asDict() for row in first.collect()]
     return sorted(found, key=lambda each: (KINDS.index(each["kind"]), each["partition"], each["offset"]))

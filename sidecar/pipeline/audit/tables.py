@@ -126,8 +126,8 @@ class AuditTables:
         rows = as_frame(self._spark, takeovers, TAKEOVERS)
         rows = rows.withColumns({"cluster_id": F.lit(self._cluster_id), "topic": F.lit(topic)})
         table = DeltaTable.forPath(self._spark, self._paths["takeovers"]).alias("known")
-        same = "known.topic = told.topic AND known.event = told.event"
-        table.merge(rows.alias("told"), same).whenNotMatchedInsertAll().execute()
+        same = "known.topic = found.topic AND known.event = found.event"
+        table.merge(rows.alias("found"), same).whenNotMatchedInsertAll().execute()
 
 
 def read_tables(spark: SparkSession, path: str) -> tuple[dict[str, DataFrame], str]:

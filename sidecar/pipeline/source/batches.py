@@ -33,8 +33,8 @@ class Headers(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets from `start` to `end`, exclusive, of a partition. `is_first`: nobody reads what lies in front of it, so a
-    batch that begins there and reaches into it is counted here.
+    """Offsets from `start` to `end`, exclusive, of a partition. `is_first`: no other range holds what is before it, so
+    a batch that begins there and reaches into it is counted here.
     """
 
     start: int

@@ -193,7 +193,7 @@ async def test_a_name_that_was_purged_stays_a_stranger_at_the_next_node(services
         await leave(billing, first, topic)
         marks = ids.of(0).marks
         marks._seen[marks._rows[b"billing"]] -= 7 * 3600  # seven hours later
-        assert await ids.tidy() == 1
+        assert await ids.forget_idle() == 1
         assert ids.last_ids(b"billing") == {}
         back = first.connect("billing")
         assert (await write(back, topic, 0, 1))[1] >= 0

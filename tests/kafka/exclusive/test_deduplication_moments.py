@@ -163,7 +163,7 @@ async def test_names_are_purged_when_redis_is_back_and_never_one_that_came_back_
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "keep_snapshot", away)
-        assert await ids.tidy() == 0
+        assert await ids.forget_idle() == 0
     assert marks.persisted(b"gone") == 7
     keep = store.keep_snapshot
 
@@ -172,7 +172,7 @@ async def test_names_are_purged_when_redis_is_back_and_never_one_that_came_back_
         return await keep(*told)
 
     monkeypatch.setattr(store, "keep_snapshot", meanwhile)
-    assert await ids.tidy() == 1
+    assert await ids.forget_idle() == 1
     assert (marks.persisted(b"gone"), marks.persisted(b"back")) == (-1, 8)
 
 

@@ -294,13 +294,13 @@ def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: p
         for _ in range(2):
             for wire in wires:
                 ask(wire, asked, Limits(20))
-        tails._telling = True  # as while many readers are told
+        tails._waking = True  # as while many readers are told
         for wire in wires:
             send(wire, asked, Limits(most_bytes=200))
         wait_for(lambda: tails.waiting == 8, "everyone waits")
         for partition in (0, 1):
             put(topics, b"x" * 1000, partition=partition)
-            wait_for(lambda told=4 * (partition + 1): len(tails._to_tell) == told, "everyone is to be told")
+            wait_for(lambda told=4 * (partition + 1): len(tails._to_wake) == told, "everyone is to be told")
         topics.node.run(telling(tails))
         for wire in wires:
             assert b"x" * 1000 in b"".join(element.records for element in receive(wire).values())
@@ -310,7 +310,7 @@ def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: p
 
 
 async def telling(tails: Tails) -> None:
-    tails._tell_some()
+    tails._wake_some()
 
 
 @pytest.mark.parametrize("names", [1, 2])

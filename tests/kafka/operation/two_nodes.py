@@ -15,7 +15,7 @@ from sidecar.changelog.tailer import Tailer
 from sidecar.local.ports import HOST, free_ports
 from sidecar.node.node import Node, Rooms
 from sidecar.settings import load
-from sidecar.settings.told import Told
+from sidecar.settings.loaded import LoadedSettings
 from tests.rest import Rest
 from tests.services import Services
 
@@ -102,7 +102,7 @@ async def running(
             **settings,
         }
     )
-    node = Node(Told(told), AdminServer)
+    node = Node(LoadedSettings(told), AdminServer)
     prepared(node)
     try:
         await node.start()

@@ -49,7 +49,7 @@ async def test_waiting_requests_are_promoted_in_the_order_of_their_arrival(room:
     waiting = [caller.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE) for caller in (second, third)]
     for caller, request in zip((second, third), waiting, strict=True):
         assert (await caller.ask(request)).prospect is Prospect.WAIT
-    room.coordinator.state.told.append(lambda token, _lost: ready.append(token))
+    room.coordinator.state.listeners.append(lambda token, _lost: ready.append(token))
     first.close()
 
     async def promoted() -> bool:

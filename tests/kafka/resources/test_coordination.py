@@ -195,7 +195,7 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     plain = first.caller()
     await plain.own(wish("leader"))
     told: list[bytes] = []
-    first.coordinator.state.told.append(lambda token, _lost: told.append(token))
+    first.coordinator.state.listeners.append(lambda token, _lost: told.append(token))
     token = next(iter(first.coordinator.state.table.owners.values())).token
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot, to=other.node_id)
     other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id

@@ -219,15 +219,15 @@ async def test_what_dies_between_telling_and_writing_tells_the_same_event_again(
     kept: Kept, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[bytes | None] = []
-    tell = kept.records.tell
+    add_event = kept.records.add_event
 
     async def listen(name: str, detail: str, identity: bytes | None = None) -> None:
         told.append(identity)
-        await tell(name, detail, identity)
+        await add_event(name, detail, identity)
         if len(told) == 1:
             raise Crashed
 
-    monkeypatch.setattr(kept.records, "tell", listen)
+    monkeypatch.setattr(kept.records, "add_event", listen)
     delete(services, kept.orders)
     with pytest.raises(Crashed):
         await wait_for_async(kept.look, "it to be closed")

@@ -70,7 +70,7 @@ def test_a_death_between_the_commit_of_the_table_and_spark_s_doubles_nothing(lak
     log.write(300)
     with Kafka(log.bootstrap) as kafka:
         dying = lake.exporter(kafka, max_offsets=100)
-        dying._tell = die  # told behind the commit of the table
+        dying._committed = die  # called after the commit of the table
         with pytest.raises(Exception, match="DiedError"):
             dying.run()
     assert len(lake.rows()) == 100
@@ -148,7 +148,7 @@ def test_a_table_that_is_restored_while_it_is_exported_ends_that(lake: Lake, log
 
     with Kafka(log.bootstrap) as kafka:
         exporter = lake.exporter(kafka, max_offsets=100)
-        exporter._tell = restore
+        exporter._committed = restore
         with pytest.raises(PipelineError, match="was changed by RESTORE or CLONE meanwhile"):
             exporter.run()
     assert lake.rows() == []
@@ -240,7 +240,7 @@ def test_records_lost_while_the_export_runs_end_it_too(lake: Lake, log: Log) -> 
     fetched_ahead = {"kafka.max.partition.fetch.bytes": "1"}  # a batch or two; what a consumer has is not lost
     with Kafka(log.bootstrap) as kafka:
         exporter = lake.exporter(kafka, max_offsets=100, options=fetched_ahead)
-        exporter._tell = lambda _: log.lose(0, 145)
+        exporter._committed = lambda _: log.lose(0, 145)
         with pytest.raises(GapError, match=r"partition 0, offsets \d+ to 144"):
             exporter.run()
     whole = lake.records()
@@ -387,8 +387,8 @@ def test_a_table_that_becomes_another_one_while_it_is_exported_is_not_written_to
 
     with Kafka(log.bootstrap) as kafka:
         exporter = lake.exporter(kafka, max_offsets=100)
-        tell = exporter._tell
-        exporter._tell = lambda done: (tell(done), become(done))[0]
+        committed = exporter._committed
+        exporter._committed = lambda done: (committed(done), become(done))[0]
         with pytest.raises(TableError, match=r"columns or properties .* were changed"):
             exporter.run()
     assert lake.spark.read.format("delta").load(str(lake.path)).where("value IS NOT NULL").count() == 100

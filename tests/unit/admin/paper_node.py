@@ -29,7 +29,7 @@ from sidecar.node.port import (
     UnavailableError,
 )
 from sidecar.settings import load
-from sidecar.settings.told import Shown, Told
+from sidecar.settings.loaded import LoadedSettings, Shown
 from tests.unit.admin.paper_shadows import PaperShadows
 
 
@@ -79,7 +79,7 @@ class PaperNode:
         return [each for each in self.refused if topic in {None, each.topic}]
 
     def settings(self) -> Sequence[Shown]:
-        return Told(load()).shown()
+        return LoadedSettings(load()).shown()
 
     async def catch_up(self) -> None:
         self.called("catch_up")

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.cli.launch import interpreter_options, node_command, settings_pipe
 from sidecar.settings import Address, load
-from sidecar.settings.told import Told
+from sidecar.settings.loaded import LoadedSettings
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,19 @@ def test_a_hangup_before_anything_is_imported_ends_any_command_but_a_node(argume
 
 
 def test_settings_travel_through_a_pipe_and_not_through_the_command_line():
-    told = Told(replace(load(), admin_token="hush-hush"), {"admin_token": "environment"}, {"node_id": "1"}, "a.toml")
+    told = LoadedSettings(
+        replace(load(), admin_token="hush-hush"), {"admin_token": "environment"}, {"node_id": "1"}, "a.toml"
+    )
     descriptor = settings_pipe(told)
     assert "hush-hush" not in " ".join(node_command(descriptor))
     with os.fdopen(descriptor) as pipe:
-        assert Told.from_json(pipe.read()) == told
+        assert LoadedSettings.from_json(pipe.read()) == told
 
 
 def test_settings_too_long_for_a_pipe_are_refused_and_do_not_block():
     servers = tuple(Address(f"kafka-{n}.example", 9092) for n in range(5_000))
     with pytest.raises(ValueError, match="is the most"):
-        settings_pipe(Told(replace(load(), bootstrap_servers=servers)))
+        settings_pipe(LoadedSettings(replace(load(), bootstrap_servers=servers)))
 
 
 def test_the_modules_beside_the_program_do_not_hide_those_of_the_library(tmp_path: Path):

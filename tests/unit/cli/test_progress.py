@@ -35,7 +35,7 @@ def test_without_a_terminal_a_line_comes_now_and_then(capsys: pytest.CaptureFixt
 def test_nothing_is_said_of_what_is_over_soon(capsys: pytest.CaptureFixture[str]) -> None:
     with Alive("auditing orders") as alive:
         alive.doing("reading orders")
-        alive.tell("done")
+        alive.print("done")
     assert capsys.readouterr() == ("", "done\n")
 
 
@@ -48,11 +48,11 @@ def test_what_was_told_last_goes_on(capsys: pytest.CaptureFixture[str], monkeypa
         return any(re.fullmatch(r"auditing payments, \d+ s", line) for line in said)
 
     with running.alive(str):
-        running.tell("auditing orders")
-        running.tell("auditing payments")
+        running.say("auditing orders")
+        running.say("auditing payments")
         wait_for(seen, "the newest")
     assert [line for line in said if not line.endswith(" s")] == ["auditing orders", "auditing payments"]
-    running.tell("done")
+    running.say("done")
     assert capsys.readouterr().err == "done\n"
 
 
@@ -93,7 +93,7 @@ def test_a_signal_in_the_middle_of_a_line_is_told_without_an_end(capsys: pytest.
 
         def interrupted() -> None:
             with alive._lock:  # pyright: ignore[reportPrivateUsage] - where a signal finds the thread
-                alive.tell("ending behind the commit under way")
+                alive.print("ending behind the commit under way")
             done.set()
 
         threading.Thread(target=interrupted, daemon=True).start()

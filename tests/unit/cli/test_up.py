@@ -24,7 +24,7 @@ def test_the_admin_port_is_named_as_it_is_reached(
         advertise=settings.advertise,
     )
     stack: Any = SimpleNamespace(config=StackConfig(tmp_path))
-    up._tell_started(stack, SimpleNamespace(kafka="127.0.0.1:9092", redis="redis://127.0.0.1"), told)  # type: ignore[arg-type]
+    up._print_started(stack, SimpleNamespace(kafka="127.0.0.1:9092", redis="redis://127.0.0.1"), told)  # type: ignore[arg-type]
     told_url = f"{scheme}://127.0.0.1:18099"
     out = capsys.readouterr().out
     assert f"admin       {told_url} " in out

@@ -65,7 +65,7 @@ def test_sessions_that_are_gone_are_forgotten_and_no_others(holders: NameHolders
     holders.hold([ME], "pid:1")
     holders.hold([OTHER], "pid:2")
     live.discard("pid:1")
-    holders.tidy()
+    holders.forget_gone()
     assert (holders.session_of(ME), holders.session_of(OTHER)) == (None, "pid:2")
     assert (holders.must_carry("pid:1"), holders.must_carry("pid:2")) == (False, True)
 

@@ -64,8 +64,8 @@ def granting(coordinator: Coordinator) -> tuple[Granting, Ticket]:
         return control.OwnResponse(error=control.NOT_SERVING, message=error.message)
 
     tickets = Tickets()
-    teller = SimpleNamespace(owned=owned, not_coordinating=not_coordinating)
-    rooms: Any = SimpleNamespace(coordinator=coordinator, teller=teller, topics=None)
+    answers = SimpleNamespace(owned=owned, not_coordinating=not_coordinating)
+    rooms: Any = SimpleNamespace(coordinator=coordinator, answers=answers, topics=None)
     asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
     client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True)
     request: Any = object()

@@ -21,7 +21,7 @@ async def test_what_was_given_back_is_not_owned_though_the_rest_is_kept() -> Non
         if target == KEPT and KEPT in away:
             return Look(Prospect.REFUSED, control.UNAVAILABLE, "Kafka is away")
         held.discard(target)
-        ownerships.stirred(target)
+        ownerships.target_changed(target)
         return Look(Prospect.READY)
 
     def standing(_ticket: Ticket, target: Target) -> control.Ownership:
@@ -30,7 +30,7 @@ async def test_what_was_given_back_is_not_owned_though_the_rest_is_kept() -> Non
     away = {KEPT}
     rooms: Any = SimpleNamespace(
         topics=SimpleNamespace(release=release, head_of_queue=lambda *_: None),
-        teller=SimpleNamespace(standing=standing),
+        answers=SimpleNamespace(standing=standing),
         coordinator=None,
     )
     tasks: Any = None

@@ -91,9 +91,9 @@ def test_a_configuration_shows_the_listener_of_the_client_alone():
 def test_a_node_to_ask_is_named_at_the_address_that_the_client_has_for_it(cluster: ClusterApi):
     nodes = cluster._nodes
     error = IdsError(Why.ELSEWHERE, "node 3 serves orders: ask it", nodes.placement.nodes[3])
-    assert error.told(nodes.at("INSIDE").nodes) == "node 3 serves orders: ask it, at inside-3:9092"
-    assert error.told(nodes.at("OUTSIDE").nodes) == "node 3 serves orders: ask it, at outside-3:9092"
-    assert error.told({}) == "node 3 serves orders: ask it"
+    assert error.message_for(nodes.at("INSIDE").nodes) == "node 3 serves orders: ask it, at inside-3:9092"
+    assert error.message_for(nodes.at("OUTSIDE").nodes) == "node 3 serves orders: ask it, at outside-3:9092"
+    assert error.message_for({}) == "node 3 serves orders: ask it"
 
 
 # Logins ---------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sidecar.gateway.quotas import MOST_S, MeteredConnection, QuotaLimits, Quotas, told
+from sidecar.gateway.quotas import MOST_S, MeteredConnection, QuotaLimits, Quotas, with_throttle
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
@@ -116,7 +116,7 @@ def produced(throttle_ms: int, tags: bytes = b"") -> bytes:
 def test_an_answer_says_the_longer_of_the_brokers_wait_and_the_nodes(
     answer: bytes, key: int, version: int, expected: bytes
 ) -> None:
-    assert told(answer, key, version, 500) == expected
+    assert with_throttle(answer, key, version, 500) == expected
 
 
 class Charged(Recorder):

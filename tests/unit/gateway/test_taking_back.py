@@ -56,11 +56,11 @@ class Ground:
 
     def __init__(self) -> None:
         self.coordinator = Coordinator()
-        teller = SimpleNamespace(
+        answers = SimpleNamespace(
             owned=lambda _ticket: control.OwnResponse(ownerships=[control.Ownership(generation=7)]),  # pyright: ignore[reportUnknownLambdaType]
             standing=lambda _ticket, target: control.Ownership(generation=7),  # pyright: ignore[reportUnknownLambdaType]
         )
-        rooms: Any = SimpleNamespace(coordinator=self.coordinator, teller=teller, topics=None)
+        rooms: Any = SimpleNamespace(coordinator=self.coordinator, answers=answers, topics=None)
         self.tasks: list[asyncio.Task[None]] = []
         starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
@@ -72,7 +72,7 @@ class Ground:
 
     async def promote(self) -> None:
         """What it waits for is free; it is being written down."""
-        self.ownerships.token_stirred(bytes(16), [])
+        self.ownerships.token_changed(bytes(16), [])
         await self.coordinator.taking.wait()
 
 
@@ -109,10 +109,10 @@ async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
     """The Own that asked for it ended while it was decided, and another connection of its session stands."""
     ground = Ground()
     ground.coordinator.prospect = Prospect.WAIT
-    ground.ownerships.token_stirred(bytes(16), [])
+    ground.ownerships.token_changed(bytes(16), [])
     await wait_until(lambda: ground.ticket.kept_until > 0, "its place to be kept for a while")
     ends = ground.ticket.kept_until
-    ground.ownerships.token_stirred(bytes(16), [])
+    ground.ownerships.token_changed(bytes(16), [])
     await asyncio.gather(*ground.tasks)
     assert ground.ticket.kept_until == ends, "what happens to it is no call for it"
     ground.ticket.kept_until -= 2 * KEPT_S

@@ -18,7 +18,7 @@ from sidecar.settings.listeners import (
     parse_listeners,
     parse_protocols,
 )
-from sidecar.settings.told import Told
+from sidecar.settings.loaded import LoadedSettings
 
 from .conftest import Environment
 
@@ -233,8 +233,8 @@ def test_a_worker_has_its_own_port_at_every_listener():
 
 
 def test_a_node_is_told_its_listeners_as_they_were_read():
-    told = resolve({**TWO, "ssl_ca": "/ca.pem", "listener_outside_ssl_client_auth": "required"}).told
-    assert Told.from_json(told.to_json()).settings == told.settings
+    told = resolve({**TWO, "ssl_ca": "/ca.pem", "listener_outside_ssl_client_auth": "required"}).loaded
+    assert LoadedSettings.from_json(told.to_json()).settings == told.settings
 
 
 @given(names, st.sampled_from(OWN_SETTINGS))

@@ -14,9 +14,9 @@ from sidecar.node import reload
 from sidecar.node.reload import RereadError, merged, reread
 from sidecar.settings import Address, Settings
 from sidecar.settings import resolve as resolve_here
-from sidecar.settings.told import RELOADABLE, Told, full_name
+from sidecar.settings.loaded import RELOADABLE, LoadedSettings, full_name
 
-OLD = resolve_here({}).told
+OLD = resolve_here({}).loaded
 NAMES = [each.name for each in fields(Settings) if each.name != "listener_settings"]
 
 
@@ -34,7 +34,9 @@ def other(name: str) -> object:
 
 @given(st.sets(st.sampled_from(NAMES)))
 def test_what_may_change_is_taken_and_all_else_is_named(changed: set[str]) -> None:
-    new = Told(replace(OLD.settings, **{name: other(name) for name in changed}), dict.fromkeys(changed, "a file"))
+    new = LoadedSettings(
+        replace(OLD.settings, **{name: other(name) for name in changed}), dict.fromkeys(changed, "a file")
+    )
     found, taken, waiting = merged(OLD, new)
     assert set(taken) == {full_name(name) for name in changed & RELOADABLE}
     assert set(waiting) == {full_name(name) for name in changed - RELOADABLE}
@@ -55,7 +57,7 @@ async def test_a_worker_is_told_its_own_addresses(monkeypatch: pytest.MonkeyPatc
     file = tmp_path / "other.toml"
     file.write_text("queue_limit = 3\n")
     told = replace(OLD, config=str(file), flags={"node_id": "7"})
-    found = await reread(resolve_here({"node_id": "7"}, file).told.for_worker(2))
+    found = await reread(resolve_here({"node_id": "7"}, file).loaded.for_worker(2))
     assert (found.settings.node_id, found.settings.queue_limit) == (9, 3)
     assert (await reread(told)).settings.node_id == 7
 
@@ -64,7 +66,7 @@ async def test_a_worker_is_told_its_own_addresses(monkeypatch: pytest.MonkeyPatc
     ("program", "said"),
     [
         ("import sys; sys.exit('no memory')", "ended with 1: no memory"),
-        ('print(\'{"told": "{}"}\')', "this version cannot read the settings"),
+        ('print(\'{"settings": "{}"}\')', "this version cannot read the settings"),
         ("import sys; sys.stdin.read(); print('no JSON')", "this version cannot read the settings"),
         ("import time; time.sleep(60)", "could not be read within 0 s"),
     ],

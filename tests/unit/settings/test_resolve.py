@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sidecar.settings import Address, Settings, SettingsError, load, resolve
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.settings.schema import Schema
-from sidecar.settings.told import Told
 from tests.unit.settings.conftest import Environment
 
 
@@ -338,8 +338,8 @@ def test_no_piece_of_a_password_that_is_not_escaped_is_told(environment: Environ
 
 
 def test_settings_survive_the_way_into_another_process():
-    found = resolve({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"}).told
-    assert Told.from_json(found.to_json()) == found
+    found = resolve({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"}).loaded
+    assert LoadedSettings.from_json(found.to_json()) == found
 
 
 def test_each_worker_has_a_node_id_and_ports_of_its_own():
@@ -355,11 +355,11 @@ def test_the_schema_and_the_settings_have_the_same_fields():
 
 def test_a_node_needs_no_pydantic_for_its_settings():
     code = (
-        "import sys; from sidecar.settings.told import Told; Told.from_json(sys.stdin.read());"
+        "import sys; from sidecar.settings.loaded import LoadedSettings; LoadedSettings.from_json(sys.stdin.read());"
         "print([m for m in sys.modules if m.startswith('pydantic')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input=resolve().told.to_json(), capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code], input=resolve().loaded.to_json(), capture_output=True, text=True, check=True,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert done.stdout.strip() == "[]"

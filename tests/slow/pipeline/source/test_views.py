@@ -11,7 +11,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.errors import CorruptLogError, OffsetRangeError, PipelineError, UnknownTopicError, told_by
+from sidecar.pipeline.errors import (
+    CorruptLogError,
+    OffsetRangeError,
+    PipelineError,
+    UnknownTopicError,
+    pipeline_error_of,
+)
 from tests.conftest import Unique
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.logs import read_messages
@@ -272,7 +278,7 @@ def test_what_cannot_be_read_is_told_where_the_frame_is_made(
     move_start(services.kafka_bootstrap, topic, 1)
     with pytest.raises(PySparkException) as failed:
         frame(options.pop("topic", topic), **options)
-    told = told_by(failed.value)
+    told = pipeline_error_of(failed.value)
     assert type(told) is kind
     assert re.search(said, str(told)), told
 
@@ -286,8 +292,10 @@ def test_a_range_that_retention_took_after_the_frame_was_made_fails_the_action(
     move_start(services.kafka_bootstrap, topic, 2)
     with pytest.raises(PySparkException) as failed:
         made.collect()
-    assert type(told_by(failed.value)) is OffsetRangeError
-    assert f"offset 0 of {topic}-0 is lost: retention has moved the start of its log to 2" in str(told_by(failed.value))
+    assert type(pipeline_error_of(failed.value)) is OffsetRangeError
+    assert f"offset 0 of {topic}-0 is lost: retention has moved the start of its log to 2" in str(
+        pipeline_error_of(failed.value)
+    )
 
 
 def test_a_schema_of_ones_own_is_refused(services: Services, frame: Frame) -> None:
@@ -296,10 +304,12 @@ def test_a_schema_of_ones_own_is_refused(services: Services, frame: Frame) -> No
     found = reader.options(**{"bootstrap.servers": services.kafka_bootstrap, "topic": topic}).load()
     with pytest.raises(PySparkException) as failed:
         found.collect()
-    assert "has a schema of its own" in str(told_by(failed.value))
+    assert "has a schema of its own" in str(pipeline_error_of(failed.value))
 
 
 def test_an_error_of_somebody_else_is_not_taken_for_ours() -> None:
-    assert told_by(ValueError("nothing")) is None
-    told = told_by(ValueError("Traceback …\nsidecar.pipeline.errors.CorruptLogError: the batch\n at org.apache"))
+    assert pipeline_error_of(ValueError("nothing")) is None
+    told = pipeline_error_of(
+        ValueError("Traceback …\nsidecar.pipeline.errors.CorruptLogError: the batch\n at org.apache")
+    )
     assert (type(told), str(told)) == (CorruptLogError, "the batch")

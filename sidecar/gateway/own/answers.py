@@ -1,4 +1,4 @@
-"""Builds the answers to Own and Watch. Decides nothing, changes nothing."""
+"""Builds the answers to Own, and the ownerships that Watch reports. Decides nothing, changes nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _RELEASED = "this claim was released: claim with a new token"
 _SUPERSEDED = "its session has claimed it under another token"
 
 
-class Teller:
-    """Words answers by what the rooms know at that moment."""
+class Answers:
+    """Answers from what the rooms know at that moment."""
 
     def __init__(
         self, nodes: NodeDirectory, governed: GovernedTopics, topics: TopicOwners, coordinator: Coordinator
@@ -45,52 +45,52 @@ class Teller:
     def now(self, targets: Sequence[Target]) -> list[control.Ownership]:
         """The owner of each of these; in one group, as those of a request are."""
         topics: dict[str, Standing] = {}
-        told: dict[Target, control.Ownership] = {}
+        found: dict[Target, control.Ownership] = {}
         for target in targets:
             if not target.is_written:
-                (told[target],) = self._coordinator.state.owners([target.key])
+                (found[target],) = self._coordinator.state.owners([target.key])
                 continue
             if not is_legal(target.topic.encode()):
-                told[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
+                found[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
                 continue
             if target.topic not in topics:
                 topics[target.topic] = standing(self._governed, self._nodes, target.topic, queue=False)
-            told[target] = ownership_of(target.resource, topics[target.topic])
-        return [told[target] for target in targets]
+            found[target] = ownership_of(target.resource, topics[target.topic])
+        return [found[target] for target in targets]
 
     def standing(self, ticket: Ticket, target: Target) -> control.Ownership:
         """How a request that was granted a target stands there now: NONE with its generation, or why it lost it."""
         if target.is_written:
             return self._of_topic(ticket.claims[target], target)
-        (told,) = self.now([target])
+        (ownership,) = self.now([target])
         superseded = target.key in self._coordinator.lost_by(ticket.asked.token)  # the session has another token for it
-        if told.owner_session != ticket.asked.session:
-            told.error, told.message = control.DEPOSED, gone_message(told)
+        if ownership.owner_session != ticket.asked.session:
+            ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
         elif superseded:
-            told.error, told.message = control.DEPOSED, _SUPERSEDED
+            ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
         elif not self._coordinator.coordinates:
-            told.error, told.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
-        return told
+            ownership.error, ownership.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
+        return ownership
 
     def _of_topic(self, claim: TopicClaim, target: Target) -> control.Ownership:
         generation = self._topics.generation(claim)
         if generation is None:
-            (told,) = self.now([target])
-            told.error, told.message = control.DEPOSED, gone_message(told)
+            (ownership,) = self.now([target])
+            ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
         elif self._topics.is_served_elsewhere(claim):
-            (told,) = self.now([target])
-            told.error, told.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
+            (ownership,) = self.now([target])
+            ownership.error, ownership.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
         else:  # asked for each of hundreds of partitions: without a look at the others
-            own = claim.claimant
-            told = control.Ownership(resource=target.resource, generation=generation, serving_node=self._nodes.me.id)
-            told.owner_name, told.owner_session = own.label, own.session
-        return told
+            own, node_id = claim.claimant, self._nodes.me.id
+            ownership = control.Ownership(resource=target.resource, generation=generation, serving_node=node_id)
+            ownership.owner_name, ownership.owner_session = own.label, own.session
+        return ownership
 
     def superseded(self, target: Target) -> control.Ownership:
         """Another request of the same session has a target now."""
-        (told,) = self.now([target])
-        told.error, told.message = control.DEPOSED, _SUPERSEDED
-        return told
+        (ownership,) = self.now([target])
+        ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
+        return ownership
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
@@ -114,30 +114,30 @@ class Teller:
         answer = self._response(ticket.asked, self.now(ticket.asked.targets))
         answer.error = control.TIMED_OUT
         answer.message = "still waiting: ask again with the same token to keep the place"
-        for told in answer.ownerships:
-            told.error = control.TIMED_OUT
+        for ownership in answer.ownerships:
+            ownership.error = control.TIMED_OUT
         return answer
 
-    def answer(self, asked: Asked, looks: Mapping[Target, Look]) -> control.OwnResponse:
+    def not_granted(self, asked: Asked, looks: Mapping[Target, Look]) -> control.OwnResponse:
         """Nothing was granted: the owner of each target, and what is wrong with which."""
         found = self.now(asked.targets)
-        for target, told in zip(asked.targets, found, strict=True):
+        for target, ownership in zip(asked.targets, found, strict=True):
             look = looks.get(target)
             if look is not None and look.prospect is Prospect.REFUSED:
-                told.error, told.message = look.error, look.message
+                ownership.error, ownership.message = look.error, look.message
         return self._response(asked, found)
 
     def refused(self, asked: Asked, error: control.Error, message: str) -> control.OwnResponse:
         """Nothing was granted, for one reason."""
-        return self.answer(asked, dict.fromkeys(asked.targets, Look(Prospect.REFUSED, error, message)))
+        return self.not_granted(asked, dict.fromkeys(asked.targets, Look(Prospect.REFUSED, error, message)))
 
     def not_coordinating(self, asked: Asked, error: KafkaError) -> control.OwnResponse:
         """Free strings and reader claims are another node's affair, or without an owner now."""
         look = not_now(error)
-        return self.answer(asked, {target: look for target in asked.targets if not target.is_written})
+        return self.not_granted(asked, {target: look for target in asked.targets if not target.is_written})
 
     def _response(self, asked: Asked, found: list[control.Ownership]) -> control.OwnResponse:
-        first = next((told for told in found if told.error != control.NONE), None)
+        first = next((ownership for ownership in found if ownership.error != control.NONE), None)
         return control.OwnResponse(
             error=control.NONE if first is None else first.error,
             message="" if first is None else first.message,

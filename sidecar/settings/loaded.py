@@ -51,8 +51,8 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """All that a node gets at its start: its settings, where each value was found (by field name; default where it is
+class LoadedSettings:
+    """The settings that a node starts with, where each value was found (by field name; default where it is
     missing), and what it takes to read them again: the flags, the file that was read (None: there was none), which
     worker the node is.
     `outdated`: they were read before the last SIGHUP, so they are to be read again at once.
@@ -78,7 +78,7 @@ class Told:
             for name, value in {**values, **self.settings.listener_settings}.items()
         )
 
-    def for_worker(self, index: int) -> Told:
+    def for_worker(self, index: int) -> LoadedSettings:
         """What worker `index` gets."""
         return replace(self, settings=self.settings.for_worker(index), worker=index)
 
@@ -87,7 +87,7 @@ class Told:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Told:
+    def from_json(cls, text: str) -> LoadedSettings:
         """The opposite of `to_json`; checks nothing."""
         found: dict[str, Any] = json.loads(text)
         return cls(**{**found, "settings": Settings.from_plain(found["settings"])})
@@ -97,18 +97,18 @@ class Told:
 class Resolved:
     """Settings with their origins, and what is odd about them without being wrong."""
 
-    told: Told
+    loaded: LoadedSettings
     warnings: tuple[Problem, ...]
 
     @property
     def settings(self) -> Settings:
         """The settings alone."""
-        return self.told.settings
+        return self.loaded.settings
 
     @property
     def shown(self) -> tuple[Shown, ...]:
         """Every setting for people."""
-        return self.told.shown()
+        return self.loaded.shown()
 
 
 def differing(one: Settings, other: Settings) -> list[str]:
