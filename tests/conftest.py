@@ -17,7 +17,7 @@ from sidecar.local.kafka_config import default_version
 from sidecar.local.progress import Step
 from sidecar.local.tools import Tools, find_tools
 from tests.cluster import is_whole
-from tests.nodes import NodeProcess, running_node
+from tests.nodes import CommandedNode, NodeProcess, running_node
 from tests.rest import Rest
 from tests.services import BACKENDS, CHOICE, Choice, NotStartedError, Services
 from tests.shown import COLLECTED, fail_if_skipped
@@ -189,7 +189,7 @@ QUICK_RETURN = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.
 def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """The node of all tests that need nothing special of it: other topics and clients are on it, too."""
     directory = tmp_path_factory.mktemp("node")
-    with running_node(directory, services.kafka_bootstrap, services.redis_url, by_command=True) as process:
+    with running_node(directory, services.kafka_bootstrap, services.redis_url, CommandedNode) as process:
         yield process
 
 
@@ -240,7 +240,7 @@ class StartNode(Protocol):
     """Starts a node and waits for /readyz: `node_process()`, `node_process(node_id=2, cluster=c, LEASE_MS="500")`.
 
     Unless named, `kafka` and `redis` are those of `services` and the cluster is a new one. `ready=False` waits for
-    /livez alone. `by_command`: see `NodeProcess`. Lines of its log that match `allow_in_log` may tell of an uncaught
+    /livez alone. `by_command`: see `CommandedNode`. Lines of its log that match `allow_in_log` may tell of an uncaught
     exception.
     """
 
@@ -276,15 +276,8 @@ def node_process(request: pytest.FixtureRequest, tmp_path: Path, unique: "Unique
         if kafka is None or redis is None:
             services: Services = request.getfixturevalue("services")
             kafka, redis = kafka or services.kafka_bootstrap, redis or services.redis_url
-        node = NodeProcess(
-            tmp_path,
-            kafka,
-            redis,
-            cluster=cluster or unique("c"),
-            node_id=node_id,
-            by_command=by_command,
-            **settings,
-        )
+        kind = CommandedNode if by_command else NodeProcess
+        node = kind(tmp_path, kafka, redis, cluster=cluster or unique("c"), node_id=node_id, **settings)
         started.append((node, allow_in_log))
         return node.start(ready=ready)
 

@@ -33,10 +33,7 @@ _PORT_ATTEMPTS = 3
 
 
 class NodeProcess:
-    """One node. `settings` are names without the prefix (`LEASE_MS="500"`), laid over what every node here gets.
-
-    `by_command`: started with `python -m sidecar serve`, for tests of the start itself.
-    """
+    """One node. `settings` are names without the prefix (`LEASE_MS="500"`), laid over what every node here gets."""
 
     def __init__(
         self,
@@ -46,11 +43,9 @@ class NodeProcess:
         *,
         cluster: str,
         node_id: int = 1,
-        by_command: bool = False,
         **settings: str,
     ) -> None:
         self.node_id = node_id
-        self._by_command = by_command
         self.cluster = cluster
         self._log = directory / f"node-{cluster}-{node_id}.log"
         self._ports = (0, 0)
@@ -118,8 +113,11 @@ class NodeProcess:
             environment,
             self._log.parent,  # a sidecar.toml where the tests run must not count
         )
-        self._child = (None if self._by_command else _fork(command)) or Child.start(command)
+        self._child = self._begin(command)
         self._child.wait_until(lambda: self.status(path) == http.client.OK, timeout)
+
+    def _begin(self, command: Command) -> Child:
+        return _fork(command) or Child.start(command)
 
     def status(self, path: str = "/readyz") -> int | None:
         """The HTTP status of `path` on the admin port, None where nobody answers."""
@@ -157,6 +155,13 @@ class NodeProcess:
                 raise AssertionError(f"node {self.node_id} wrote of an uncaught exception:\n{around}")
 
 
+class CommandedNode(NodeProcess):
+    """A node that is started with `python -m sidecar serve`, for tests of the start itself."""
+
+    def _begin(self, command: Command) -> Child:
+        return Child.start(command)
+
+
 def _fork(command: Command) -> Child | None:
     """What `Child.start(command)` does, by a fork; None where `sidecar serve` would say something before."""
     assert command.directory is not None
@@ -170,18 +175,11 @@ def _fork(command: Command) -> Child | None:
 
 @contextmanager
 def running_node(
-    directory: Path, kafka_bootstrap: str, redis_url: str, *, by_command: bool = False, **settings: str
+    directory: Path, kafka_bootstrap: str, redis_url: str, kind: type[NodeProcess] = NodeProcess, /, **settings: str
 ) -> Iterator[NodeProcess]:
     """A node that is the only one of its cluster, and a look at its log at the end."""
-    node = NodeProcess(
-        directory,
-        kafka_bootstrap,
-        redis_url,
-        cluster=f"t-{uuid.uuid4().hex[:8]}",
-        node_id=1,
-        by_command=by_command,
-        **settings,
-    )
+    cluster = f"t-{uuid.uuid4().hex[:8]}"
+    node = kind(directory, kafka_bootstrap, redis_url, cluster=cluster, node_id=1, **settings)
     node.start()
     try:
         yield node

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.producers import RawProducer
-from tests.nodes import NodeProcess
+from tests.nodes import CommandedNode, NodeProcess
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic
@@ -212,7 +212,7 @@ def test_a_signal_while_a_node_starts_is_heard_when_it_can_be(
 ) -> None:
     file = tmp_path / "sidecar.toml"
     file.write_text("queue_limit = 5\n")
-    node = NodeProcess(tmp_path, services.kafka_bootstrap, services.redis_url, cluster=unique("c"), by_command=True)
+    node = CommandedNode(tmp_path, services.kafka_bootstrap, services.redis_url, cluster=unique("c"))
     with ThreadPoolExecutor() as beside:
         starting = beside.submit(node.start)
         wait_for(lambda: is_another_program(node), "the settings to be read and the node to be started")
