@@ -31,8 +31,10 @@ _SAID: Final[dict[int, str]] = {
 
 
 @dataclass(slots=True)
-class Refused:
-    """What was refused. `reason`: the newest; `count`: how often since `first_ms`, Unix milliseconds as `last_ms`."""
+class Refusal:
+    """What a node refused a client, as often as it did: its client.id and address, the topic ("" where it is of none),
+    Kafka's error code, the newest reason. `first_ms`, `last_ms`: Unix milliseconds.
+    """
 
     client_id: str
     host: str
@@ -48,7 +50,7 @@ class Refusals:
     """Those of one node. Costs nothing while nobody is refused."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[bytes, str, bytes, int], Refused] = {}
+        self._kept: dict[tuple[bytes, str, bytes, int], Refusal] = {}
 
     def note(self, client_id: bytes, host: str, topic: bytes, code: int, reason: str | None) -> None:
         """A client was refused something of a topic; `reason` None: what its code says."""
@@ -61,10 +63,10 @@ class Refusals:
             if len(self._kept) >= MOST:
                 del self._kept[next(iter(self._kept))]
             shown = shown_name(raw.decode(errors="replace"))
-            found = Refused(shown, host, topic[:_LONGEST].decode(errors="replace"), code, "", 0, now, now)
+            found = Refusal(shown, host, topic[:_LONGEST].decode(errors="replace"), code, "", 0, now, now)
         found.count, found.last_ms, found.reason = found.count + 1, now, (reason or _SAID.get(code, ""))[:_LONGEST]
         self._kept[key] = found
 
-    def newest(self) -> Iterator[Refused]:
+    def newest(self) -> Iterator[Refusal]:
         """All that are kept, the one that happened last first."""
         return reversed(self._kept.values())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields as Policy
 from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
+from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keeps it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,22 +114,6 @@ class Topic:
     """By partition, of those that anybody ever owned; None unless the scope is partition."""
     shadow_stats: Mapping[str, ShadowStats] | None = None
     """By shadow; None where it was not asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What a node refused a client, as often as it did: its client.id and address, the topic ("" where it is of none),
-    Kafka's error code, the newest reason. `first_ms`, `last_ms`: Unix milliseconds.
-    """
-
-    client_id: str
-    host: str
-    topic: str
-    code: int
-    reason: str
-    count: int
-    first_ms: int
-    last_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,7 @@ class NodeView:
 
     def refusals(self, topic: str | None = None) -> Sequence[port.Refusal]:
         kept = rooms_of(self._node).gateway.refusals.newest()
-        return [
-            port.Refusal(e.client_id, e.host, e.topic, e.code, e.reason, e.count, e.first_ms, e.last_ms)
-            for e in kept
-            if topic in {None, e.topic}
-        ]
+        return [each for each in kept if topic in {None, each.topic}]
 
     def settings(self) -> Sequence[Shown]:
         return self._node.loaded.shown()
