@@ -176,7 +176,7 @@ def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
     for sentence in wrong or ["nothing is wrong"]:
         print(f"  {sentence}")
     rest = f" --without {','.join(map(str, sorted(left_out)))}" if left_out else ""
-    print(f"again: PYTHONHASHSEED=0 python -m tests.sim --seed {seed}{rest} --trace\n", flush=True)
+    print(f"again: make sim SEED={seed} ARGS='--trace{rest}'\n", flush=True)
     return 1 if wrong else 0
 
 
@@ -188,7 +188,7 @@ def _report(run: Run, seconds: float) -> None:
     print("what took effect: " + ", ".join(f"{name} {run.effects[name]}" for name in sorted(run.effects)))
     print("codes answered to batches: " + ", ".join(f"{code} ×{run.codes[code]}" for code in sorted(run.codes)))
     for seed, wrong in sorted(run.failed.items())[:_SHOWN]:
-        print(f"\nseed {seed}: again: python -m tests.sim --seed {seed} --trace")
+        print(f"\nseed {seed}: again: make sim SEED={seed} ARGS=--trace")
         for sentence in wrong:
             print(f"  {sentence}")
 

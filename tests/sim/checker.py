@@ -488,9 +488,16 @@ def _is_free(evidence: Evidence, ownership: OwnershipRecord, record: Record) -> 
 
 
 def _words_on(evidence: Evidence, ownership: OwnershipRecord) -> list[OwnershipRecord]:
-    """The records of a topic's generation, in order."""
-    same = ownership.topic, ownership.slot, ownership.generation
-    return [each for each in evidence.ownerships if (each.topic, each.slot, each.generation) == same]
+    """The records of a topic's generation, in order, and those of later ones that are nobody's: an operator deposed the
+    owner.
+    """
+    where, generation = (ownership.topic, ownership.slot), ownership.generation
+    return [
+        each
+        for each in evidence.ownerships
+        if (each.topic, each.slot) == where
+        and (each.generation == generation or (each.generation > generation and not each.session))
+    ]
 
 
 _LAST_ID: Final = 1 << 40

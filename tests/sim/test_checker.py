@@ -213,6 +213,18 @@ def test_a_shared_topics_owner_has_let_go_and_another_session_wrote_before_that(
     assert len(only(checker.behind_the_fence, bad)) == wrong
 
 
+@pytest.mark.parametrize(("opened", "wrong"), [(15, 2), (25, 0)])
+def test_a_shared_topics_owner_was_deposed_by_an_operator(opened: int, wrong: int) -> None:
+    """Nobody's generation ends the owner's; epochs that were opened in front of it, and behind it."""
+    bad = good()
+    bad.policies = applied(OPEN)
+    bad.ownerships = [ownership(1, "pid:1", 1, at=10), ownership(2, "", 2, released=True, at=20)]
+    bad.opened = {(SLOT, 0): 9, (SLOT + 1, 0): opened}
+    bad.writers.add(SLOT + 1)
+    bad.logs["t", 0][2] = record(4, "b0", producer_id=SLOT + 1)
+    assert len(only(checker.behind_the_fence, bad)) == wrong
+
+
 def test_a_node_takes_a_liars_word_or_does_too_much_at_once() -> None:
     bad = good()
     bad.believed, bad.held = ["old records were taken"], ["node-1 did 10 units of work"]
