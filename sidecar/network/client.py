@@ -333,6 +333,8 @@ class ClientConnection(Reading):
         if self.tls is not None:
             hold_back_nothing(transport)
         self._outbox.transport = transport
+        if self.memory is not None:
+            self.memory.connections.add(self)
         self._handler.client_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -341,6 +343,8 @@ class ClientConnection(Reading):
                 self._take_up_rest()
         finally:
             self.closed = True
+            if self.memory is not None:
+                self.memory.connections.discard(self)
             self.stop_receiving()
             self._exchanges.clear()
             self._waiting.clear()

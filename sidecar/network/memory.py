@@ -11,8 +11,9 @@ unfinished request gets more all the same, or many that grow together would wait
 waits, who sends nearly nothing of an unfinished request is closed. `used` goes back when the bytes are gone, wherever
 they went: no room has to give anything back.
 
-So all that is taken is one and a half times the limit, a request, and a piece for each connection. Where nothing comes
-back for half a minute the connection that holds most is closed: it may wait for one that is not read, or be gone.
+So all that is taken is one and a half times the limit, a request, and a piece for each connection. Who waits is given
+something in time: first those are closed that keep requests behind a parked one, as for how long it is parked is for
+the client to say; after half a minute the connection that holds most, whichever it is.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ LOOK_S: Final = 2.0
 """Between two looks at who holds memory while others wait."""
 LEAST: Final = 64 * 1024
 """Bytes of an unfinished request that have to come between two looks."""
+PARKED: Final = 2
+"""Looks that somebody has waited for until those are closed that keep requests behind a parked one."""
 STUCK: Final = 15
-"""Looks between which nothing comes back, and nobody who waits gets more: longer than it takes to give up a broker."""
+"""Looks that somebody has waited for until the connection that holds most is closed: longer than it takes to give up a
+broker.
+"""
 
 
 class HeldBytes(bytearray):
@@ -81,6 +86,16 @@ class Holder(Protocol):
         """Bytes of its requests that wait, or have no answer yet."""
         ...
 
+    @property
+    def is_parked(self) -> bool:
+        """Whether the first of its requests is answered when the client says."""
+        ...
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has reset its connection, which is not seen while it is not read."""
+        ...
+
     def starve(self) -> None:
         """Read no more until `feed`."""
         ...
@@ -97,11 +112,15 @@ class Holder(Protocol):
         """Close it: nothing else would give memory back."""
         ...
 
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
 
 class _Unfinished:
     """One request. Its bytes are kept as long as it is unfinished."""
 
-    __slots__ = ("held", "seen", "size", "waits")
+    __slots__ = ("held", "looks", "seen", "size", "waits")
 
     def __init__(self, held: HeldBytes, size: int) -> None:
         self.held = held
@@ -109,6 +128,8 @@ class _Unfinished:
         self.seen: int | None = None
         """What had arrived at the last look; None where it waited then, or was not there."""
         self.waits = False
+        self.looks = 0
+        """Since when it waits."""
 
     @property
     def step(self) -> int:
@@ -126,10 +147,12 @@ class RequestMemory:
         self.waits = 0
         self._unfinished: dict[Holder, _Unfinished] = {}
         """The oldest first."""
-        self._held_up: dict[Holder, None] = {}
-        """Connections that are not read because of what they hold."""
-        self._freed = self._seen_freed = self._stuck = 0
-        """Bytes that came back so far, and at the last look; looks since then."""
+        self._held_up: dict[Holder, int] = {}
+        """Connections that are not read because of what they hold, and for how many looks."""
+        self.connections: set[Holder] = set()
+        """All whose requests may be kept."""
+        self._parked: dict[Holder, int] = {}
+        """At the last look: connections that kept so many bytes behind a parked request."""
         self._waiting = 0
         self._serving = False
         self._looking: asyncio.TimerHandle | None = None
@@ -145,14 +168,14 @@ class RequestMemory:
         with an unfinished request has to end that first.
         """
         if holder not in self._unfinished and holder not in self._held_up and holder.held_bytes:
-            self._held_up[holder] = None
+            self._held_up[holder] = 0
             self.waits += 1
             holder.starve()
             self._watch()
 
     def let_go(self, holder: Holder) -> None:
         """It holds nothing any more."""
-        if self._held_up.pop(holder, holder) is None:
+        if self._held_up.pop(holder, None) is not None:
             holder.feed()
 
     def begin(self, holder: Holder, arrived: int, size: int, least: int) -> HeldBytes:
@@ -192,7 +215,6 @@ class RequestMemory:
     def freed(self, size: int) -> None:
         """Bytes are gone."""
         self.used -= size
-        self._freed += size
         if self._waiting or self._held_up:
             self._serve_soon()
 
@@ -207,7 +229,7 @@ class RequestMemory:
         return self.used - sum(each.held.counted for each in self._unfinished.values()) <= self.limit // 2
 
     def _wait(self, holder: Holder, each: _Unfinished) -> None:
-        each.waits, each.seen = True, None
+        each.waits, each.seen, each.looks = True, None, 0
         self._waiting += 1
         self.waits += 1
         holder.starve()
@@ -217,7 +239,6 @@ class RequestMemory:
     def _watch(self) -> None:
         self._loop = asyncio.get_running_loop()
         if self._looking is None:
-            self._seen_freed = self._freed
             self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _serve_soon(self) -> None:
@@ -230,7 +251,7 @@ class RequestMemory:
         self._serving = False
         for holder, each in list(self._unfinished.items()):
             if each.waits and self._may_grow(holder, each):
-                each.waits = False
+                each.waits, each.looks = False, 0
                 self._waiting -= 1
                 each.held.grant(each.step)
                 holder.feed()
@@ -241,20 +262,38 @@ class RequestMemory:
 
     def _look(self) -> None:
         self._looking = None
+        for holder in [holder for holder in (*self._unfinished, *self._held_up) if holder.is_gone]:
+            holder.abort()
         for holder, each in list(self._unfinished.items()):
             arrived = holder.unfinished_bytes
-            if self._waiting and each.seen is not None and holder.is_awaited and arrived - each.seen < LEAST:
+            if self.waiting and each.seen is not None and holder.is_awaited and arrived - each.seen < LEAST:
                 holder.too_slow()
             each.seen = None if each.waits else arrived
-        self._look_for_a_way_on()
+            each.looks = each.looks + 1 if each.waits else 0
+        for holder in self._held_up:
+            self._held_up[holder] += 1
+        self._make_way()
         if self._waiting or self._held_up:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        else:
+            self._parked = {}
 
-    def _look_for_a_way_on(self) -> None:
-        """Close the one that holds most where nothing else will give anything back."""
-        is_stuck = self._freed == self._seen_freed and all(each.waits for each in self._unfinished.values())
-        self._stuck, self._seen_freed = (self._stuck + 1 if is_stuck else 0), self._freed
-        if self._stuck >= STUCK and (self._unfinished or self._held_up):
-            self._stuck = 0
-            holders = [*self._unfinished, *self._held_up]
-            max(holders, key=lambda holder: holder.held_bytes + holder.unfinished_bytes).too_much()
+    def _make_way(self) -> None:
+        """Close one that keeps what others have waited for so long."""
+        looks = max((*(each.looks for each in self._unfinished.values()), *self._held_up.values()), default=0)
+        if not looks:
+            return
+        parked = {holder: holder.held_bytes for holder in self.connections if holder.is_parked and holder.held_bytes}
+        since = [holder for holder, held in parked.items() if self._parked.get(holder) == held]
+        self._parked = parked
+        if looks >= PARKED and since:
+            max(since, key=parked.__getitem__).too_much()
+        elif looks >= STUCK and self.connections:
+            max(self.connections, key=lambda holder: holder.held_bytes + holder.unfinished_bytes).too_much()
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """What the one that is closed gives back is for those who wait: they have as long again to get it."""
+        for each in self._unfinished.values():
+            each.looks = 0
+        self._held_up = dict.fromkeys(self._held_up, 0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.network.framing import Frame, FrameReceiver
 from sidecar.network.handling import Pause
+from sidecar.network.keepalive import is_reset
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,6 +42,10 @@ class Reading(FrameReceiver):
         """Close for what the client sent."""
         raise NotImplementedError
 
+    def abort(self) -> None:
+        """Close at once."""
+        raise NotImplementedError
+
     def _stop_reading(self) -> None:
         if self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = False
@@ -61,8 +66,15 @@ class Reading(FrameReceiver):
 
     @property
     def is_awaited(self) -> bool:
-        # Behind a parked request, too: for how long it is parked is for the client to say.
-        return self._is_parked or not self._pause & (Pause.HELD | Pause.UPSTREAM_FULL | Pause.ENDING | Pause.THROTTLED)
+        return self._is_parked or self._reading  # parked: for how long is for the client to say
+
+    @property
+    def is_parked(self) -> bool:
+        return self._is_parked
+
+    @property
+    def is_gone(self) -> bool:
+        return self._transport is not None and is_reset(self._transport)
 
     @property
     def held_bytes(self) -> int:

@@ -157,18 +157,86 @@ async def test_nobody_waits_for_ever_behind_large_requests_that_are_kept(monkeyp
         keeping = await opened.enter_async_context(connect())
         keeping.writer.write(request(0) + large)
         await until(lambda: 1 in recorder.exchanges, "a request that is kept")
-        kept = recorder.kept
         others = [await opened.enter_async_context(connect()) for _ in range(3)]
         for number, peer in enumerate(others):
             peer.writer.write(request(10 + number) + request(20 + number, body=bytes(700 * KIB)))
         await until(lambda: memory.waiting == 3, "all others to wait")
         assert memory.used <= 2 * LIMIT
-        await until(lambda: len(recorder.rejected) == 3, "them to be closed, one after the other")
+        await until(lambda: recorder.rejected, "whoever keeps it to be closed")
         assert {reason for reason, _, _ in recorder.rejected} == {"memory"}
-        for connection, asked, exchange in kept:
-            if connection.id == 1:
-                exchange.answer(answer(asked.correlation_id))
-        assert await keeping.answers(2) == [0, 1]
+        assert len(recorder.rejected) == 1, "the one that kept it, and nobody who waited"
+        answers = asyncio.gather(*(peer.answers(2) for peer in others))
+        while not answers.done():
+            await asyncio.sleep(0.003)
+            recorder.answer_all()
+        assert answers.result() == [[10 + number, 20 + number] for number in range(3)]
+
+
+@pytest.mark.parametrize("traffic", [False, True])
+@on_uvloop
+async def test_who_keeps_memory_behind_a_parked_request_makes_way_whatever_else_goes_on(
+    monkeypatch: pytest.MonkeyPatch, traffic: bool
+) -> None:
+    """A Watch may last for minutes, and complete requests wait behind it. Small ones of others come and go."""
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.05)
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory)
+    keep = recorder.act
+
+    def act(connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        if asked.correlation_id == 0:
+            connection.hold()
+            connection.park()
+            return
+        assert keep is not None
+        keep(connection, asked, exchange)
+
+    recorder.act = act
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        holders = [await opened.enter_async_context(connect()) for _ in range(2)]
+        for peer in holders:
+            peer.writer.write(request(0) + request(1, body=bytes(500 * KIB)))
+        await until(lambda: memory.used >= 1000 * KIB, "the memory to be kept")
+        other, small = [await opened.enter_async_context(connect()) for _ in range(2)]
+        other.writer.write(request(5, body=bytes(300 * KIB)))
+        number = 100
+        while 5 not in recorder.exchanges:
+            if traffic:
+                number += 1
+                small.writer.write(request(number, body=bytes(KIB)))
+            await asyncio.sleep(0.005)
+            recorder.answer_all()
+        recorder.answer_all()
+        assert await other.answers(1) == [5]
+        assert {reason for reason, _, _ in recorder.rejected} == {"memory"}
+        assert not any(peer.reader.at_eof() for peer in (other, small))
+
+
+@on_uvloop
+async def test_a_client_that_is_not_read_is_not_closed_as_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request is on its way; the node has enough without an answer, and reads no more of it."""
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.05)
+    memory = RequestMemory(LIMIT)
+    recorder = Keeping(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        fast, other = [await opened.enter_async_context(connect()) for _ in range(2)]
+        fast.writer.write(request(0))
+        await until(lambda: recorder.connections and recorder.kept, "the first")
+        recorder.connections[0].pause(Pause.UNANSWERED)
+        fast.writer.write(request(1, body=bytes(300 * KIB)))
+        for number in range(10, 110):
+            other.writer.write(request(number, body=bytes(20 * KIB)))
+        await until(lambda: memory.waiting, "the memory to be used up")
+        await asyncio.sleep(0.3)
+        assert [reason for reason, _, _ in recorder.rejected if reason == "too_slow"] == []
+        recorder.connections[0].resume(Pause.UNANSWERED)
+        answers = asyncio.gather(fast.answers(2), other.answers(100))
+        while not answers.done():
+            await asyncio.sleep(0.003)
+            recorder.answer_all()
+        assert answers.result() == [[0, 1], list(range(10, 110))]
 
 
 @on_uvloop
