@@ -36,8 +36,12 @@ def checked(allow: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(allow))
 
 
-def nobody_reads(allow: Sequence[str]) -> str | None:
-    """Why none of the clients that can connect in this version may read, None where they may."""
-    if ANYBODY in allow or ANONYMOUS in allow:
+def nobody_reads(allow: Sequence[str], *, authenticated: bool) -> str | None:
+    """Why none of the clients that can connect may read, None where some may. `authenticated`: whether a listener asks
+    clients who they are.
+    """
+    if not allow:
+        return f"nobody can read it: its list is empty: allow {ANYBODY}, or some"
+    if authenticated or ANYBODY in allow or ANONYMOUS in allow:
         return None
-    return f"nobody can read it: clients are not authenticated in this version: allow {ANONYMOUS} or {ANYBODY}"
+    return f"nobody can read it: no listener of this node asks clients who they are: allow {ANONYMOUS} or {ANYBODY}"

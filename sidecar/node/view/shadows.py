@@ -46,17 +46,17 @@ class ShadowView(CursorView):
     async def known(self, source: str | None = None) -> Sequence[port.Shadow]:
         catalog = self._catalog()
         if source is None:
-            return [_shown(found) for found in catalog.all()]
+            return [self._shown(found) for found in catalog.all()]
         found = catalog.of(source)
         if not found and not await self._ask([source]):
             raise NotFoundError(no_topic(source))
-        return [_shown(each) for each in found]
+        return [self._shown(each) for each in found]
 
     async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[port.Shadow], bool]:
         found, more = self._catalog().page(source, after, most)
         if not found and source is not None:
             await self.known(source)  # raises where there is no such topic
-        return [_shown(each) for each in found], more
+        return [self._shown(each) for each in found], more
 
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
         view = rooms_of(self._node).changelog.view
@@ -79,7 +79,7 @@ class ShadowView(CursorView):
         catalog = self._catalog()
         try:
             allowed = EVERYBODY if allow is None else allow
-            return _shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
+            return self._shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
         except BadShadowError as error:
             raise InvalidError(str(error)) from None
         except NameTakenError as error:
@@ -117,7 +117,7 @@ class ShadowView(CursorView):
     async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
         catalog = self._catalog()
         try:
-            return _shown(await catalog.change(name, wanted.allow, wanted.auto_reset_backlog_entries))
+            return self._shown(await catalog.change(name, wanted.allow, wanted.auto_reset_backlog_entries))
         except BadShadowError as error:
             raise InvalidError(str(error)) from None
         except UnmadeError as error:
@@ -126,6 +126,19 @@ class ShadowView(CursorView):
             raise NotFoundError(f"there is no shadow {name}") from None
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
+
+    def _shown(self, found: Shadow) -> port.Shadow:
+        return port.Shadow(
+            found.name,
+            found.source,
+            found.allow,
+            found.created_ms,
+            found.is_made,
+            found.auto_reset_backlog_entries,
+            _state(found),
+            found.closed or None,
+            nobody_reads(found.allow, authenticated=self._node.settings.clients_authenticate),
+        )
 
     async def _ask(self, topics: Iterable[str]) -> list[TopicState]:
         """Those that exist."""
@@ -137,20 +150,6 @@ class ShadowView(CursorView):
         except (UpstreamError, KafkaError) as error:
             raise UnavailableError(f"Kafka does not answer: {error}") from None
         return [topic for topic in state.topics if topic.partitions]
-
-
-def _shown(found: Shadow) -> port.Shadow:
-    return port.Shadow(
-        found.name,
-        found.source,
-        found.allow,
-        found.created_ms,
-        found.is_made,
-        found.auto_reset_backlog_entries,
-        _state(found),
-        found.closed or None,
-        nobody_reads(found.allow),
-    )
 
 
 def _state(found: Shadow) -> port.ShadowState:

@@ -30,7 +30,8 @@ def test_the_bounds_are_taken_and_no_more():
 
 
 def test_clients_without_names_are_anonymous_as_in_kafka():
-    assert nobody_reads(EVERYBODY) is None
-    assert nobody_reads(["User:a", "User:ANONYMOUS"]) is None
-    assert "User:ANONYMOUS" in (nobody_reads(["User:a"]) or "")
-    assert nobody_reads([]) is not None
+    assert nobody_reads(EVERYBODY, authenticated=False) is None
+    assert nobody_reads(["User:a", "User:ANONYMOUS"], authenticated=False) is None
+    assert "User:ANONYMOUS" in (nobody_reads(["User:a"], authenticated=False) or "")
+    assert nobody_reads(["User:a"], authenticated=True) is None
+    assert all(nobody_reads([], authenticated=each) for each in (True, False))
