@@ -28,7 +28,7 @@ from sidecar.admin.openapi_parts import (
     write,
 )
 from sidecar.admin.openapi_shadows import cursor_paths, pulsar_paths, shadow_paths
-from sidecar.admin.rest import CLIENTS_SHOWN, NEWEST_EVENTS, PLACE_PATTERN
+from sidecar.admin.rest import CLIENTS_SHOWN, NEWEST_EVENTS, PLACE_PATTERN, REFUSALS_SHOWN
 
 _TOPIC: Final = in_path(
     "topic", "A topic's name, or a prefix with * behind it: `payments.*`.", pattern=GOVERNABLE_PATTERN
@@ -147,7 +147,10 @@ def _node_paths() -> Schema:
         in_query("last", newest, "From now on, with at most so many (of `topic`) of before; `from` goes first."),
         in_header("Last-Event-ID", COUNT.schema, "Behind this position."),
     ]
-    of_refusals = [in_query("topic", TEXT.schema, "Of this topic only.")]
+    of_refusals = [
+        *paged(REFUSALS_SHOWN, pattern="^[0-9]{1,10}$"),
+        in_query("topic", TEXT.schema, "Of this topic only."),
+    ]
     of_clients = paged(CLIENTS_SHOWN, pattern="^[0-9]{1,10}$")
     operations = {
         "/livez": read("livez", "Whether the node runs", answer(shapes.ALIVE)),

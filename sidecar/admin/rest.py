@@ -26,7 +26,7 @@ from sidecar.admin.shapes import (
     PRODUCER_IDS,
     PRODUCERS,
     PRODUCERS_PAGE,
-    REFUSALS,
+    REFUSAL,
     SETTINGS,
     STATUS,
     TOPIC,
@@ -53,6 +53,8 @@ KNOWN_S: Final = 2.0
 """Seconds for this node to learn what others did, before it answers a read with what it knows."""
 CLIENTS_SHOWN: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
+REFUSALS_SHOWN: Final = 100
+"""The same, of what was refused."""
 _LAST_TOKEN: Final = 9_999_999_999
 PLACE_PATTERN: Final = r"^(([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255}))?$"
 """A token of a list of producers, as JSON schema has patterns."""
@@ -87,10 +89,19 @@ class Rest:
         """The node's settings."""
         return reply(SETTINGS.to_json((self._port.settings(), None)))
 
-    @asked.takes("topic")
+    @asked.takes("topic", "page_size", "page_token")
     async def refusals(self, request: web.Request) -> web.Response:
-        """What this node refused its clients lately."""
-        return reply(REFUSALS.to_json((self._port.refusals(request.query.get("topic")), None)))
+        """A page of what this node refused its clients lately; `page_token` is how many came before."""
+        size = asked.page_size(request, REFUSALS_SHOWN)
+        first = asked.number(request, "page_token", 0, _LAST_TOKEN) or 0
+        every = self._port.refusals(request.query.get("topic"))
+        items: list[dict[str, Any]] = []
+        for number, each in enumerate(every[first : first + size], start=1):
+            items.append(REFUSAL.to_json(each))
+            if number % _PER_TURN == 0:
+                await asyncio.sleep(0)
+        token = str(first + size) if first + size < len(every) else None
+        return reply({"items": items, "next_page_token": token})
 
     @asked.takes("page_size", "page_token", "governed", "contains")
     async def topics(self, request: web.Request) -> web.Response:

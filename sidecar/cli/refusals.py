@@ -33,13 +33,14 @@ COLUMNS: Final[tuple[Column, ...]] = (
 @examples("sidecar refusals", "sidecar refusals orders", "sidecar refusals --watch")
 @click.command()
 @click.argument("topic", required=False, shell_complete=topic_names)
-@click.option("--watch", is_flag=True, help="Show them again every two seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show them again every two seconds, until Ctrl-C; as a table only.")
 @asks_a_node
 def refusals(shared: Shared, topic: str | None, watch: bool) -> None:
     """Show what this node refused its clients lately: of TOPIC, or of all. The newest comes first.
 
-    Each client.id, address, topic and error is one row; REASON is of the newest refusal. What a client is to try again
-    is no refusal, such as a batch while a topic changes its owner.
+    Each client.id, address, topic and error is one row, with the reason of the newest refusal. What is refused before a
+    client names a topic, such as a client.id with a mistake, has no topic, and is shown for every TOPIC. Errors after
+    which a client tries again by itself do not count, such as those while a topic changes its owner.
     """
     api = shared.api()
     if watch:
@@ -52,7 +53,8 @@ def refusals(shared: Shared, topic: str | None, watch: bool) -> None:
 
 
 def _asked(api: AdminApi, topic: str | None) -> list[dict[str, Any]]:
-    return list(api.pages("/v1/refusals", **({} if topic is None else {"topic": topic})))
+    """Of a topic with those of none: a client.id that cannot be, for instance, keeps a client from naming any."""
+    return [each for each in api.pages("/v1/refusals") if topic is None or each["topic"] in {topic, ""}]
 
 
 def _text(found: list[dict[str, Any]]) -> str:
