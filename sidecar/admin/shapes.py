@@ -96,7 +96,7 @@ REFUSAL: Final = Shape(
     first=TIME.of("first_ms"),
     last=TIME.of("last_ms"),
 )
-REFUSALS: Final = page_of("Refusals", REFUSAL, Kind({"type": "null"}))
+REFUSALS: Final = page_of("Refusals", REFUSAL)
 SETTING: Final = Shape(
     "Setting",
     setting=TEXT.said("The name of its variable."),
@@ -183,7 +183,8 @@ _INT16: Final = 2**15 - 1
 _CONFIGS: Final = Kind({"type": "object", "additionalProperties": {**TEXT.schema, "maxLength": _INT16}})
 NEW_TOPIC: Final = Shape(
     "NewTopic",
-    "What is left out is as the brokers have it by default; without `policy` the topic has none of its own.",
+    "What is left out is as the brokers have it by default. `policy` is set once the topic is there; a policy that an"
+    " earlier topic of this name left is changed by it, or stays.",
     topic=Kind({**TEXT.schema, "pattern": TOPIC_PATTERN}),
     partitions=Kind({**NUMBER.schema, "minimum": 1, "maximum": LAST_PARTITION}).or_absent(),
     replication_factor=Kind({**NUMBER.schema, "minimum": 1, "maximum": _INT16}).or_absent(),

@@ -99,7 +99,9 @@ def create(
     configs: tuple[str, ...],
     **policy: str | bool | None,
 ) -> None:
-    """Create TOPIC in Kafka. With --access, --dedup, … it has this policy from its first record on.
+    """Create TOPIC in Kafka, then set its policy where --access, --dedup, … say one.
+
+    A policy that an earlier topic of this name left holds for this one.
 
     Exit code 4 where there is such a topic. A file with settings is named in front of the command: sidecar --config
     FILE topic create …
@@ -176,7 +178,12 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
     for each in given:
         key, sign, value = each.partition("=")
         if not key or not sign:
-            raise CommandError(f"--config {each}: write KEY=VALUE, such as retention.ms=604800000", Exit.USAGE)
+            more = (
+                f". A file with settings goes in front: sidecar --config {each} topic create"
+                if key and not sign
+                else ""
+            )
+            raise CommandError(f"--config {each}: write KEY=VALUE, such as retention.ms=604800000{more}", Exit.USAGE)
         if key in found:
             raise CommandError(f"--config {key} is given twice", Exit.USAGE)
         found[key] = value

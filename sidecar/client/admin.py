@@ -175,8 +175,9 @@ class AdminClient:
 
     async def refusals(self, topic: str | None = None) -> tuple[Refusal, ...]:
         """What the node refused its clients lately, of one topic or of all, what happened last first."""
-        found = await self._rest.call("GET", "/v1/refusals", {} if topic is None else {"topic": topic})
-        return page_of(Refusal, found, "/v1/refusals")[0]
+        query = {"page_size": _PAGE, **({} if topic is None else {"topic": topic})}
+        async with aclosing(self._pages(Refusal, "/v1/refusals", query)) as pages:
+            return tuple([each async for each in pages])
 
     # Topics ---------------------------------------------------------------------------------------------------------
 
@@ -198,13 +199,20 @@ class AdminClient:
         configs: Mapping[str, str] | None = None,
         access_mode: Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"] | None = None,
         deduplication: bool | None = None,
+        exclusive_reader: bool | None = None,
         scope: Literal["topic", "partition"] | None = None,
+        log_append_time: bool | None = None,
     ) -> Topic:
-        """Create a topic; the brokers' defaults hold for what is None. With `access_mode`, `deduplication` or `scope`
-        it has this policy from its first record on. 409 where there is such a topic already, 400 with Kafka's reason
-        where it refuses. Returns when clients find it.
+        """Create a topic, then set these fields of its policy; the brokers' defaults hold for what is None. 409 where
+        there is such a topic already, 400 with Kafka's reason where Kafka refuses it. Returns when clients find it.
         """
-        policy = _given(access_mode=access_mode, deduplication=deduplication, scope=scope)
+        policy = _given(
+            access_mode=access_mode,
+            deduplication=deduplication,
+            exclusive_reader=exclusive_reader,
+            scope=scope,
+            log_append_time=log_append_time,
+        )
         counts = _given(partitions=partitions, replication_factor=replication_factor)
         more = {**({"configs": dict(configs)} if configs else {}), **({"policy": policy} if policy else {})}
         return await self._read(Topic, "POST", path_of("v1", "topics"), None, {"topic": topic, **counts, **more})

@@ -358,9 +358,11 @@ class Claim:
         layout = await connection.call(DescribeCluster((self.topic,)), _SHORT_S)
         found = layout.topic(self.topic)
         if found.error and not found.leaders:
-            missing = found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            message = no_topic(self.topic) if missing else f"{self.topic} is not described"
-            raise of_kafka(found.error, message)
+            messages: dict[int, str] = {
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: no_topic(self.topic),
+                ErrorCode.INVALID_TOPIC_EXCEPTION: f"{self.topic!r} is no name for a topic",
+            }
+            raise of_kafka(found.error, messages.get(found.error, f"{self.topic} is not described"))
         self.count, self._nodes = len(found.leaders), layout.brokers
         leader = layout.brokers.get(found.leaders.get(0, -1))
         if leader is None:

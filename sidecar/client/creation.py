@@ -32,6 +32,13 @@ class NewTopic:
     replication_factor: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def __post_init__(self) -> None:
+        for name, count in (("partitions", self.partitions), ("replication_factor", self.replication_factor)):
+            if count is not None and count < 1:
+                raise ValueError(f"{name} is {count}: 1 or more, or None for the brokers' default")
+        if wrong := [name for name, value in self.configs.items() if type(value) is not str]:
+            raise TypeError(f'configs: the value of {wrong[0]} is no text, such as "604800000"')
+
 
 async def create_missing(
     addresses: tuple[tuple[str, int], ...], access: NodeAccess, name: str, topic: str, wanted: NewTopic, timeout: float

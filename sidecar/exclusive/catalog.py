@@ -132,7 +132,7 @@ class PolicyCatalog:
         before = self.book.exact(name)
         was = before or PolicyFields()
         merged = was.merged(change)
-        restamps = bool(merged.log_append_time) != bool(was.log_append_time)
+        restamps = change.log_append_time is True or bool(merged.log_append_time) != bool(was.log_append_time)
         if restamps and name.endswith("*"):
             raise UnservedError("log_append_time is a setting of each topic in Kafka: name one topic, not a prefix")
         version = await self._decide(name, merged, under)

@@ -22,8 +22,6 @@ _PROBE_INTERVAL_S: Final = 5
 _PROBES: Final = 3
 _UNANSWERED: Final = 3
 _LOOK_S: Final = 2.0
-_CLOSED: Final = 7
-"""The state of a connection that is no more, in Linux's `tcp_info`."""
 _AT_ONCE: Final = 200
 
 _TCP_INFO: Final = Struct("=2x2B52xI")
@@ -65,17 +63,6 @@ def is_silent(sock: socket.socket, limit_s: float) -> bool:
         sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
     )
     return max(retransmits, probes) >= _UNANSWERED and last_ack_ms > limit_s * 1000
-
-
-def is_reset(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer has reset its connection, which is not seen while the transport is not read."""
-    try:
-        sock = transport.get_extra_info("socket")
-        if sock is None or not _is_tcp(sock):
-            return False
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED
-    except (OSError, RuntimeError, ValueError):  # as in `has_silent_peer`
-        return False
 
 
 def _is_tcp(sock: socket.socket) -> bool:

@@ -91,11 +91,6 @@ class Holder(Protocol):
         """Whether the first of its requests is answered when the client says."""
         ...
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has reset its connection, which is not seen while it is not read."""
-        ...
-
     def starve(self) -> None:
         """Read no more until `feed`."""
         ...
@@ -110,10 +105,6 @@ class Holder(Protocol):
 
     def too_much(self) -> None:
         """Close it: nothing else would give memory back."""
-        ...
-
-    def abort(self) -> None:
-        """Close it at once."""
         ...
 
 
@@ -262,8 +253,6 @@ class RequestMemory:
 
     def _look(self) -> None:
         self._looking = None
-        for holder in [holder for holder in (*self._unfinished, *self._held_up) if holder.is_gone]:
-            holder.abort()
         for holder, each in list(self._unfinished.items()):
             arrived = holder.unfinished_bytes
             if self.waiting and each.seen is not None and holder.is_awaited and arrived - each.seen < LEAST:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.network.framing import Frame, FrameReceiver
 from sidecar.network.handling import Pause
-from sidecar.network.keepalive import is_reset
 
 if TYPE_CHECKING:
     import asyncio
@@ -42,10 +41,6 @@ class Reading(FrameReceiver):
         """Close for what the client sent."""
         raise NotImplementedError
 
-    def abort(self) -> None:
-        """Close at once."""
-        raise NotImplementedError
-
     def _stop_reading(self) -> None:
         if self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = False
@@ -71,10 +66,6 @@ class Reading(FrameReceiver):
     @property
     def is_parked(self) -> bool:
         return self._is_parked
-
-    @property
-    def is_gone(self) -> bool:
-        return self._transport is not None and is_reset(self._transport)
 
     @property
     def held_bytes(self) -> int:

@@ -139,4 +139,5 @@ def error_name(code: int) -> str:
 def no_topic(name: str) -> str:
     """What people read wherever a topic is not there: with the command that makes it."""
     name = name[:249]
-    return f"there is no topic {name}: make it with `sidecar topic create {name}`"
+    said = f"there is no topic {name}"
+    return said if name.startswith("__") else f"{said}: make it with `sidecar topic create {name}`"

@@ -106,7 +106,9 @@ def test_what_was_refused_is_shown_with_its_reason(running: Running):
     for part in ("2023-11-14T22:13:20.000Z", "12", "late;mode=exclusive", "10.0.0.9", "44 POLICY_VIOLATION", "(pid:7)"):
         assert part in shown
     of_one = json.loads(run("--admin-url", running.url, "refusals", "orders", "-o", "json").out)
-    assert [each["count"] for each in of_one] == [12]
+    assert [each["count"] for each in of_one] == [12, 3]
+    of_another = json.loads(run("--admin-url", running.url, "refusals", "other", "-o", "json").out)
+    assert [each["count"] for each in of_another] == [3]
     assert run("--admin-url", running.url, "refusals", "--watch", "-o", "json").code == 2
 
 

@@ -141,11 +141,12 @@ class AdminClient(Twin["_AdminClient"]):
         configs: Mapping[str, str] | None = None,
         access_mode: Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"] | None = None,
         deduplication: bool | None = None,
+        exclusive_reader: bool | None = None,
         scope: Literal["topic", "partition"] | None = None,
+        log_append_time: bool | None = None,
     ) -> Topic:
-        """Create a topic; the brokers' defaults hold for what is None. With `access_mode`, `deduplication` or `scope`
-        it has this policy from its first record on. 409 where there is such a topic already, 400 with Kafka's reason
-        where it refuses. Returns when clients find it.
+        """Create a topic, then set these fields of its policy; the brokers' defaults hold for what is None. 409 where
+        there is such a topic already, 400 with Kafka's reason where Kafka refuses it. Returns when clients find it.
         """
         return self._run(
             lambda: self._twin.create_topic(
@@ -155,7 +156,9 @@ class AdminClient(Twin["_AdminClient"]):
                 configs=configs,
                 access_mode=access_mode,
                 deduplication=deduplication,
+                exclusive_reader=exclusive_reader,
                 scope=scope,
+                log_append_time=log_append_time,
             )
         )
 

@@ -84,8 +84,9 @@ class NodePort(Protocol):
         ...
 
     async def create_topic(self, wanted: NewTopic, policy: Policy | None) -> Topic:
-        """Create a topic, and have it governed by a policy of its own from its first record on; returns when clients
-        find it. Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where it refuses.
+        """Create a topic, then set fields of its policy; returns when clients find it and the policy is in force.
+        Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where Kafka refuses it: then
+        nothing was done.
         """
         ...
 

@@ -164,8 +164,6 @@ class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
 
     topics: tuple[NewTopic, ...]
     timeout_ms: int
-    validate_only: bool = False
-    """Create nothing, say only what would come of it."""
 
     def asked(self) -> Values:
         topics = [
@@ -177,7 +175,7 @@ class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
             }
             for topic in self.topics
         ]
-        return {"topics": topics, "timeout_ms": self.timeout_ms, "validate_only": self.validate_only}
+        return {"topics": topics, "timeout_ms": self.timeout_ms}
 
     def answered(self, values: Values) -> dict[str, Outcome]:
         return {each["name"]: Outcome.of(each) for each in values["topics"]}

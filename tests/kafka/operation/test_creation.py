@@ -14,6 +14,7 @@ from tests.kafka.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
 from tests.rest import Rest
 from tests.services import Services
+from tests.topics import create_topic
 
 
 def in_kafka(services: Services, topic: str, *settings: str) -> tuple[int, int, dict[str, str]]:
@@ -83,10 +84,42 @@ def test_a_topic_that_is_there_is_left_as_it_is(rest: Rest, unique: Unique) -> N
     another = {"topic": topic, "partitions": 5, "policy": {"access_mode": "exclusive"}}
     assert rest.call("POST", "/v1/topics", another) == (
         HTTPStatus.CONFLICT,
-        {"error_code": HTTPStatus.CONFLICT, "message": f"there is a topic {topic} already"},
+        {
+            "error_code": HTTPStatus.CONFLICT,
+            "message": f"there is a topic {topic} already: `sidecar topic set {topic}` changes its policy",
+        },
     )
     left = rest.topic(topic)
     assert (left["partitions"], left["policy"]) == (2, None)
+
+
+def test_a_shadow_has_its_name_already(rest: Rest, unique: Unique) -> None:
+    topic, shadow = unique("source"), unique("shadow")
+    assert rest.call("POST", "/v1/topics", {"topic": topic})[0] == HTTPStatus.CREATED
+    assert rest.call("POST", f"/v1/topics/{topic}/shadows", {"name": shadow})[0] == HTTPStatus.CREATED
+    status, answer = rest.call("POST", "/v1/topics", {"topic": shadow})
+    assert (status, f"{shadow} is a shadow of {topic} already" in answer["message"]) == (HTTPStatus.CONFLICT, True)
+
+
+def test_stamps_that_contradict_the_policy_are_refused(rest: Rest, unique: Unique) -> None:
+    configs = {"message.timestamp.type": "CreateTime"}
+    wanted = {"topic": unique("made"), "configs": configs, "policy": {"log_append_time": True}}
+    status, answer = rest.call("POST", "/v1/topics", wanted)
+    assert (status, "message.timestamp.type" in answer["message"]) == (HTTPStatus.BAD_REQUEST, True)
+
+
+def test_a_topic_that_is_made_anew_is_stamped_as_the_policy_that_is_left_says(
+    services: Services, rest: Rest, unique: Unique
+) -> None:
+    topic = unique("anew")
+    wanted = {"topic": topic, "policy": {"log_append_time": True}}
+    for body in (wanted, {"topic": topic}):
+        assert rest.call("POST", "/v1/topics", body)[0] == HTTPStatus.CREATED
+        assert in_kafka(services, topic, "message.timestamp.type")[2] == {"message.timestamp.type": "LogAppendTime"}
+        assert rest.call("DELETE", f"/v1/topics/{topic}")[0] == HTTPStatus.NO_CONTENT
+    create_topic(services.kafka_bootstrap, 1, topic)  # past the node
+    assert rest.call("PUT", f"/v1/topics/{topic}/policy", {"log_append_time": True})[0] == HTTPStatus.OK
+    assert in_kafka(services, topic, "message.timestamp.type")[2] == {"message.timestamp.type": "LogAppendTime"}
 
 
 async def test_the_sdk_makes_topics(node: NodeProcess, unique: Unique) -> None:
