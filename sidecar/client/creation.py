@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _AGAIN_S: Final = 0.2
 _SHORT_S: Final = 5.0
-_DEFAULT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,7 @@ async def create_missing(
             if found.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return found.error != ErrorCode.LEADER_NOT_AVAILABLE  # what else is wrong the claim says
             await connection.call(describe_owners(topic), _SHORT_S)  # a Kafka without a sidecar hangs up
-            new = calls.NewTopic(
-                topic, wanted.partitions or _DEFAULT, wanted.replication_factor or _DEFAULT, wanted.configs
-            )
+            new = calls.NewTopic(topic, wanted.partitions, wanted.replication_factor, wanted.configs)
             request = calls.CreateTopics((new,), int(timeout * 1000))
             outcome = (await connection.call(request, timeout))[topic]
         finally:

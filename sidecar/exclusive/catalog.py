@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metadata import MetadataUnavailable
@@ -186,7 +187,9 @@ class PolicyCatalog:
         store = self._services.store
         version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
         if version:
+            self._missing[topic] = version, -inf  # where this fails, whoever asks next finishes it: nobody else does
             await self._write_down(topic, policy, version)
+            self._missing.pop(topic, None)
         return bool(version)
 
     async def _finish(self, name: str, policy: Policy) -> None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
-_DEFAULT: Final = -1
 _TRIES: Final = 10
 _ALLOW_SHOWN: Final = 1_000
 """Characters of an allow list in an event."""
@@ -213,7 +212,7 @@ class ShadowCatalog:
         return any(topic.partitions for topic in found.topics if topic.name == name)
 
     async def _make(self, name: str, partitions: int) -> None:
-        wanted = CreateTopics((NewTopic(name, partitions, _DEFAULT),), _CALL_MS)
+        wanted = CreateTopics((NewTopic(name, partitions),), _CALL_MS)
         created = await self._upstream.call(self._upstream.controller(), wanted)
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:

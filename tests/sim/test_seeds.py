@@ -26,7 +26,10 @@ FOUND = {
     1795544739: "a topic whose mode is shared and whose partitions have owners of their own",
 }
 """Seeds whose histories ended badly once, and what is in them."""
-FOUND_LATER = {1795663270: "an operator deposes the owner of a topic whose mode is shared"}
+FOUND_LATER = {
+    1795663270: "an operator deposes the owner of a topic whose mode is shared",
+    1795668567: "a client's policy is in Redis, and Kafka has taken no record of it",
+}
 """The same, in the mix of today."""
 
 

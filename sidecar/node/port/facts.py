@@ -10,6 +10,7 @@ from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields as Policy
 from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
 from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keeps it
+from sidecar.protocol.calls import NewTopic  # noqa: F401 - as Kafka is asked for it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,16 +115,6 @@ class Topic:
     """By partition, of those that anybody ever owned; None unless the scope is partition."""
     shadow_stats: Mapping[str, ShadowStats] | None = None
     """By shadow; None where it was not asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create. The brokers' defaults hold for what is None and for settings that `configs` does not name."""
-
-    name: str
-    partitions: int | None = None
-    replication_factor: int | None = None
-    configs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.node import port
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import CreateTopics, NewTopic
+from sidecar.protocol.calls import CreateTopics
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode, KafkaError, error_name
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS: Final = 15_000
 _POLL_S: Final = 0.1
-_DEFAULT: Final = -1
 _STAMPS: Final = "message.timestamp.type"
 _WRONG: Final = frozenset(
     {
@@ -63,10 +62,8 @@ class Creation:
 
     async def _ask(self, wanted: port.NewTopic) -> None:
         name, upstream = wanted.name, self._node.upstream
-        topic = NewTopic(name, wanted.partitions or _DEFAULT, wanted.replication_factor or _DEFAULT, wanted.configs)
-        request = CreateTopics((topic,), _TIMEOUT_MS)
         try:
-            answers = await upstream.call(upstream.controller(), request)
+            answers = await upstream.call(upstream.controller(), CreateTopics((wanted,), _TIMEOUT_MS))
         except (UpstreamError, KafkaError, TimeoutError) as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         error, message = answers[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.messages import admin, cluster
@@ -133,13 +133,16 @@ class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
         return ClusterDescription(brokers, values["cluster_id"], values["controller_id"], topics)
 
 
+_DEFAULT: Final = -1
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. Brokers have defaults for what `configs` leaves out, and for a number that is -1 (KIP-464)."""
+    """A topic to create. Brokers have defaults for a number that is None (KIP-464), and for what `configs` lacks."""
 
     name: str
-    partitions: int
-    replication_factor: int
+    partitions: int | None = None
+    replication_factor: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -169,8 +172,8 @@ class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
         topics = [
             {
                 "name": topic.name,
-                "num_partitions": topic.partitions,
-                "replication_factor": topic.replication_factor,
+                "num_partitions": topic.partitions or _DEFAULT,
+                "replication_factor": topic.replication_factor or _DEFAULT,
                 "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
             }
             for topic in self.topics
