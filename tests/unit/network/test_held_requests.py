@@ -90,9 +90,10 @@ async def until(condition: Callable[[], object], what: str) -> None:
 async def answered(recorder: Keeping, *waiting: Awaitable[list[int]]) -> list[list[int]]:
     """What each gets while every request is answered as it comes."""
     answers = asyncio.gather(*waiting)
-    while not answers.done():
-        await asyncio.sleep(0.003)
-        recorder.answer_all()
+    async with asyncio.timeout(20):
+        while not answers.done():
+            await asyncio.sleep(0.003)
+            recorder.answer_all()
     return answers.result()
 
 
@@ -214,12 +215,13 @@ async def test_who_keeps_memory_behind_a_parked_request_makes_way_whatever_else_
         other, small = [await opened.enter_async_context(connect()) for _ in range(2)]
         other.writer.write(request(5, body=bytes(300 * KIB)))
         number = 100
-        while 5 not in recorder.exchanges:
-            if traffic:
-                number += 1
-                small.writer.write(request(number, body=bytes(KIB)))
-            await asyncio.sleep(0.005)
-            recorder.answer_all()
+        async with asyncio.timeout(20):
+            while 5 not in recorder.exchanges:
+                if traffic:
+                    number += 1
+                    small.writer.write(request(number, body=bytes(KIB)))
+                await asyncio.sleep(0.005)
+                recorder.answer_all()
         recorder.answer_all()
         assert await other.answers(1) == [5]
         assert {reason for reason, _, _ in recorder.rejected} == {"memory"}
@@ -237,8 +239,11 @@ async def test_a_client_that_is_not_read_is_not_closed_as_slow(monkeypatch: pyte
         fast, other = [await opened.enter_async_context(connect()) for _ in range(2)]
         fast.writer.write(request(0))
         await until(lambda: recorder.connections and recorder.kept, "the first")
+        large = request(1, body=bytes(300 * KIB))
+        fast.writer.write(large[: 150 * KIB])
+        await until(lambda: recorder.connections[0].unfinished_bytes, "half of a request")
         recorder.connections[0].pause(Pause.UNANSWERED)
-        fast.writer.write(request(1, body=bytes(300 * KIB)))
+        fast.writer.write(large[150 * KIB :])
         for number in range(10, 110):
             other.writer.write(request(number, body=bytes(20 * KIB)))
         await until(lambda: memory.waiting, "the memory to be used up")
@@ -411,3 +416,41 @@ def test_what_is_left_is_dropped_with_the_connection() -> None:
     assert memory.used == 3 * PIECE
     paced.abort()
     assert (memory.used, inner.ended) == (0, "aborted")
+
+
+class PaperHolder:
+    """A connection on paper: how much of a request is here, and how much it holds. Notes what it is told."""
+
+    is_awaited = True
+    is_parked = False
+
+    def __init__(self, unfinished: int = 0, held: int = 0) -> None:
+        self.unfinished_bytes = unfinished
+        self.held_bytes = held
+        self.told: list[str] = []
+
+    def starve(self) -> None:
+        self.told.append("starve")
+
+    def feed(self) -> None:
+        self.told.append("feed")
+
+    def too_slow(self) -> None:
+        self.told.append("too slow")
+
+    def too_much(self) -> None:
+        self.told.append("too much")
+
+
+async def test_who_never_ends_a_request_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait hold complete requests; the stranger has sent a few bytes, and waits for nothing."""
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.01)
+    memory, stranger, other = RequestMemory(LIMIT), PaperHolder(unfinished=8), PaperHolder(held=LIMIT)
+    held = [memory.begin(stranger, 8, 200 * KIB, 64 * KIB), HeldBytes(LIMIT, memory)]
+    memory.hold_up(other)
+    await until(lambda: "too slow" in stranger.told, "the stranger to be closed")
+    assert other.told == ["starve"]
+    memory.end(stranger)
+    held.clear()
+    await until(lambda: other.told == ["starve", "feed"], "the other one to be read")
+    assert (memory.used, memory.waiting) == (0, 0)
