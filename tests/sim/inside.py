@@ -39,15 +39,15 @@ class Work:
 
 @dataclass(slots=True)
 class Facts:
-    """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it,
-    partition and name. `held`: bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order,
-    each with the moment at which it came, by node and what is waited for, under one slot epoch: at a takeover those
-    who waited at another node come in front. `refused`: of how many partitions each node remembers refused sequences of
-    a session, by node and topic.
+    """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it
+    (kept by the facts, so that no later one has its address), topic, partition and name, where they are known. `held`:
+    bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order, each with the moment at which
+    it came, by node and what is waited for, under one slot epoch: at a takeover those who waited at another node come
+    in front. `refused`: of how many partitions each node remembers refused sequences of a session, by node and topic.
     """
 
     works: tuple[Work, ...] = ()
-    marks: Mapping[tuple[int, str, int, bytes], tuple[int, int]] = field(default_factory=dict)
+    marks: Mapping[tuple[object, str, int, bytes], tuple[int, int]] = field(default_factory=dict)
     held: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     queues: Mapping[tuple[int, str], tuple[tuple[str, float], ...]] = field(default_factory=dict)
     refused: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -58,9 +58,9 @@ def judge(before: Facts, now: Facts) -> Iterator[str]:
     yield from _judge_works(now.works)
     for key, (highest, sent) in now.marks.items():
         if sent < highest:
-            yield f"{key}: id {highest} is in the log, {sent} the highest that was sent"
+            yield f"{key[1:]}: id {highest} is in the log, {sent} the highest that was sent"
         if key in before.marks and highest < before.marks[key][0]:
-            yield f"{key}: the highest id in the log fell from {before.marks[key][0]} to {highest}"
+            yield f"{key[1:]}: the highest id in the log fell from {before.marks[key][0]} to {highest}"
     for node, (held, limit) in now.held.items():
         if not 0 <= held <= limit:
             yield f"node {node} holds {held} bytes of batches, {limit} at most"
@@ -127,7 +127,7 @@ class Inside:
 def facts_of(nodes: Mapping[int, Process]) -> Facts:
     """What the nodes' objects say now."""
     works: list[Work] = []
-    marks: dict[tuple[int, str, int, bytes], tuple[int, int]] = {}
+    marks: dict[tuple[object, str, int, bytes], tuple[int, int]] = {}
     held: dict[int, tuple[int, int]] = {}
     queues: dict[tuple[int, str], tuple[tuple[str, float], ...]] = {}
     refused: dict[tuple[int, str], int] = {}
@@ -146,8 +146,8 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
                     queues[number, f"{part.scope.resource} under {part.writer.epoch.taken.stamp}"] = found
             for index, state in topic.ids.partitions.items() if topic.ids is not None else ():
                 known = state.marks
-                for mark in known:
-                    marks[id(known), topic.name, index, mark.name] = mark.id, known.pushed(mark.name)
+                for mark in known if state.is_known else ():  # else they are let go of, or being read anew
+                    marks[known, topic.name, index, mark.name] = mark.id, known.pushed(mark.name)
     return Facts(tuple(works), marks, held, queues, refused)
 
 
