@@ -11,19 +11,22 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout import patience
+from sidecar.fanout.bodies import Bodies
 from sidecar.fanout.chains import Chains
 from sidecar.fanout.crowd import Crowd
 from sidecar.fanout.ends import Ends
 from sidecar.fanout.poll import Limits, poll
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
+from sidecar.fanout.wheel import Wheel
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import Channel
 from sidecar.protocol.calls.tails import VERSION, Fetched, error_of
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.question import Asked
@@ -54,13 +57,23 @@ class Reader(Protocol):
         """One of its questions is answered, or more; it waits for none of them any more."""
         ...
 
+    def expired(self) -> None:
+        """Its time has come, and nothing else."""
+        ...
+
 
 class Tails:
-    """The polls of one node."""
+    """The polls of one node. `longest_s`: how long readers wait at most for a first byte, where many do and their own
+    limit is shorter.
+    """
 
-    def __init__(self, upstream: KafkaUpstream, tasks: Tasks) -> None:
+    def __init__(self, upstream: KafkaUpstream, tasks: Tasks, longest_s: float) -> None:
         self._upstream = upstream
         self._tasks = tasks
+        self._longest_s = longest_s
+        self._parked = 0
+        self._deadlines: Wheel[Reader] = Wheel(self._expire)
+        self.bodies = Bodies()
         self._readers: dict[Question, dict[Reader, None]] = {}
         self._asked: dict[tuple[bytes, int], set[Question]] = {}
         self._watched: dict[tuple[bytes, int], float] = {}
@@ -74,7 +87,7 @@ class Tails:
         self._recent: Recent[Question] = Recent()
         self._chains = Chains(self._recent)
         self._aging: asyncio.TimerHandle | None = None
-        self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched]]] = deque()
+        self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched] | None]] = deque()
         self._waking = False
 
     # What is known --------------------------------------------------------------------------------------------------
@@ -147,22 +160,39 @@ class Tails:
 
     # Readers --------------------------------------------------------------------------------------------------------
 
-    def wait(self, question: Question, reader: Reader) -> None:
-        """Call the reader back when there is an answer."""
-        self._readers.setdefault(question, {})[reader] = None
-        if not self._is_asked(question):
-            self._to_ask[question] = None
-            if not self._asking_soon:
-                self._asking_soon = True
-                asyncio.get_running_loop().call_soon(self._ask)
+    def wait_s(self, asked_s: float, number: int) -> float:
+        """How long one more reader waits for a first byte (`patience`)."""
+        return patience.wait_s(asked_s, self._parked, self._longest_s, number)
 
-    def leave(self, question: Question, reader: Reader) -> None:
-        """The reader does not wait any more. Its poll goes on for a while: most come again."""
-        readers = self._readers.get(question)
-        if readers is not None:
-            readers.pop(reader, None)
-            if not readers:
-                del self._readers[question]
+    def park(self, reader: Reader, asked: Iterable[Asked], seconds: float) -> int:
+        """Call the reader back when one of its questions is answered, or the time is up. Returns what `hurry` and
+        `leave` take.
+        """
+        self._parked += 1
+        for question, _ in asked:
+            self._readers.setdefault(question, {})[reader] = None
+            if not self._is_asked(question):
+                self._to_ask[question] = None
+                if not self._asking_soon:
+                    self._asking_soon = True
+                    asyncio.get_running_loop().call_soon(self._ask)
+        return self._deadlines.add(reader, seconds)
+
+    def hurry(self, reader: Reader, tick: int, seconds: float) -> int:
+        """The time is up earlier, in so many seconds."""
+        self._deadlines.remove(reader, tick)
+        return self._deadlines.add(reader, seconds)
+
+    def leave(self, reader: Reader, asked: Iterable[Asked], tick: int) -> None:
+        """The reader does not wait any more. Its polls go on for a while: most come again."""
+        self._parked -= 1
+        self._deadlines.remove(reader, tick)
+        for question, _ in asked:
+            readers = self._readers.get(question)
+            if readers is not None:
+                readers.pop(reader, None)
+                if not readers:
+                    del self._readers[question]
 
     # Polls ----------------------------------------------------------------------------------------------------------
 
@@ -190,7 +220,7 @@ class Tails:
             _bundle(bundles.setdefault((leader, question.isolation), []), question)
         if unwatched:
             self._forget_answers(unwatched)
-            self._chains.changed()
+            self._changed()
         for (leader, _), of_leader in bundles.items():
             for bundle in of_leader:
                 self._tasks.start(self._poll(leader, list(bundle.values())))
@@ -245,7 +275,7 @@ class Tails:
         if failed:
             self._forget_answers(failed)
         if found:
-            self._chains.changed()
+            self._changed()
         if stale:
             self._upstream.refresh_soon(stale)
         self._age(now)
@@ -267,9 +297,13 @@ class Tails:
         if left is not None and self._aging is None:
             self._aging = asyncio.get_running_loop().call_later(left, self._aged)
 
+    def _changed(self) -> None:
+        self._chains.changed()
+        self.bodies.clear()
+
     def _aged(self) -> None:
         self._aging = None
-        self._chains.changed()
+        self._changed()
         kept = {question.position.of for question in self._recent.questions()}
         self._watched = {partition: at for partition, at in self._watched.items() if partition in kept}
         self._age(asyncio.get_running_loop().time())
@@ -281,7 +315,14 @@ class Tails:
         for question in found:
             readers |= self._readers.pop(question, {})
         self._to_wake.extend((reader, found) for reader in readers)
-        if readers and not self._waking:
+        self._wake_soon()
+
+    def _expire(self, readers: Iterable[Reader]) -> None:
+        self._to_wake.extend((reader, None) for reader in readers)
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if self._to_wake and not self._waking:
             self._wake_some()
 
     def _wake_some(self) -> None:
@@ -289,7 +330,10 @@ class Tails:
         try:
             for _ in range(min(_AT_A_TIME, len(self._to_wake))):
                 reader, found = self._to_wake.popleft()
-                reader.arrived(found)
+                if found is None:
+                    reader.expired()
+                else:
+                    reader.arrived(found)
         finally:  # whatever befalls one reader, the others are answered
             self._waking = bool(self._to_wake)
             if self._waking:

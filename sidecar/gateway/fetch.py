@@ -19,16 +19,15 @@ a preferred read replica, which clients could not reach.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.fanout.question import asked_by, fitting
+from sidecar.fanout.question import asked_by
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
-from sidecar.gateway.client import MAIN
-from sidecar.gateway.leader_poll import FetchExchange, Fetching, GatheredFetch, LeaderPoll, Node, OwnPoll, SplitFetch
+from sidecar.gateway.leader_poll import FetchExchange, Fetching, LeaderPoll, Node, SplitFetch
+from sidecar.gateway.shared_fetch import SharedFetch
 from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
@@ -40,7 +39,7 @@ from sidecar.security.acls import Operation
 from sidecar.shadow.views import Read, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
     from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchAnswer, FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
     from sidecar.resources.readers import ReaderClaims
@@ -61,15 +59,20 @@ if TYPE_CHECKING:
     _Names = Mapping[bytes, bytes] | None
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
-REST_S: Final = 10.0
-"""How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
 
 
 class FetchApi:
     """Handles Fetch requests of all clients of a node."""
 
     def __init__(
-        self, upstream: KafkaUpstream, resolver: NameResolver, claims: ReaderClaims, tasks: Tasks, readers: Readers
+        self,
+        upstream: KafkaUpstream,
+        resolver: NameResolver,
+        claims: ReaderClaims,
+        tasks: Tasks,
+        readers: Readers,
+        *,
+        longest_wait_s: float,
     ) -> None:
         self._upstream = upstream
         self._view = upstream.view
@@ -77,7 +80,7 @@ class FetchApi:
         self._claims = claims
         self._tasks = tasks
         self._node = Node(upstream, readers)
-        self.tails = Tails(upstream, tasks)
+        self.tails = Tails(upstream, tasks, longest_wait_s)
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
 
@@ -283,98 +286,6 @@ class WholeFetch(LeaderPoll, FetchExchange):
             logs = {name: log for log, name in (self._names or {}).items()}
             self._upstream.refresh_soon({logs.get(part.topic, part.topic) for part in self._parts})
             self.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-class SharedFetch(GatheredFetch):
-    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`."""
-
-    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails")
-
-    def __init__(
-        self,
-        client: Client,
-        request: Request,
-        fields: FetchRequest,
-        node: Node,
-        fetching: Fetching,
-        tails: Tails,
-        asked: Sequence[Asked],
-    ) -> None:
-        super().__init__(client, request, fields, node)
-        self._client = client
-        self._timer = None
-        self._fetching = fetching
-        self._tails = tails
-        self._asked = asked
-        self._max_bytes = fields.max_bytes
-        self._is_alone = False
-
-    def begin(self, seconds: float) -> None:
-        """Wait so long for a first byte."""
-        self._fetching.shared.add(self)
-        self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
-        if self._fetching.alone_at:
-            self._rest()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
-        for each in self._asked:
-            self._tails.wait(each.question, self)
-
-    def _rest(self) -> None:
-        """Give up the connection that the client needed for reading alone, once it has not for a while."""
-        if asyncio.get_running_loop().time() - self._fetching.alone_at > REST_S:
-            self._fetching.alone_at = 0.0
-            for log, partition in {each.question.position.of for each in self._asked}:
-                self._client.links.rest(self._upstream.view.leader(log, partition))
-
-    def leave(self) -> None:
-        """Wait no more: the client is answered, or gone."""
-        self._fetching.shared.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for each in self._asked:
-            self._tails.leave(each.question, self)
-
-    def arrived(self, found: Mapping[Question, Fetched]) -> None:
-        """Answer with what fits into the client's limits; ask alone where nothing does."""
-        if self.answered or self._is_alone or self.connection.closed:
-            return  # two polls may bring something before a reader is woken for the first
-        self.leave()
-        taken, too_large = fitting(self._asked, found, self._max_bytes)
-        if too_large is not None and not any(taken):
-            self._ask_alone(too_large)
-            return
-        elements: list[tuple[bytes, Octets]] = []
-        for part, each, fetched in zip(self._parts, self._asked, taken, strict=True):
-            elements.append((part.topic, self._empty(part, each) if fetched is None else fetched.element))
-            if fetched is not None and fetched.error:
-                self.note_error(fetched.error)
-        self._give(elements)
-
-    def _expire(self) -> None:
-        self.leave()
-        both = zip(self._parts, self._asked, strict=True)
-        self._give([(part.topic, self._empty(part, each)) for part, each in both])
-
-    def _empty(self, part: FetchPart, asked: Asked) -> Octets:
-        """A partition that brought nothing, as its log's end was last heard of."""
-        return self._tails.ends.empty(asked.question) or self._unknown(part)
-
-    def _ask_alone(self, asked: Asked) -> None:
-        """Let the broker cut what is too large, as it does for this client's limits."""
-        self._is_alone = True
-        position = asked.question.position
-        reads = [Read(self._parts[self._asked.index(asked)], position.log)]
-        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation)
-        leader = self._upstream.view.leader(position.log, position.partition)
-        element = calls.element_of(position, asked.most_bytes)
-        poll.begin(leader, MAIN, (0, 1, self._max_bytes, self._isolation), [element])
-
-    def poll_ended(self, poll: OwnPoll) -> None:
-        elements = () if poll.answer is None else poll.answer.elements
-        found = {(topic, partition): element for topic, partition, element in elements}
-        both = zip(self._parts, self._asked, strict=True)
-        self._give([(part.topic, found.get(part[:2]) or self._empty(part, each)) for part, each in both])
 
 
 def _answer(client: Client, request: Request, error: int) -> None:

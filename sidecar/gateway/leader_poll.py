@@ -243,10 +243,9 @@ class FetchExchange(Exchange):
 class GatheredFetch(FetchExchange):
     """A Fetch that is answered with what several polls bring, in the order of the request."""
 
-    __slots__ = ("_client", "_fetching", "_timer")
+    __slots__ = ("_client", "_fetching")
     _client: Client
     _fetching: Fetching
-    _timer: asyncio.TimerHandle | None
 
     def leave(self) -> None:
         """Wait no more for polls of the node."""
@@ -260,8 +259,6 @@ class GatheredFetch(FetchExchange):
         return fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if not self.answered and not self.connection.closed:
             self._readers.answered(self.connection.id, self.version, elements)
             self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
@@ -270,13 +267,13 @@ class GatheredFetch(FetchExchange):
 class SplitFetch(GatheredFetch):
     """A request that takes several polls of its client's own, or of which something is refused."""
 
-    __slots__ = ("_deadline", "_fields", "_frame", "_poll_bytes", "_refused", "_taken")
+    __slots__ = ("_deadline", "_fields", "_frame", "_poll_bytes", "_refused", "_taken", "_timer")
 
     def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node, fetching: Fetching) -> None:
         super().__init__(client, request, fields, node)
         self._client = client
         self._fetching = fetching
-        self._timer = None
+        self._timer: asyncio.TimerHandle | None = None
         self._fields = fields
         self._frame = request.frame
         self._taken: dict[_Place, OwnPoll] = {}

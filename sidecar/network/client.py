@@ -85,6 +85,8 @@ class ClientConnection(Reading):
     def expect(self, exchange: Exchange) -> None:
         """Take a place in the order of answers."""
         exchanges = self._exchanges
+        if exchanges and exchanges[-1].is_patient:
+            exchanges[-1].hurry()
         exchanges.append(exchange)
         if exchange.weight:
             self._weight += exchange.weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from sidecar.network.framing import TURN, Frame
 
@@ -100,6 +100,8 @@ class Exchange:
         "version",
         "weight",
     )
+    is_patient: ClassVar[bool] = False
+    """Whether it may wait longer than its client asked for, until the client sends another request: see `hurry`."""
 
     def __init__(self, connection: Connection, request: Request) -> None:
         self.connection = connection
@@ -122,6 +124,9 @@ class Exchange:
         self.upstream = max(self.upstream, TURN.waited)
         self._answer = parts
         self.connection.answer_ready(self)
+
+    def hurry(self) -> None:
+        """The client sent another request, which is answered after this one: wait no longer than it asked for."""
 
     def note_error(self, code: int) -> None:
         """Report that the answer carries an error code."""

@@ -24,7 +24,9 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     cluster.served = sorted(served_versions(await node.upstream.api_versions()))
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
     tables = TablesApi(node.upstream, node.resolver, tasks)
-    fetches = FetchApi(node.upstream, node.resolver, rooms.reader_claims, tasks, rooms.cursors.readers)
+    longest_wait_s = node.settings.shared_fetch_max_wait_ms / 1000
+    readers, claims = rooms.cursors.readers, rooms.reader_claims
+    fetches = FetchApi(node.upstream, node.resolver, claims, tasks, readers, longest_wait_s=longest_wait_s)
     gateway.closed_callbacks.append(fetches.client_closed)
     node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))

@@ -217,6 +217,14 @@ class Basics(BaseSettings):
     queue_limit: Annotated[
         int, *whole(0, 1_000_000), about("Sessions that may wait for one topic (wait_for_exclusive).")
     ] = 1_000
+    shared_fetch_max_wait_ms: Annotated[
+        int,
+        *whole(0, 20_000, " of milliseconds"),
+        about(
+            "How long readers at the end of a log wait for a record at most, where thousands do: then they wait longer"
+            " than they asked for (fetch.max.wait.ms), a millisecond for each of them. 0: never longer."
+        ),
+    ] = 5_000
     schema_registry_url: Annotated[
         str | None,
         AfterValidator(check_registry_url),

@@ -68,6 +68,7 @@ class Settings(ListenerSecurity):
     linger_bytes: int
     retry_buffer_bytes: int
     queue_limit: int
+    shared_fetch_max_wait_ms: int
     schema_registry_url: str | None = field(repr=False)
     kafka_connect_timeout_ms: int
     kafka_request_timeout_ms: int

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from benchmarks.shadows.subscriber import Limits, Subscriber
-from sidecar.gateway import fetch as gateway_fetch
+from sidecar.gateway import shared_fetch
 from tests.kafka.gateway.test_shadows import Topics, topics
 from tests.kafka.gateway.test_shared_reads import end_of
 from tests.wait import wait_until
@@ -98,7 +98,7 @@ async def test_everybody_gets_every_record_once_whoever_stalls_or_hangs_up(
         await disturbed(topics, crowd, start, records)
         assert crowd.faults == []
         assert set(crowd.received) == {records}
-        monkeypatch.setattr(gateway_fetch, "REST_S", 0.2)
+        monkeypatch.setattr(shared_fetch, "REST_S", 0.2)
         events = topics.node.events
         await wait_until(lambda: not events.upstream_open, "nobody keeps a connection of its own", _PATIENCE_S)
         await everybody_waits_at_few_polls(topics, crowd)

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from sidecar.fanout import patience
 from sidecar.fanout import tails as fanout
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import VERSION
@@ -224,6 +225,42 @@ def test_who_waits_in_vain_is_told_where_the_log_ends(topics: Topics, readers: l
         expected = direct(topics, (topics.source, 0, end), Limits(isolation=reader.isolation))
         assert receive(reader.wire)[reader.name, 0] == expected
     assert tails_of(topics).waiting == 0
+
+
+def test_who_waits_longer_than_asked_for_in_a_crowd_hears_of_the_first_record(
+    topics: Topics, readers: list[Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "EACH_S", 10.0)  # as if each of them were thousands
+    monkeypatch.setattr(tails_of(topics), "_longest_s", 60.0)
+    end = end_of(topics)
+    park(topics, readers[:1], end)
+    for reader in readers[1:]:
+        send(reader.wire, [(reader.name, 0, end)], Limits(100, reader.isolation))
+    wait_for(lambda: tails_of(topics).waiting == len(readers), "everyone waits")
+    time.sleep(0.5)
+    assert tails_of(topics).waiting == len(readers), "nobody is answered with nothing"
+    put(topics, b"at last")
+    for reader in readers:
+        assert b"at last" in receive(reader.wire)[reader.name, 0].records
+
+
+def test_another_request_of_a_reader_that_waits_in_a_crowd_is_not_kept_waiting(
+    topics: Topics, readers: list[Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader hears that there is nothing when it wanted to hear so, then gets its other answer."""
+    monkeypatch.setattr(patience, "EACH_S", 10.0)
+    monkeypatch.setattr(tails_of(topics), "_longest_s", 60.0)
+    end = end_of(topics)
+    park(topics, readers[:1], end)
+    for reader in readers[1:]:
+        send(reader.wire, [(reader.name, 0, end)], Limits(100, reader.isolation))
+    wait_for(lambda: tails_of(topics).waiting == len(readers), "everyone waits")
+    for reader in readers[1:]:
+        reader.wire.send(raw.list_offsets({(topics.source, 0): -1}))
+        expected = direct(topics, (topics.source, 0, end), Limits(isolation=reader.isolation))
+        assert receive(reader.wire)[reader.name, 0] == expected
+        assert reader.wire.receive().topics[0].partitions[0].offset == end
+    assert tails_of(topics).waiting == 1
 
 
 def test_who_wants_more_than_a_byte_waits_alone(topics: Topics, readers: list[Reader]) -> None:

@@ -208,7 +208,9 @@ class VirtualCluster:
         for address, server, gateway, upstream in zip(addresses, servers, gateways, upstreams, strict=True):
             directory = NodeDirectory(address)
             directory.placement = Placement(addresses)
-            fetches = FetchApi(upstream, self.resolver, self.claims, gateway.tasks, Readers(self.resolver))
+            fetches = FetchApi(
+                upstream, self.resolver, self.claims, gateway.tasks, Readers(self.resolver), longest_wait_s=5.0
+            )
             gateway.closed_callbacks.append(fetches.client_closed)
             await self._compose(gateway, upstream, directory, fetches)
             self.nodes.append(Node(address, server, gateway, upstream, fetches))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar.fanout import tails as module
-from sidecar.fanout.question import Question
+from sidecar.fanout.question import Asked, Question
 from sidecar.fanout.tails import Tails
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.calls.tails import Fetched, Position
@@ -44,6 +44,7 @@ class PaperUpstream:
 class Reader:
     def __init__(self, *, fails: bool = False) -> None:
         self.found: list[Mapping[Question, Fetched]] = []
+        self.expiries = 0
         self._fails = fails
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
@@ -51,16 +52,19 @@ class Reader:
         if self._fails:
             raise RuntimeError("a fault of one reader")
 
+    def expired(self) -> None:
+        self.expiries += 1
+
 
 @pytest.mark.parametrize("failing", [None, 0, 70, _READERS - 1])
 async def test_every_reader_is_told_once_a_few_at_a_time(failing: int | None) -> None:
     faults: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
     upstream, tasks = PaperUpstream(), Tasks(faults.append)
-    tails = Tails(upstream, tasks)  # pyright: ignore[reportArgumentType]
+    tails = Tails(upstream, tasks, longest_s=5.0)  # pyright: ignore[reportArgumentType]
     readers = [Reader(fails=number == failing) for number in range(_READERS)]
     for reader in readers:
-        tails.wait(_QUESTION, reader)
+        tails.park(reader, [Asked(_QUESTION, 1000)], 60.0)
     at_once: list[int] = []
     while sum(len(reader.found) for reader in readers) < _READERS:
         before = sum(len(reader.found) for reader in readers)
@@ -79,12 +83,12 @@ async def test_kept_answers_are_given_while_polls_stand_and_not_behind_a_gap(
     """A topic that was deleted and created anew meanwhile would be answered for by the old one's records."""
     monkeypatch.setattr(module, "UNWATCHED_S", 5.0)
     upstream, faults = PaperUpstream(), list[Any]()
-    tails = Tails(upstream, Tasks(faults.append))  # pyright: ignore[reportArgumentType]
-    tails.wait(_QUESTION, Reader())
+    tails = Tails(upstream, Tasks(faults.append), longest_s=5.0)  # pyright: ignore[reportArgumentType]
+    tails.park(Reader(), [Asked(_QUESTION, 1000)], 60.0)
     await wait_until(lambda: not tails.waiting, "everyone is told")
     assert tails.answer(_QUESTION, 1000) is not None
     upstream.parked.clear()
-    tails.wait(_NEXT, Reader())
+    tails.park(Reader(), [Asked(_NEXT, 1000)], 60.0)
     await asyncio.sleep(0.2)
     assert tails.answer(_QUESTION, 1000) is not None, "a poll has stood ever since"
     upstream.parked.set()
@@ -93,7 +97,8 @@ async def test_kept_answers_are_given_while_polls_stand_and_not_behind_a_gap(
     await asyncio.sleep(0.05)
     assert tails.answer(_QUESTION, 1000) is None
     upstream.parked.clear()
-    tails.wait(_NEXT._replace(position=_NEXT.position._replace(offset=9)), Reader())
+    later = _NEXT._replace(position=_NEXT.position._replace(offset=9))
+    tails.park(Reader(), [Asked(later, 1000)], 60.0)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert tails.polls == 1
@@ -101,3 +106,39 @@ async def test_kept_answers_are_given_while_polls_stand_and_not_behind_a_gap(
     upstream.parked.set()
     await wait_until(lambda: not tails.waiting, "everyone is told")
     assert not faults
+
+
+async def test_a_reader_that_nothing_comes_for_is_told_so_once_at_its_time() -> None:
+    upstream, faults = PaperUpstream(), list[Any]()
+    upstream.parked.clear()
+    tails = Tails(upstream, Tasks(faults.append), longest_s=5.0)  # pyright: ignore[reportArgumentType]
+    readers = [Reader() for _ in range(_READERS)]
+    asked = [Asked(_QUESTION, 1000)]
+    ticks = [tails.park(reader, asked, 0.02 if number % 2 else 60.0) for number, reader in enumerate(readers)]
+    await wait_until(lambda: sum(reader.expiries for reader in readers) == _READERS / 2, "half of them are told")
+    assert [reader.expiries for reader in readers] == [number % 2 for number in range(_READERS)]
+    for number, (reader, tick) in enumerate(zip(readers, ticks, strict=True)):
+        if number % 2:
+            tails.leave(reader, asked, tick)
+    tails.hurry(readers[0], ticks[0], 0.02)
+    await wait_until(lambda: readers[0].expiries == 1, "the one in a hurry is told")
+    assert tails.waiting == _READERS / 2
+    for reader, tick in zip(readers[::2], ticks[::2], strict=True):
+        tails.leave(reader, asked, tick)
+    assert tails.waiting == 0
+    assert not faults
+    upstream.parked.set()
+
+
+async def test_readers_wait_longer_where_many_do() -> None:
+    upstream, faults = PaperUpstream(), list[Any]()
+    upstream.parked.clear()
+    tails = Tails(upstream, Tasks(faults.append), longest_s=5.0)  # pyright: ignore[reportArgumentType]
+    asked = [Asked(_QUESTION, 1000)]
+    assert tails.wait_s(0.5, number=1) == 0.5
+    ticks = [(reader, tails.park(reader, asked, 60.0)) for reader in (Reader() for _ in range(5_000))]
+    assert 2.75 <= tails.wait_s(0.5, number=1) <= 5.0
+    for reader, tick in ticks:
+        tails.leave(reader, asked, tick)
+    assert tails.wait_s(0.5, number=1) == 0.5
+    upstream.parked.set()

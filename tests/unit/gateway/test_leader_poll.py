@@ -11,8 +11,8 @@ import pytest
 
 from sidecar.fanout.question import asked_by
 from sidecar.fanout.tails import Tails
-from sidecar.gateway.fetch import SharedFetch
 from sidecar.gateway.leader_poll import Fetching, Node, SplitFetch
+from sidecar.gateway.shared_fetch import SharedFetch
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
@@ -113,7 +113,7 @@ class Reader:
         self.moved: list[set[bytes]] = []
         self.refused: list[tuple[bytes, int]] = []
         self.view = SimpleNamespace(leader=lambda _topic, partition: partition)
-        self.tails = Tails(cast("Any", self), Tasks(lambda _: None))
+        self.tails = Tails(cast("Any", self), Tasks(lambda _: None), longest_s=5.0)
 
     def refresh_soon(self, topics: set[bytes]) -> None:
         self.moved.append(topics)

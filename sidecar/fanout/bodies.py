@@ -1,0 +1,48 @@
+"""Answers to Fetch v11 about one partition, encoded once for all readers that get the same."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from sidecar.protocol import fetch
+from sidecar.protocol.calls.tails import VERSION
+
+if TYPE_CHECKING:
+    from sidecar.protocol.primitives import Octets
+
+_HEAD: Final = Struct(">ii")
+_JOINED_BYTES: Final = 16 * 1024
+"""A body of so many bytes is copied into each answer: two parts cost more to write."""
+_MOST_BYTES: Final = 32 * 1024 * 1024
+_MOST: Final = 1_024
+
+
+class Bodies:
+    """What follows the correlation id, by topic name and element. An element is known by its identity: it is kept."""
+
+    __slots__ = ("_bodies", "_bytes")
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[bytes, int], tuple[Octets, bytes]] = {}
+        self._bytes = 0
+
+    def answer(self, correlation_id: int, topic: bytes, element: Octets) -> list[Octets]:
+        """An answer frame, as parts that stay valid."""
+        found = self._bodies.get((topic, id(element)))
+        body = self._add(topic, element) if found is None else found[1]
+        head = _HEAD.pack(len(body) + 4, correlation_id)
+        return [head + body] if len(body) <= _JOINED_BYTES else [head, body]
+
+    def _add(self, topic: bytes, element: Octets) -> bytes:
+        body = b"".join(fetch.encode_answer(0, VERSION, [(topic, element)]))[_HEAD.size :]
+        if len(self._bodies) >= _MOST or self._bytes + len(body) > _MOST_BYTES:
+            self.clear()
+        self._bytes += len(body)
+        self._bodies[topic, id(element)] = element, body
+        return body
+
+    def clear(self) -> None:
+        """What was answered is answered no more."""
+        self._bodies.clear()
+        self._bytes = 0

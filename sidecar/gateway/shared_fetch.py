@@ -1,0 +1,140 @@
+"""A Fetch that waits at the ends of logs with those of others, and is answered by the node's polls (`sidecar.fanout`).
+
+Thousands of these wait at a time: one object each, no task and no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from sidecar.fanout.question import fitting
+from sidecar.gateway.client import MAIN
+from sidecar.gateway.leader_poll import GatheredFetch, OwnPoll
+from sidecar.protocol.calls import tails as calls
+from sidecar.shadow.views import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sidecar.fanout.question import Asked, Question
+    from sidecar.fanout.tails import Tails
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.leader_poll import Fetching, Node
+    from sidecar.network.request import Request
+    from sidecar.protocol.calls.tails import Fetched
+    from sidecar.protocol.fetch import FetchPart, FetchRequest
+    from sidecar.protocol.primitives import Octets
+
+REST_S: Final = 10.0
+"""How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
+
+
+class SharedFetch(GatheredFetch):
+    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`."""
+
+    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails", "_tick", "_until")
+    is_patient: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        client: Client,
+        request: Request,
+        fields: FetchRequest,
+        node: Node,
+        fetching: Fetching,
+        tails: Tails,
+        asked: Sequence[Asked],
+    ) -> None:
+        super().__init__(client, request, fields, node)
+        self._client = client
+        self._fetching = fetching
+        self._tails = tails
+        self._asked = asked
+        self._max_bytes = fields.max_bytes
+        self._is_alone = False
+        self._until = 0.0
+        self._tick = -1
+
+    def begin(self, seconds: float) -> None:
+        """Wait so long for a first byte, or longer where many do (`sidecar.fanout.patience`)."""
+        self._fetching.shared.add(self)
+        self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
+        now = asyncio.get_running_loop().time()
+        if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
+            self._rest()
+        self._until = now + seconds
+        self._tick = self._tails.park(self, self._asked, self._tails.wait_s(seconds, self.connection.id))
+
+    def _rest(self) -> None:
+        """Give up the connection that the client needed for reading alone, and has not for a while."""
+        self._fetching.alone_at = 0.0
+        for log, partition in {each.question.position.of for each in self._asked}:
+            self._client.links.rest(self._upstream.view.leader(log, partition))
+
+    def hurry(self) -> None:
+        if self._tick >= 0:
+            left = self._until - asyncio.get_running_loop().time()
+            if left > 0:
+                self._tick = self._tails.hurry(self, self._tick, left)
+            else:
+                self.expired()
+
+    def leave(self) -> None:
+        """Wait no more: the client is answered, or gone."""
+        self._fetching.shared.discard(self)
+        if self._tick >= 0:
+            self._tails.leave(self, self._asked, self._tick)
+            self._tick = -1
+
+    def arrived(self, found: Mapping[Question, Fetched]) -> None:
+        """Answer with what fits into the client's limits; ask alone where nothing does."""
+        if self.answered or self._is_alone or self.connection.closed:
+            return  # two polls may bring something before a reader is woken for the first
+        self.leave()
+        taken, too_large = fitting(self._asked, found, self._max_bytes)
+        if too_large is not None and not any(taken):
+            self._ask_alone(too_large)
+            return
+        elements: list[tuple[bytes, Octets]] = []
+        for part, each, fetched in zip(self._parts, self._asked, taken, strict=True):
+            elements.append((part.topic, self._empty(part, each) if fetched is None else fetched.element))
+            if fetched is not None and fetched.error:
+                self.note_error(fetched.error)
+        self._give(elements)
+
+    def expired(self) -> None:
+        """Its time has come: answer with nothing."""
+        if self.answered or self._is_alone or self.connection.closed:
+            return
+        self.leave()
+        both = zip(self._parts, self._asked, strict=True)
+        self._give([(part.topic, self._empty(part, each)) for part, each in both])
+
+    def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
+        if len(elements) > 1:
+            super()._give(elements)
+        elif not self.answered and not self.connection.closed:  # the same body for all readers of one partition
+            self._readers.answered(self.connection.id, self.version, elements)
+            self.answer(self._tails.bodies.answer(self.correlation_id, *elements[0]))
+
+    def _empty(self, part: FetchPart, asked: Asked) -> Octets:
+        """A partition that brought nothing, as its log's end was last heard of."""
+        return self._tails.ends.empty(asked.question) or self._unknown(part)
+
+    def _ask_alone(self, asked: Asked) -> None:
+        """Let the broker cut what is too large, as it does for this client's limits."""
+        self._is_alone = True
+        position = asked.question.position
+        reads = [Read(self._parts[self._asked.index(asked)], position.log)]
+        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation)
+        leader = self._upstream.view.leader(position.log, position.partition)
+        element = calls.element_of(position, asked.most_bytes)
+        poll.begin(leader, MAIN, (0, 1, self._max_bytes, self._isolation), [element])
+
+    def poll_ended(self, poll: OwnPoll) -> None:
+        elements = () if poll.answer is None else poll.answer.elements
+        found = {(topic, partition): element for topic, partition, element in elements}
+        both = zip(self._parts, self._asked, strict=True)
+        self._give([(part.topic, found.get(part[:2]) or self._empty(part, each)) for part, each in both])

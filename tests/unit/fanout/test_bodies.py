@@ -1,0 +1,45 @@
+"""An answer that was encoded for one reader is, for every other one, what the codec would have made of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.fanout import bodies as module
+from sidecar.fanout.bodies import Bodies
+from sidecar.protocol import fetch
+
+
+def element(partition: int, records: bytes) -> bytes:
+    return fetch.error_element(11, partition, 0)[:-4] + len(records).to_bytes(4, "big") + records
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.sampled_from([b"a", b"orders"]), st.integers(0, 3))))
+def test_every_reader_gets_its_own_head_and_the_body_of_all(asked: list[tuple[int, bytes, int]]) -> None:
+    bodies, elements = Bodies(), [element(number, bytes(9_000 * number)) for number in range(4)]
+    for correlation_id, topic, number in asked:
+        whole = b"".join(fetch.encode_answer(correlation_id, 11, [(topic, elements[number])]))
+        assert b"".join(bodies.answer(correlation_id, topic, elements[number])) == whole
+
+
+def test_a_large_body_is_not_copied_for_each_reader() -> None:
+    bodies, large = Bodies(), element(0, bytes(100_000))
+    first, second = (bodies.answer(number, b"orders", large) for number in (1, 2))
+    assert first[1] is second[1]
+
+
+def test_what_is_kept_is_bounded_and_never_mistaken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that is late asks with an element that lives where one stood that nobody has any more."""
+    monkeypatch.setattr(module, "_MOST", 4)
+    bodies = Bodies()
+    for number in range(100):
+        given = element(number, b"%d" % number)
+        assert b"".join(bodies.answer(7, b"orders", given)) == b"".join(
+            fetch.encode_answer(7, 11, [(b"orders", given)])
+        )
+        assert len(bodies._bodies) <= 4
+    monkeypatch.setattr(module, "_MOST_BYTES", 250_000)
+    for number in range(10):
+        bodies.answer(7, b"orders", element(number, bytes(100_000)))
+        assert bodies._bytes <= 250_000
