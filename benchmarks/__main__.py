@@ -19,6 +19,8 @@ from benchmarks import machine, profiles, report, rounds
 from benchmarks.arena import Arena
 from benchmarks.claims import report as claims_report
 from benchmarks.claims import run as claims_run
+from benchmarks.fanout import report as fanout_report
+from benchmarks.fanout import run as fanout_run
 from benchmarks.ids import report as ids_report
 from benchmarks.ids import run as ids_run
 from benchmarks.measures import Target
@@ -36,7 +38,7 @@ from sidecar.local.errors import LocalError
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench-results"
 DOCUMENT = ROOT / "docs" / "performance.md"
-SHADOWS = "shadows"
+FANOUT = "fanout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class OwnRun:
 OWN_RUNS: Final = {
     "ownership": OwnRun(ownership_run, ownership_report, nodes=ownership_run.NODES),
     "ids": OwnRun(ids_run, ids_report),
-    SHADOWS: OwnRun(shadows_run, shadows_report),
+    "shadows": OwnRun(shadows_run, shadows_report),
+    FANOUT: OwnRun(fanout_run, fanout_report),
     "claims": OwnRun(claims_run, claims_report, settings=claims_run.SETTINGS),
     "pipeline": OwnRun(pipeline_run, pipeline_report, settings=pipeline_run.SETTINGS),
     "operation": OwnRun(operation_run, operation_report),
@@ -128,7 +131,8 @@ def _own(kind: OwnRun, options: argparse.Namespace, directory: Path, when: str) 
     work = kind.run.QUICK if options.quick else kind.run.Work()
     if options.subscribers:
         work = replace(work, subscribers=options.subscribers)
-    with Arena(directory, sampled=options.profile, nodes=kind.nodes, settings=kind.settings) as arena:
+    nodes = max(kind.nodes, getattr(work, "nodes", 1))
+    with Arena(directory, sampled=options.profile, nodes=nodes, settings=kind.settings) as arena:
         if options.profile:
             kind.run.profile(arena, work)
             return None
@@ -154,10 +158,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         profiled = OWN_RUNS[chosen].profiled
         if (options.profile and not profiled) or options.rounds or options.targets or options.limit:
             profile = "--profile, " if profiled else ""
-            profile += "--subscribers, " if chosen == SHADOWS else ""
+            profile += "--subscribers, " if chosen == FANOUT else ""
             parser.error(f"--only {chosen} takes {profile}--quick, --json and --write-docs alone")
-    if options.subscribers and options.own_run != SHADOWS:
-        parser.error(f"--subscribers goes with --only {SHADOWS}")
+    if options.subscribers and options.own_run != FANOUT:
+        parser.error(f"--subscribers goes with --only {FANOUT}")
     return options
 
 
@@ -173,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile", action="store_true", help="no figures: trees of where the node's CPU time goes (--only, --targets)"
     )
-    parser.add_argument("--subscribers", type=_sizes, metavar="N,…", help=f"sizes of the crowds of --only {SHADOWS}")
+    parser.add_argument("--subscribers", type=_sizes, metavar="N,…", help=f"sizes of the crowds of --only {FANOUT}")
     parser.add_argument("--json", metavar="FILE", help="where the figures go (default bench-results/TIME.json)")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")
     return parser

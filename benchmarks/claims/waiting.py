@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import machine
 from benchmarks.claims.crowd import CONNECTED, RESTING, WAITING, Order, Passed
+from benchmarks.event_loop import event_loop_lag, largest_lag, metrics
 from benchmarks.measures import Target
-from benchmarks.shadows.fanout import event_loop_lag, largest_lag, metrics
 
 if TYPE_CHECKING:
     from benchmarks.arena import Arena

@@ -13,14 +13,12 @@ from benchmarks.shadows.reading import By
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.shadows.fanout import Found, Load
     from benchmarks.shadows.run import Results
 
 BEGIN: Final = "<!-- shadows: begin -->"
 END: Final = "<!-- shadows: end -->"
 _AIM_RATIO: Final = 0.65
 _AIM_CPU: Final = 0.6
-_KIB: Final = 1024
 
 Table = list[tuple[str, ...]]
 
@@ -43,46 +41,6 @@ def ratio(results: Results, by: By) -> float:
     return statistics.median(one.reads[by].mb_per_s / one.reads[By.DIRECT].mb_per_s for one in results.rounds)
 
 
-def crowds(results: Results) -> Table:
-    """One row per crowd, head first."""
-    head = (
-        "subscribers, wait, where", "deliveries/s", "have every record", "p50 / p99 / most, ms",
-        "CPU of the node (idle)", "CPU of Kafka", "node's connections to Kafka (idle)", "node's memory, MiB",
-        "event loop late",
-    )  # fmt: skip
-    return [head, *(_crowd(load, found) for load, found in results.crowds.items())]
-
-
-def _crowd(load: Load, found: Found) -> tuple[str, ...]:
-    receipts = found.receipts
-    common = (
-        load.label,
-        f"{found.per_second:,.0f}",
-        "all" if receipts.complete == load.subscribers else f"{receipts.complete} of {load.subscribers}",
-        f"{receipts.p50_ms:.0f} / {receipts.p99_ms:.0f} / {receipts.most_ms:.0f}",
-    )
-    if load.direct:
-        return (*common, "", f"{found.kafka_cpu:.2f}", "", "", "")
-    return (
-        *common,
-        f"{found.node_cpu:.2f} ({found.idle_cpu:.2f})",
-        f"{found.kafka_cpu:.2f}",
-        f"{found.connections} ({found.connections_waiting})",
-        " + ".join(f"{mib:.0f}" for mib in found.memory_steps),
-        f"≤ {found.lag_s * 1000:g} ms",
-    )
-
-
-def bytes_each(results: Results) -> float | None:
-    """What a subscriber took of the node's memory, from before the largest crowd to when it waits, in bytes."""
-    most = max((load for load in results.crowds if not load.direct), key=lambda load: load.subscribers, default=None)
-    first = next((load for load in results.crowds if most is not None and load.subscribers == most.subscribers), None)
-    if first is None:
-        return None
-    found = results.crowds[first]
-    return max(0.0, found.memory_waiting - found.memory_before) * _KIB * _KIB / first.subscribers
-
-
 def aims(results: Results) -> Table:
     """The aims beside their figures, head first."""
     found: Table = [("aim", "found", "")]
@@ -93,8 +51,7 @@ def aims(results: Results) -> Table:
             (f"a consumer of a shadow ≥ {_AIM_RATIO} of direct", f"{share:.2f}", _said(met=share >= _AIM_RATIO)),
             (f"CPU ≤ {_AIM_CPU:.2f} s/GB, a consumer of a shadow", f"{cpu:.2f}", _said(met=cpu <= _AIM_CPU)),
         ]
-    complete = all(one.receipts.complete == load.subscribers for load, one in results.crowds.items())
-    return [*found, ("every subscriber gets every record", "all" if complete else "not all", _said(met=complete))]
+    return found
 
 
 def _said(*, met: bool) -> str:
@@ -102,28 +59,22 @@ def _said(*, met: bool) -> str:
 
 
 def _conditions(results: Results, around: dict[str, Any]) -> str:
-    shares = [*(one.neighbours for one in results.rounds), *(one.neighbours for one in results.crowds.values())]
+    shares = [one.neighbours for one in results.rounds]
     busy = f"; other programs took {min(shares):.0%} to {max(shares):.0%} of the machine" if shares else ""
-    each = bytes_each(results)
-    memory = f" A subscriber of the largest crowd took {each / _KIB:.1f} KiB of the node's memory." if each else ""
     return (
-        f"{len(results.rounds)} rounds and the crowds in {results.seconds:.0f} s on {around['cores']} cores "
-        f"({around['cpu']}), Kafka {around['kafka']}, Java {around['java']}, Python {around['python']}{busy}.{memory}"
+        f"{len(results.rounds)} rounds in {results.seconds:.0f} s on {around['cores']} cores ({around['cpu']}), "
+        f"Kafka {around['kafka']}, Java {around['java']}, Python {around['python']}{busy}."
     )
 
 
 def terminal(results: Results, around: dict[str, Any]) -> str:
     """Everything, for a terminal."""
-    return "\n\n".join(
-        [plain(readers(results)), plain(crowds(results)), _conditions(results, around), plain(aims(results))]
-    )
+    return "\n\n".join([plain(readers(results)), _conditions(results, around), plain(aims(results))])
 
 
 def document(results: Results, around: dict[str, Any]) -> str:
     """The generated part of docs/performance.md."""
-    return "\n\n".join(
-        [markdown(readers(results)), markdown(crowds(results)), _conditions(results, around), markdown(aims(results))]
-    )
+    return "\n\n".join([markdown(readers(results)), _conditions(results, around), markdown(aims(results))])
 
 
 def write_json(path: Path, results: Results, around: dict[str, Any]) -> None:
@@ -136,7 +87,6 @@ def write_json(path: Path, results: Results, around: dict[str, Any]) -> None:
             {"neighbours": one.neighbours, "reads": {by.name.lower(): asdict(read) for by, read in one.reads.items()}}
             for one in results.rounds
         ],
-        "crowds": [{**asdict(load), "found": asdict(found)} for load, found in results.crowds.items()],
         "aims": [dict(zip(("aim", "found", "met"), row, strict=True)) for row in aims(results)[1:]],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")

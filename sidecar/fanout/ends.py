@@ -80,6 +80,11 @@ class Ends:
         end = self._ends.get(_log(question))
         return end is not None and question.position.offset >= end.offset
 
+    def is_deleted(self, question: Question) -> bool:
+        """Whether the log begins behind it, as far as is known: records were deleted (KIP-107), or are too old."""
+        end = self._ends.get(_log(question))
+        return end is not None and question.position.offset < fetch.watermarks(end.empty, 0).log_start
+
     def is_near(self, question: Question) -> bool:
         """Whether what is to be read there has come in the last seconds."""
         end = self._ends.get(_log(question))

@@ -9,9 +9,9 @@ from sidecar.protocol.calls.tails import Fetched
 
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of records that are kept; of one answer of a broker that carries several partitions all of it stays in memory."""
-KEPT_S: Final = 5.0
-"""How far, in seconds, a reader may be behind before it reads by itself, on its own broker connection: thousands
-of such connections would cost more than the memory."""
+KEPT_S: Final = 60.0
+"""How far, in seconds, a reader may be behind before it reads by itself, on its own broker connection. Thousands of
+such connections cost more than the memory, and just then: a node that is short of CPU lets many fall behind at once."""
 
 QuestionT = TypeVar("QuestionT")
 

@@ -108,11 +108,14 @@ class Tails:
 
     def answer(self, question: Question, most_bytes: int) -> Fetched | None:
         """The answers of a moment ago, as long as polls have stood ever since: they would have ended if the log
-        had gone. `most_bytes` of records, where several answers are put together.
+        had gone. None of what the log has deleted since. `most_bytes` of records, where several answers are put
+        together.
         """
         now = asyncio.get_running_loop().time()
         found = self._chains.answer(question, most_bytes, now)
-        return None if found is None or self._is_unwatched(question.position.of, now) else found.fetched
+        if found is None or self.ends.is_deleted(question) or self._is_unwatched(question.position.of, now):
+            return None
+        return found.fetched
 
     def offer(self, asked: Sequence[Asked], most_bytes: int) -> dict[Question, Fetched] | None:
         """What a reader gets at once of what others got, up to `most_bytes` of records each; where that is

@@ -222,9 +222,9 @@ class Basics(BaseSettings):
         *whole(0, 20_000, " of milliseconds"),
         about(
             "How long readers at the end of a log wait for a record at most, where thousands do: then they wait longer"
-            " than they asked for (fetch.max.wait.ms), a millisecond for each of them. 0: never longer."
+            " than they asked for (fetch.max.wait.ms), 2 ms for each of them. 0: never longer."
         ),
-    ] = 5_000
+    ] = 8_000
     schema_registry_url: Annotated[
         str | None,
         AfterValidator(check_registry_url),

@@ -1,5 +1,5 @@
 """Hundreds and thousands of readers at the end of one log: each gets every record once and in order, whatever the
-others do, and nothing is left of them. No figures: those are `benchmarks/shadows`.
+others do, and nothing is left of them. No figures: those are `benchmarks/fanout`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka import Producer
 
-from benchmarks.shadows.subscriber import Limits, Subscriber
+from benchmarks.fanout.subscriber import Limits, Subscriber
 from sidecar.gateway import shared_fetch
 from tests.kafka.gateway.test_shadows import Topics, topics
 from tests.kafka.gateway.test_shared_reads import end_of

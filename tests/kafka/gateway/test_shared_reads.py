@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from sidecar.fanout import patience
@@ -199,6 +199,25 @@ def test_who_comes_late_gets_what_the_others_got(topics: Topics, readers: list[R
     expected = direct(topics, (topics.source, 0, end + 1), Limits(isolation=late.isolation))
     for reader in (late, *others):
         assert receive(reader.wire)[reader.name, 0] == expected
+
+
+def test_who_comes_late_is_told_of_records_that_were_deleted_since(topics: Topics, readers: list[Reader]) -> None:
+    end = end_of(topics)
+    late, others = readers[0], readers[1:]
+    park(topics, others, end)
+    put(topics, b"soon gone")
+    for reader in others:
+        assert b"soon gone" in receive(reader.wire)[reader.name, 0].records
+    park(topics, others, end + 1)
+    deleting, until = admin(topics.kafka), TopicPartition(topics.source, 0, end + 1)
+    deleting.delete_records([until])[until].result(20)
+    put(topics, b"next")  # with it the node hears where the log begins
+    for reader in others:
+        receive(reader.wire)
+    park(topics, others, end + 2)
+    found = ask(late.wire, [(late.name, 0, end)], Limits(isolation=late.isolation))[late.name, 0]
+    assert found == direct(topics, (topics.source, 0, end), Limits(isolation=late.isolation))
+    assert found.error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_who_takes_less_at_a_time_gets_less(topics: Topics, readers: list[Reader]) -> None:

@@ -49,3 +49,10 @@ async def test_near_is_who_is_behind_by_what_came_in_the_last_seconds(monkeypatc
     monkeypatch.setattr(module, "NEAR_S", 0.0)
     note(found, 30, 30)
     assert (found.is_near(question(19)), found.is_near(question(20))) == (False, True)
+
+
+async def test_what_a_log_has_deleted_is_known_by_its_start() -> None:
+    found = ends()
+    assert not found.is_deleted(question(0))
+    found.note(b"orders", 0, 0, struct.pack(">ihqqqiii", 0, 0, 20, 20, 5, -1, -1, 0))
+    assert (found.is_deleted(question(4)), found.is_deleted(question(5))) == (True, False)

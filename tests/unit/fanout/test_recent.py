@@ -35,7 +35,7 @@ def test_an_answer_ages() -> None:
     assert recent.age(10.0) == KEPT_S
     assert recent.age(10.0 + KEPT_S) == 0.5
     assert recent.questions() == ["b"]
-    assert recent.age(20.0) is None
+    assert recent.age(10.5 + KEPT_S) is None
     assert recent.kept_bytes == 0
 
 

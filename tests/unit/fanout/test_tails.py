@@ -137,7 +137,7 @@ async def test_readers_wait_longer_where_many_do() -> None:
     asked = [Asked(_QUESTION, 1000)]
     assert tails.wait_s(0.5, number=1) == 0.5
     ticks = [(reader, tails.park(reader, asked, 60.0)) for reader in (Reader() for _ in range(5_000))]
-    assert 2.75 <= tails.wait_s(0.5, number=1) <= 5.0
+    assert 3.8 <= tails.wait_s(0.5, number=1) <= 5.0
     for reader, tick in ticks:
         tails.leave(reader, asked, tick)
     assert tails.wait_s(0.5, number=1) == 0.5
