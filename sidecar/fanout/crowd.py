@@ -37,6 +37,10 @@ class Crowd:
                 together = False
         return together
 
+    def is_shared(self, log: bytes, partition: int) -> bool:
+        """Whether several connections read a partition."""
+        return self._readers.get((log, partition), 0) > 1
+
     def reads(self, log: bytes, partition: int) -> bool:
         """Whether anybody reads a partition."""
         return (log, partition) in self._readers

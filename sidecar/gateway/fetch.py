@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.question import asked_by
+from sidecar.fanout.repeat import Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
 from sidecar.gateway.leader_poll import FetchExchange, Fetching, LeaderPoll, Node, SplitFetch
@@ -86,6 +87,9 @@ class FetchApi:
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
+        fetching = self._fetching.get(client.connection.id)
+        if fetching is not None and fetching.repeat is not None and self._again(client, request, fetching.repeat):
+            return
         fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
         TURN.elements += len(fields.parts)
         in_session = fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH
@@ -151,6 +155,22 @@ class FetchApi:
             connection.send_parts([_renamed(client, request, fields, reads)], exchange)
         return False
 
+    def _again(self, client: Client, request: Request, repeat: Repeat) -> bool:
+        """Let a request wait with others that is the last one of its connection but for the offset, unless something
+        has changed since; whether it does.
+        """
+        part = repeat.part
+        if request.version != calls.VERSION or self._claims.guards:
+            return False
+        if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
+            return False
+        if self._views.log(part.topic, client.principal) != repeat.log:
+            return False
+        if not self.tails.crowd.is_shared(repeat.log, part.partition):
+            return False
+        asked = repeat.asked(request)
+        return asked is not None and self._share(client, request, repeat.fields, [asked], repeat)
+
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""
         if request.own():
@@ -201,11 +221,15 @@ class FetchApi:
             return False
         return self._claims.may_fetch(part.topic, part.partition, client)
 
-    def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
+    def _share(
+        self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked], repeat: Repeat | None = None
+    ) -> bool:
         found = self.tails.offer(asked, fields.max_bytes)
         if found is None:
             return False
         fetching = self._fetching[client.connection.id]
+        if repeat is None and len(asked) == 1:
+            fetching.repeat = Repeat.of(request, fields, asked[0])
         exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
         client.connection.expect(exchange)
         if found:

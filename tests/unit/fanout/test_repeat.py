@@ -1,0 +1,63 @@
+"""A request is a repetition where nothing but its offset has changed, and asks what it would ask if it were read."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.fanout.question import Asked, asked_by
+from sidecar.fanout.repeat import Repeat
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
+from sidecar.protocol import fetch
+from sidecar.protocol.calls.tails import Position, element_of
+
+_OFFSETS = st.integers(-2, 2**63 - 1)
+
+
+def frame(offset: int, *, wait_ms: int = 500, most: int = 1000, partition: int = 3, epoch: int = 5) -> bytearray:
+    element = element_of(Position(b"orders", partition, epoch, offset), most)
+    return bytearray(fetch.encode_request(1, b"app", 11, (wait_ms, 1, 1 << 20, 1), [(b"orders", element)]))
+
+
+def body_of(message: bytearray) -> int:
+    return 14 + int.from_bytes(message[12:14], "big")
+
+
+def read(message: bytearray, log: bytes = b"source") -> tuple[fetch.FetchRequest, Asked]:
+    fields = fetch.walk(message, body_of(message), len(message), 11)
+    part = fields.parts[0]
+    return fields, asked_by(message[part.start : part.end], log, fields.isolation)
+
+
+def request(message: bytearray) -> Request:
+    return Request(1, 11, 1, b"app", Frame(message, 0, len(message), owned=True), body_of(message))
+
+
+def repeat_of(message: bytearray) -> Repeat | None:
+    return Repeat.of(request(message), *read(message))
+
+
+@given(_OFFSETS, _OFFSETS)
+def test_another_offset_is_asked_for_as_if_the_request_were_read(first: int, second: int) -> None:
+    repeat, message = repeat_of(frame(first)), frame(second)
+    assert repeat is not None
+    assert repeat.asked(request(message)) == read(message)[1]
+
+
+def test_anything_else_is_read_anew() -> None:
+    repeat = repeat_of(frame(7))
+    assert repeat is not None
+    for other in (
+        frame(8, wait_ms=501), frame(8, most=1001), frame(8, partition=4), frame(8, epoch=6), frame(8) + b"\0",
+        frame(8)[:-1],
+    ):  # fmt: skip
+        assert repeat.asked(request(other)) is None
+
+
+def test_a_follower_is_always_read_anew() -> None:
+    message = frame(7)
+    message[body_of(message) : body_of(message) + 4] = pack(">i", 2)
+    assert repeat_of(message) is None
