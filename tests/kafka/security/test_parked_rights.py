@@ -100,13 +100,17 @@ def add(admin: AdminClient, *found: AclBinding) -> None:
         made.result(30)
 
 
-def take_by_deleting(secured: Secured, topic: str) -> None:
+def delete(secured: Secured, kind: ResourceType, name: str, user: str) -> None:
     any_host: Any = None  # the stubs know no such filter
     allowed = AclBindingFilter(
-        ResourceType.TOPIC, topic, _LITERAL, "User:alice", any_host, AclOperation.READ, AclPermissionType.ALLOW
+        kind, name, _LITERAL, f"User:{user}", any_host, AclOperation.READ, AclPermissionType.ALLOW
     )
     for gone in secured.admin.delete_acls([allowed]).values():
         assert len(gone.result(30)) == 1
+
+
+def take_by_deleting(secured: Secured, topic: str) -> None:
+    delete(secured, ResourceType.TOPIC, topic, "alice")
 
 
 def take_by_denying(secured: Secured, topic: str) -> None:
@@ -136,7 +140,10 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_is_written_after_the_righ
     assert Rest(node.admin_url).call("POST", f"/v1/topics/{topic}/shadows", {"name": shadow})[0] == 201
     through = client(node, NODE)  # what passes through the node it knows at once
     allowed = [each for user in ("alice", "bob") for each in rules(AclPermissionType.ALLOW, user, topic, shadow)]
-    add(through, *allowed)
+    group = AclBinding(
+        ResourceType.GROUP, "readers", _LITERAL, "User:bob", "*", AclOperation.READ, AclPermissionType.ALLOW
+    )
+    add(through, *allowed, group)
     asked = {
         "alone": Asked([topic], min_bytes=2),
         "shared": Asked([topic]),
@@ -156,6 +163,7 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_is_written_after_the_righ
         waits = [asyncio.create_task(each.send(asked.frame(PARKED_MS))) for each in (alice, bob)]
         if asked.min_bytes == 1 and way != "both names":
             await wait_for_async(lambda: asyncio.to_thread(share_a_poll, node), "both in one poll")
+        delete(secured, ResourceType.GROUP, "readers", "bob")  # a group's rights are no matter of a Fetch
         take(secured, taken)
         await wait_for_async(lambda: is_refused(True), "the end of the right to read", 20)
         producer = Producer({"bootstrap.servers": f"127.0.0.1:{secured.ports['PLAINTEXT']}"})
