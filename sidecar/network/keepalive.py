@@ -3,13 +3,19 @@
 Idle connections are probed by TCP keep-alive: first probe after 10 s, then every 5 s, 3 probes. Keep-alive does not
 cover connections with unacknowledged data. For brokers TCP_USER_TIMEOUT (RFC 5482) does. For clients it must not: Linux
 also ends a connection by it whose other end acknowledges every probe and merely reads nothing for this time, as a
-consumer does that works on what it has; a broker would wait for it. So clients are looked at (`SilenceWatch`).
+consumer does that works on what it has; a broker would wait for it. So clients are looked at (`ClientWatch`).
+
+The same look finds clients that have gone while they are not read: no event loop reports the end of a stream that it
+does not read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import sys
+import termios
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,6 +30,9 @@ _UNANSWERED: Final = 3
 _LOOK_S: Final = 2.0
 _AT_ONCE: Final = 200
 
+_CLOSED: Final = 7
+_PEER_CLOSED: Final = 8
+"""Of a connection's states (Linux, `include/net/tcp_states.h`): reset; ended by the peer alone."""
 _TCP_INFO: Final = Struct("=2x2B52xI")
 """Of Linux's `tcp_info`: retransmits and probes that nobody answered, milliseconds since the last acknowledgement."""
 
@@ -65,19 +74,40 @@ def is_silent(sock: socket.socket, limit_s: float) -> bool:
     return max(retransmits, probes) >= _UNANSWERED and last_ack_ms > limit_s * 1000
 
 
+def unread_at_end(transport: asyncio.BaseTransport) -> int | None:
+    """How many bytes there are to read of a peer that sends no more; None while it may send more. With TLS they are
+    those that were not decrypted yet.
+    """
+    try:
+        sock = transport.get_extra_info("socket")
+        if sock is None or not _is_tcp(sock):
+            return None
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        if state == _CLOSED:
+            return 0
+        if state != _PEER_CLOSED:
+            return None
+        return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+    except (OSError, RuntimeError, ValueError):  # as in `has_silent_peer`
+        return None
+
+
 def _is_tcp(sock: socket.socket) -> bool:
     return sock.family in (socket.AF_INET, socket.AF_INET6)
 
 
 class Watched(Protocol):
-    """A connection that may fall silent."""
+    """A connection that may fall silent, or whose peer may go while it is not read."""
+
+    @property
+    def has_left(self) -> bool: ...
 
     def is_silent(self, limit_s: float) -> bool: ...
     def abort(self) -> None: ...
 
 
-class SilenceWatch:
-    """Aborts connections whose peers fell silent; looks every two seconds, at no more than some at once."""
+class ClientWatch:
+    """Aborts connections whose peers fell silent or have gone; looks every two seconds, at some in each turn."""
 
     def __init__(
         self, connections: Callable[[], Iterable[Watched]], limit_s: float = SILENCE_LIMIT_S - _LOOK_S
@@ -90,7 +120,7 @@ class SilenceWatch:
         while True:
             await asyncio.sleep(min(_LOOK_S, self._limit_s))
             for index, connection in enumerate(list(self._connections())):
-                if connection.is_silent(self._limit_s):
+                if connection.has_left or connection.is_silent(self._limit_s):
                     connection.abort()
                 if index % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)

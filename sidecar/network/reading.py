@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.network.framing import Frame, FrameReceiver
 from sidecar.network.handling import Pause
+from sidecar.network.keepalive import unread_at_end
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,6 +20,8 @@ _STRANGERS: Final = 2 * 1024
 """What is read at once, and after a parked request, of a client that has not shown yet who it is: requests of a login
 have some hundred bytes, and thousands of strangers may wait for one.
 """
+_HELD_BACK: Final = 512 * 1024
+"""What TLS may have read from a socket and not passed on: one read of 256 KiB, and more than the rest of a record."""
 
 
 class Reading(FrameReceiver):
@@ -81,6 +84,23 @@ class Reading(FrameReceiver):
         self._starves = False
         if not self._pause or (self._is_parked and self._pause == Pause.HELD and not self._is_crowded()):
             self._read_on()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the peer has gone while the connection waited for memory, and what it sent has no whole request that
+        was not taken up: one without an answer (acks=0) counts although nobody waits.
+        """
+        if not self._starves or self._reading or self._transport is None:
+            return False
+        if not self._is_parked and (self._waiting or self.is_behind or self._pause & Pause.HELD):
+            return False
+        unread = unread_at_end(self._transport)
+        if unread is None:
+            return False
+        is_tls = self._transport.get_extra_info("ssl_object") is not None
+        if self._own is None:
+            return not unread and not is_tls
+        return self._position + unread + (_HELD_BACK if is_tls else 0) < self._own_size
 
     def too_slow(self) -> None:
         size = self._own_size - 4

@@ -24,7 +24,7 @@ from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.handler import Gateway
-from sidecar.network.keepalive import SilenceWatch
+from sidecar.network.keepalive import ClientWatch
 from sidecar.node.apis import open_gateway
 from sidecar.node.connecting import StartError, access_to_kafka, advertised, client_listeners
 from sidecar.node.ending import DRAIN_S
@@ -142,7 +142,7 @@ class Node:
         ownerships = await open_gateway(self, rooms)
         await self._listening.start()
         clients = gateway.clients
-        watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
+        watch = ClientWatch(lambda: [client.connection for client in clients.values()])
         idle = idle_watch(settings, gateway)
         self._background += [
             rooms.loops.start(name, work)

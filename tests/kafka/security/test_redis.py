@@ -1,6 +1,4 @@
-"""Redis with TLS and a user of its ACLs, by the URL alone: a Valkey behind a relay that ends TLS, as the one that comes
-with the tests is built without.
-"""
+"""Redis with TLS and a user of its ACLs, by the URL alone."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,74 +15,47 @@ from confluent_kafka import Producer
 from redis.asyncio import Redis
 
 from metadata import MetadataError, MetadataStore
+from sidecar.local import TlsKeys, Valkey
 from sidecar.local.ports import HOST
-from sidecar.security.tls import TlsFiles, server_context
 from tests.certificates import Authority
 from tests.rest import Rest, govern
 from tests.topics import create_topic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tests.conftest import OwnValkey, StartNode
     from tests.services import Services
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-    writer.close()
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
-@asynccontextmanager
-async def relay(port: int, authority: Authority) -> AsyncIterator[int]:
-    """The port at which TLS is spoken."""
-
-    under_way: set[asyncio.Task[None]] = set()
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        behind_reader, behind_writer = await asyncio.open_connection(HOST, port)
-        try:
-            await asyncio.gather(_copy(reader, behind_writer), _copy(behind_reader, writer))
-        finally:
-            for each in (writer, behind_writer):
-                each.transport.abort()
-                with suppress(OSError):
-                    await each.wait_closed()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(pass_on(reader, writer))
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
-
-    context = server_context(TlsFiles(*authority.issue("redis", file="redis")))
-    server = await asyncio.start_server(serve, HOST, 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
-    for task in list(under_way):
-        task.cancel()
-    await asyncio.gather(*under_way, return_exceptions=True)
+@pytest.fixture
+def valkey(own_valkey: OwnValkey, authority: Authority, tmp_path: Path) -> Valkey:
+    """One that takes TLS alone."""
+    own = tmp_path / "redis-both.pem"
+    certificate, key = authority.issue("redis", file="redis")
+    own.write_bytes(key.read_bytes() + certificate.read_bytes())
+    return own_valkey(keys=TlsKeys(own, authority.ca))
 
 
-async def test_a_user_logs_in_over_tls(own_valkey: OwnValkey, tmp_path: Path) -> None:
-    authority, other = Authority(tmp_path), tmp_path / "other"
+async def test_a_user_logs_in_over_tls(valkey: Valkey, authority: Authority, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     other.mkdir()
-    valkey = own_valkey()
     async with Redis.from_url(valkey.url) as admin:
         await admin.acl_setuser("node", enabled=True, passwords=["+secret"], keys=["*"], categories=["+@all"])
-    async with relay(valkey.port, authority) as port:
 
-        async def look(user: str, ca: Path) -> None:
-            async with MetadataStore(f"rediss://{user}@{HOST}:{port}/0?ssl_ca_certs={ca}", "test") as store:
-                await store.check_server()
+    async def look(user: str, ca: Path) -> None:
+        async with MetadataStore(f"rediss://{user}@{HOST}:{valkey.port}/0?ssl_ca_certs={ca}", "test") as store:
+            await store.check_server()
 
-        await look("node:secret", authority.ca)
-        with pytest.raises(MetadataError) as error:
-            await look("node:wrong-one", authority.ca)
-        assert "wrong-one" not in str(error.value)
-        with pytest.raises(MetadataError, match="certificate"):
-            await look("node:secret", Authority(other).ca)
+    await look("node:secret", authority.ca)
+    with pytest.raises(MetadataError) as error:
+        await look("node:wrong-one", authority.ca)
+    assert "wrong-one" not in str(error.value)
+    with pytest.raises(MetadataError, match="certificate"):
+        await look("node:secret", Authority(other).ca)
 
 
 DOCUMENTED = re.compile(r"ACL SETUSER sidecar on >PASSWORD (.+)")
@@ -100,15 +70,13 @@ def documented_rights() -> list[str]:
 
 
 async def test_a_node_and_its_tools_need_no_more_rights_than_are_documented(
-    own_valkey: OwnValkey, tmp_path: Path, services: Services, node_process: StartNode
+    valkey: Valkey, authority: Authority, services: Services, node_process: StartNode
 ) -> None:
-    authority, valkey = Authority(tmp_path), own_valkey()
     async with Redis.from_url(valkey.url) as admin:
         await admin.execute_command("ACL", "SETUSER", "sidecar", "on", ">a/secret", *documented_rights())
         await admin.execute_command("ACL", "SETUSER", "default", "off")
-    async with relay(valkey.port, authority) as port:
-        url = f"rediss://sidecar:a%2Fsecret@{HOST}:{port}/0?ssl_ca_certs={authority.ca}"
-        await asyncio.to_thread(use, services, node_process, url)
+    url = f"rediss://sidecar:a%2Fsecret@{HOST}:{valkey.port}/0?ssl_ca_certs={authority.ca}"
+    await asyncio.to_thread(use, services, node_process, url)
 
 
 def use(services: Services, node_process: StartNode, url: str) -> None:

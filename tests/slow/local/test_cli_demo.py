@@ -41,7 +41,7 @@ def test_the_same_with_logins_lets_nobody_in_without_one_and_leaves_nothing_behi
         try:
             assert demo.stdout is not None
             addresses = demo.stdout.readline()
-            ports = [int(port) for port in re.findall(rf"(?<!redis://){HOST}:(\d+)", addresses)]
+            ports = [int(port) for port in re.findall(rf"(?<!rediss://){HOST}:(\d+)", addresses)]
             refused = [ask_kafka(HOST, port) for port in ports]
             secrets = [path.read_text() for path in temporary.glob("sidecar-demo-*/secured/*.password")]
             told, errors = demo.communicate(timeout=120)

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sidecar.local import Valkey, ValkeyConfig
+from sidecar.local import TlsKeys, Valkey, ValkeyConfig
 from sidecar.local.errors import LocalError, PortInUseError, StartError
 from sidecar.local.valkey import find_valkey
+from tests.certificates import Authority
 
 pytestmark = pytest.mark.smoke
 
@@ -23,6 +25,38 @@ def test_what_was_acknowledged_survives_a_kill(own_valkey) -> None:
     valkey.restart()
     with Redis.from_url(valkey.url) as redis:
         assert redis.dbsize() == 100
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> TlsKeys:
+    authority, own = Authority(tmp_path), tmp_path / "redis-both.pem"
+    certificate, key = authority.issue("redis", file="redis")
+    own.write_bytes(key.read_bytes() + certificate.read_bytes())
+    return TlsKeys(own, authority.ca)
+
+
+def test_one_that_takes_tls_survives_a_kill_and_is_stopped_whole(own_valkey, keys: TlsKeys) -> None:
+    valkey = own_valkey(keys=keys)
+    with Redis.from_url(valkey.url) as redis:
+        redis.set("key", bytes(1_000_000))
+    valkey.kill()
+    assert [child.alive for child in valkey.children] == [False, False]
+    valkey.restart()
+    with Redis.from_url(valkey.url) as redis:
+        assert redis.get("key") == bytes(1_000_000)
+    valkey.child.kill()
+    with pytest.raises(RedisConnectionError), Redis.from_url(valkey.url, retry=None) as redis:
+        redis.ping()
+    valkey.stop()
+    assert [child.alive for child in valkey.children] == [False, False]
+
+
+def test_keys_that_cannot_be_used_are_told_and_nothing_is_left(tmp_path: Path, keys: TlsKeys) -> None:
+    keys.own.write_text("no key")
+    valkey = Valkey(tmp_path / "valkey", ValkeyConfig(keys=keys))
+    with pytest.raises(StartError, match="Valkey's TLS ended"):
+        valkey.start()
+    assert [child.alive for child in valkey.children] == [False, False]
 
 
 def test_a_stopped_server_starts_again_with_its_data(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from sidecar.local import find_running
 from sidecar.local.ports import HOST, is_open
@@ -213,11 +215,22 @@ def test_the_printed_commands_run(secured: Secured) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_redis_asks_for_a_password(secured: Secured) -> None:
+def test_redis_takes_tls_alone_and_asks_for_a_password(secured: Secured) -> None:
     running = find_running(secured.state)
     assert running is not None
     assert running.endpoints is not None
     url = running.endpoints.redis
+    assert url.startswith("rediss://")
+    assert url in secured.up.out
+    address, _, trusting = url.partition("?")
+    assert trusting == f"ssl_ca_certs={secured.files / 'ca.pem'}"
+    for refused in (address.replace("rediss", "redis"), address):  # without TLS; trusting others
+        with Redis.from_url(refused, retry=None) as open_to_all, pytest.raises(RedisConnectionError):
+            open_to_all.ping()
+    (server,) = [part for part in running.parts if part.name == "Valkey"]
+    listening = [each for each in psutil.Process(server.identity.pid).net_connections() if each.status == "LISTEN"]
+    assert listening == [], "no port of its own"
+    assert stat.S_IMODE((secured.state / "valkey" / "valkey.sock").stat().st_mode) == 0o600
     with Redis.from_url(url) as nobody, pytest.raises(NoPermissionError):
         nobody.get("sidecar:default:nodes")
     with Redis.from_url(url, username="sidecar", password="wrong") as wrong, pytest.raises(AuthenticationError):
@@ -228,7 +241,7 @@ def test_redis_asks_for_a_password(secured: Secured) -> None:
 
 
 def test_no_secret_is_in_a_command_line_a_log_or_what_is_printed(secured: Secured) -> None:
-    for part in (b"kafka.tools.StorageTool", b"kafka.Kafka", b"valkey-server", b"node_process.py"):
+    for part in (b"kafka.tools.StorageTool", b"kafka.Kafka", b"valkey-server", b"tls_front.py", b"node_process.py"):
         assert part in secured.command_lines
     logs = [
         (secured.state / name).read_text() for name in ("node.log", "kafka/broker-1/broker.log", "valkey/valkey.log")

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from sidecar.network.keepalive import SilenceWatch, end_when_stuck, is_silent, probe_when_idle
+from sidecar.network.keepalive import ClientWatch, end_when_stuck, is_silent, probe_when_idle
 from tests.wait import wait_for_async
 
 LIMIT_S = 0.5
@@ -64,8 +64,9 @@ def test_a_broker_that_takes_nothing_is_ended_by_the_kernel(pair: tuple[socket.s
 
 
 class Watched:
-    def __init__(self, silent: bool) -> None:
+    def __init__(self, silent: bool, has_left: bool = False) -> None:
         self.silent = silent
+        self.has_left = has_left
         self.aborted = False
 
     def is_silent(self, limit_s: float) -> bool:
@@ -75,18 +76,18 @@ class Watched:
         self.aborted = True
 
 
-async def test_the_watch_ends_those_that_fell_silent_and_no_others() -> None:
-    connections = [Watched(silent=index % 100 == 7) for index in range(1_000)]
-    watch = asyncio.create_task(SilenceWatch(lambda: connections, limit_s=0.01).run())
+async def test_the_watch_ends_those_that_fell_silent_or_have_gone_and_no_others() -> None:
+    connections = [Watched(silent=index % 100 == 7, has_left=index % 100 == 8) for index in range(1_000)]
+    watch = asyncio.create_task(ClientWatch(lambda: connections, limit_s=0.01).run())
     await wait_for_async(lambda: _all_aborted(connections), "the end of the silent ones")
     connections[0].silent = True
     await wait_for_async(lambda: _all_aborted(connections), "the end of one more")
     watch.cancel()
-    assert [each.aborted for each in connections] == [each.silent for each in connections]
+    assert [each.aborted for each in connections] == [each.silent or each.has_left for each in connections]
 
 
 async def _all_aborted(connections: list[Watched]) -> bool:
-    return all(each.aborted for each in connections if each.silent)
+    return all(each.aborted for each in connections if each.silent or each.has_left)
 
 
 def test_sockets_of_other_kinds_are_left_alone() -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sidecar.network import memory as memory_module
 from sidecar.network.client import ClientConnection
+from sidecar.network.keepalive import ClientWatch, unread_at_end
 from sidecar.network.memory import HeldBytes, RequestMemory
 from tests.unit.network.peers import Peer, Recorder, answer, listening, on_uvloop, request
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from sidecar.network.request import Exchange, Request
 
@@ -219,3 +220,98 @@ def test_bytes_that_grow_are_counted_until_they_are_gone() -> None:
     assert memory.used == 16
     del view
     assert memory.used == 0
+
+
+# Peers that go while they wait ----------------------------------------------------------------------------------------
+
+
+def unread(connection: ClientConnection) -> int | None:
+    assert connection._transport is not None
+    return unread_at_end(connection._transport)
+
+
+@asynccontextmanager
+async def watched(recorder: Recorder) -> AsyncIterator[None]:
+    """The watch of a node looks at the connections, often."""
+    watch = asyncio.create_task(ClientWatch(lambda: recorder.connections, limit_s=0.01).run())
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+@on_uvloop
+async def test_who_ends_its_stream_while_it_waits_for_memory_gives_its_place_back_at_once() -> None:
+    memory = RequestMemory(2 * MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        holding, *waiting = [await opened.enter_async_context(connect()) for _ in range(4)]
+        rest = begin(holding, 4 * MIB, 2 * MIB + 1000)
+        await until(lambda: memory.used >= 2 * MIB, "all that there is")
+        for peer in waiting:
+            begin(peer, 4 * MIB, 100_000)
+        await until(lambda: memory.waiting == 3, "those that wait")
+        waiting[0].writer.write_eof()
+        waiting[1].close()
+        await until(lambda: None not in map(unread, recorder.connections[1:3]), "FIN")
+        assert memory.waiting == 3, "nobody looks yet"
+        await opened.enter_async_context(watched(recorder))
+        await until(lambda: recorder.closed == 2, "those that have gone")
+        assert memory.waiting == 1, "who is there waits on"
+        holding.writer.write(rest)
+        assert await holding.answers(2) == [0, 1]
+
+
+@on_uvloop
+async def test_a_whole_request_counts_although_its_client_has_gone() -> None:
+    """It may be one without an answer (acks=0): nobody would send it again."""
+    memory = RequestMemory(2 * MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        holding, other = [await opened.enter_async_context(connect()) for _ in range(2)]
+        rest = begin(holding, 4 * MIB, 2 * MIB + 1000)
+        await until(lambda: memory.used >= 2 * MIB, "all that there is")
+        more = begin(other, 100_000, 50_000) + request(2)  # fits into the receive buffer of the kernel: it is sent
+        await until(lambda: memory.waiting, "no room")
+        other.writer.write(more)
+        other.writer.write_eof()
+        await until(lambda: (unread(recorder.connections[1]) or 0) > len(more), "its end")
+        await opened.enter_async_context(watched(recorder))
+        await asyncio.sleep(0.1)  # some looks
+        assert (recorder.closed, memory.waiting) == (0, 1)
+        holding.writer.write(rest)
+        await until(lambda: recorder.received.count(1) == 2, "both large requests")
+        await until(lambda: recorder.closed == 1, "the end of its stream")
+        assert 2 in recorder.received
+
+
+@on_uvloop
+@pytest.mark.parametrize("more", [b"", request(9)], ids=["nothing unread", "a request unread"])
+async def test_who_is_held_up_with_a_request_without_an_answer_is_let_go_of_when_it_has_gone(more: bytes) -> None:
+    memory = RequestMemory(MIB)
+    recorder = Sharing(memory)
+    served = recorder.act
+
+    def act(connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
+        if asked.correlation_id == 1:
+            asked.own()  # and no answer for now
+        else:
+            served(connection, asked, exchange)
+
+    recorder.act = act
+    async with AsyncExitStack() as opened:
+        connect = await opened.enter_async_context(listening(recorder))
+        holding, large = [await opened.enter_async_context(connect()) for _ in range(2)]
+        begin(large, 4 * MIB, MIB + 1000)
+        await until(lambda: memory.used > MIB, "more than there is")
+        holding.writer.write(request(1, body=bytes(1000)))
+        await until(lambda: recorder.connections[0]._starves, "its first request holds it up")
+        holding.writer.write(more)
+        holding.writer.write_eof()
+        await until(lambda: unread(recorder.connections[0]) == len(more), "its end")
+        await opened.enter_async_context(watched(recorder))
+        await asyncio.sleep(0.1)  # some looks
+        assert recorder.closed == (0 if more else 1)
+        assert 9 not in recorder.received
