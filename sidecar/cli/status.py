@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.failure import CommandError, Exit, report
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
 from sidecar.cli.topic import TOPICS
@@ -52,7 +52,7 @@ def status(shared: Shared, clients: bool, watch: bool) -> None:
     elif failure is None:
         write(found, shared.output, lambda: f"\n{_topics_text(found['topics'])}")
     if failure is not None:
-        failure.show()
+        report(failure, shared.output)
     if not found["ready"]:
         raise SystemExit(Exit.UNHEALTHY)
     if failure is not None:

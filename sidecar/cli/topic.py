@@ -108,8 +108,17 @@ def create(
     """
     said = {"partitions": partitions, "replication_factor": replication_factor}
     body = {"topic": topic, **_given(said), **({"configs": _settings(configs)} if configs else {})}
-    found = shared.api().create("/v1/topics", {**body, **({"policy": wanted} if (wanted := _given(policy)) else {})})
+    api = shared.api()
+    stale = _waiting_policy(api, topic)
+    found = api.create("/v1/topics", {**body, **({"policy": wanted} if (wanted := _given(policy)) else {})})
     write(found, shared.output, lambda: _as_text(found))
+    if stale:
+        fields = by_key({name: value for name, value in stale.items() if value})
+        click.echo(
+            f"{topic} had a policy before it was there, which holds now ({fields}): `sidecar topic unset {topic}`"
+            " forgets it",
+            err=True,
+        )
 
 
 @examples(
@@ -128,6 +137,11 @@ def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
         raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
     found = shared.api().put(topic_path(topic, "policy"), change)
     write(found, shared.output, lambda: _as_text(found))
+    if not found["partitions"] and not topic.endswith("*"):
+        click.echo(
+            f"there is no topic {topic} yet: the policy waits for it; make it with `sidecar topic create {topic}`",
+            err=True,
+        )
 
 
 @examples("sidecar topic unset orders", "sidecar topic unset 'payments.*' --yes")
@@ -165,6 +179,17 @@ def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
     confirm(yes, lambda: _delete_question(api, topic, force=force))
     api.delete(topic_path(topic), force=str(force).lower())
     click.echo(f"{topic} is deleted", err=True)
+
+
+def _waiting_policy(api: AdminApi, topic: str) -> dict[str, Any]:
+    """The own policy of a topic that is not there: set too early, or left by an earlier topic of the name."""
+    try:
+        found = api.get(topic_path(topic))
+    except ApiError as error:
+        if error.exit_code not in (Exit.NOT_FOUND, Exit.USAGE):
+            raise
+        return {}
+    return {} if found["partitions"] else found["policy"] or {}
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
