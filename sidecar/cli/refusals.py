@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from sidecar.cli.api import ApiError
 from sidecar.cli.completion import topic_names
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from sidecar.cli.output import Column
 
 _NONE: Final = "nothing was refused lately"
+_PAGE: Final = 1_000
+"""All that a node keeps."""
 COLUMNS: Final[tuple[Column, ...]] = (
     "last",
     ("times", "count"),
@@ -50,6 +53,26 @@ def refusals(shared: Shared, topic: str | None, watch: bool) -> None:
         return
     found = _asked(api, topic)
     write_list(found, shared.output, lambda: _text(found), _NONE)
+
+
+def kept(api: AdminApi, **of: str) -> list[dict[str, Any]]:
+    """What a node refused lately, the newest first, beside something else that is shown; nothing where a node is too
+    old for the question, or cannot answer it now. `of`: `topic`, for what it refused of that topic alone.
+    """
+    try:
+        return list(api.pages("/v1/refusals", page_size=_PAGE, **of))
+    except ApiError:
+        return []
+
+
+def in_short(found: list[dict[str, Any]]) -> dict[str, str]:
+    """A line among names and values: how many there are, the newest, how to see all. No line where there is none."""
+    if not found:
+        return {}
+    times, newest = sum(each["count"] for each in found), found[0]
+    of = f" of {newest['topic']}" if newest["topic"] else ""
+    last = f"{newest['client_id']}{of}, {newest['error_code']} {newest['error']}, {newest['last']}"
+    return {"refusals": f"{len(found)} ({times} times), the newest: {last}; all: sidecar refusals"}
 
 
 def _asked(api: AdminApi, topic: str | None) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit, report
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
+from sidecar.cli.refusals import in_short, kept
 from sidecar.cli.topic import TOPICS
 from sidecar.cli.watching import watch_screens
 
@@ -61,6 +62,7 @@ def status(shared: Shared, clients: bool, watch: bool) -> None:
 
 def _asked(api: AdminApi, *, clients: bool) -> dict[str, Any]:
     found: dict[str, Any] = api.get("/v1/status")
+    found["refusals"] = kept(api)
     return found | {"clients": list(api.pages("/v1/clients"))} if clients else found
 
 
@@ -91,6 +93,7 @@ def _as_text(found: dict[str, Any]) -> str:
         "advertised": _advertised(found),
         "clients": found["client_connections"],
         **_deduplication(found["deduplication"]),
+        **in_short(found["refusals"]),
         **{of: [f"{each['id']} at {each['host']}:{each['port']}" for each in found[of]] for of in ("nodes", "brokers")},
     }
     parts = [pairs(head), listing(found["checks"], CHECKS)]

@@ -15,6 +15,8 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, asks_without_config
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
+from sidecar.cli.refusals import COLUMNS as REFUSALS
+from sidecar.cli.refusals import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from sidecar.cli.output import Column
 
 _PARTITIONS_SHOWN: Final = 8
+_REFUSALS_SHOWN: Final = 5
+_KNOWN: Final = frozenset({"topic", "client_id"})
 OWNERS: Final = ("partition", ("owner", "name"), "session", "mode", "generation", "since")
 WAITING: Final = (("waiting", "name"), "session", "partition", "since")
 ACCESS_MODES: Final = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
@@ -52,8 +56,10 @@ def list_(shared: Shared, governed: bool) -> None:
 @topic_argument
 @asks_a_node
 def show(shared: Shared, topic: str) -> None:
-    """Show a topic's policy, its owner and its queue."""
-    found = shared.api().get(topic_path(topic))
+    """Show a topic's policy, its owner and its queue, and what this node refused of it lately."""
+    api = shared.api()
+    found = api.get(topic_path(topic))
+    found["refusals"] = kept(api, topic=topic)
     write(found, shared.output, lambda: _as_text(found))
 
 
@@ -268,6 +274,8 @@ TOPICS: Final[tuple[Column, ...]] = (
 )
 PRODUCERS: Final[tuple[Column, ...]] = (("producer", "name"), "last_sequence_id", ("by partition", _by_partition))
 """Where each resumes, and its ids by partition."""
+REFUSED: Final[tuple[Column, ...]] = (("refused", "client_id"), *(each for each in REFUSALS if each not in _KNOWN))
+"""Of one topic."""
 
 
 def _as_text(found: dict[str, Any]) -> str:
@@ -287,4 +295,9 @@ def _as_text(found: dict[str, Any]) -> str:
         parts.append(listing(found["waiting"], WAITING))
     if found["producers"]:
         parts.append(listing(found["producers"], PRODUCERS))
+    if refused := found.get("refusals"):
+        parts.append(listing(refused[:_REFUSALS_SHOWN], REFUSED))
+        if len(refused) > _REFUSALS_SHOWN:
+            more = len(refused) - _REFUSALS_SHOWN
+            parts[-1] += f"\n{more} more: sidecar refusals {found['topic']}"
     return "\n\n".join(parts)

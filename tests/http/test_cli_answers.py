@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from sidecar.node.port import AccessMode, Policy, Topic
+from sidecar.node.port import AccessMode, Policy, Refusal, Topic, UnavailableError
 from sidecar.node.shadow_port import Cursor, CursorPosition, Shadow
 from tests.http.paper_cli import ORDERS, Running, run, unused_url
 
@@ -97,3 +97,39 @@ def test_a_group_without_a_cursor_is_said_to_get_one(running: Running):
     assert "the group newcomer had no cursor in audit; it has one now" in run(*reset, "newcomer").err
     running.node.shadows.of_groups["audit"] = [Cursor("known", "Empty", 0, {0: CursorPosition(5, 7, 2)})]
     assert run(*reset, "known").err == ""
+
+
+def refused(number: int, topic: str) -> Refusal:
+    return Refusal(f"late{number}", "10.0.0.9", topic, 44, "billing (pid:7) owns it", 3, 0, 1_700_000_000_000)
+
+
+def test_the_status_says_in_a_line_what_was_refused_lately(running: Running):
+    asked = ("--admin-url", running.url, "status")
+    assert "refusals" not in run(*asked).out
+    running.node.refused = [refused(1, "orders"), refused(2, "")]
+    (line,) = [line for line in run(*asked).out.splitlines() if line.startswith("refusals")]
+    newest = "late1 of orders, 44 POLICY_VIOLATION, 2023-11-14T22:13:20.000Z"
+    assert line.split(maxsplit=1)[1] == f"2 (6 times), the newest: {newest}; all: sidecar refusals"
+    assert [each["client_id"] for each in json.loads(run(*asked, "--json").out)["refusals"]] == ["late1", "late2"]
+
+
+def test_a_topic_is_shown_with_what_was_refused_of_it(running: Running):
+    asked = ("--admin-url", running.url, "topic", "show", "orders")
+    assert "REFUSED" not in run(*asked).out
+    running.node.refused = [refused(1, "other"), *(refused(number, "orders") for number in range(2, 9))]
+    shown = run(*asked).out
+    assert [f"late{number}" in shown for number in range(1, 9)] == [False, *[True] * 5, False, False]
+    assert shown.splitlines()[-1] == "2 more: sidecar refusals orders"
+    assert len(json.loads(run(*asked, "--json").out)["refusals"]) == 7
+
+
+def test_a_node_that_cannot_say_what_it_refused_is_shown_all_the_same(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+):
+    def not_yet(_topic: str | None = None) -> list[Refusal]:
+        raise UnavailableError("not yet")
+
+    monkeypatch.setattr(running.node, "refusals", not_yet)
+    for command in ("status", "topic show orders"):
+        said = run("--admin-url", running.url, *command.split(), "--json")
+        assert (said.code, json.loads(said.out)["refusals"]) == (0, [])
