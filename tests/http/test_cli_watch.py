@@ -14,9 +14,11 @@ from tests.wait import wait_for
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
 REFUSED = Refusal("late;mode=exclusive", "10.0.0.9", "t-300", 44, "billing (pid:7) owns it", 12, 0, 0)
-BROKEN = "from sidecar.cli.watching import watch; watch({0}, lambda: 1 / 0, {0}, {0})".format(
-    "type('', (), {'url': 'x'})"
-)
+BROKEN = """
+from types import SimpleNamespace
+from sidecar.cli.watching import watch
+watch(SimpleNamespace(url="http://node"), lambda: 1 / 0, None, None)
+"""
 
 
 def status(running: Running, *more: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
@@ -48,9 +50,8 @@ def test_a_screen_has_its_size_with_trouble_first(crowded: Running, columns: int
         assert names == ["t-400", "t-200", "t-300", *(f"t-{number:03d}" for number in range(497))][: len(names)]
         assert names
         if columns >= 80:
-            checks = "checks ok: kafka, redis" if len(crowded.node.readiness) > 1 else "checks ok"
             terminal.shows(
-                "node 1 of cluster default", checks[:9], "5 of 6 owned", "ids lost", "12 refused", "refusals: 1"
+                "node 1 of cluster default", "checks ok", "5 of 6 owned", "ids lost", "12 refused", "refusals: 1"
             )
 
 
@@ -60,7 +61,7 @@ def test_the_rows_follow_the_size_and_what_stays_stays(crowded: Running):
         terminal.resize(120, 40)
         more = wait_for(lambda: (found := terminal.screen)[-1:] and len(found) == 40 and found, "the new size")
         assert sum(line.startswith("t-") for line in more) == sum(line.startswith("t-") for line in few) + 16
-        assert more[1] == few[1].ljust(120)[:120].rstrip() or more[1].startswith("node 1")
+        assert more[1].startswith("node 1 of cluster default")
 
 
 def test_keys_sort_reverse_scroll_and_change_the_table(crowded: Running):
