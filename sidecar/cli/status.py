@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -70,7 +71,7 @@ def _asked(api: AdminApi, *, clients: bool) -> dict[str, Any]:
 def _all(api: AdminApi, *, clients: bool) -> dict[str, Any]:
     found = _asked(api, clients=clients)
     topics, failure = _topics(api)
-    return found | {"topics": topics or [], "failure": failure and failure.message}
+    return found | {"topics": topics or [], "failure": failure and failure.message, "asked": datetime.now(UTC)}
 
 
 def _screen(found: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cli.board import Board, Table
@@ -25,19 +26,22 @@ CLIENTS: Final[tuple[Column, ...]] = (
     "in_flight",
 )
 _RANKS: Final = ("", "yellow", "red")
+_RECENT: Final = timedelta(minutes=10)
+"""A refusal that is older is no trouble any more: nodes keep them for ever where few come."""
 
 
 def board_of(found: Mapping[str, Any]) -> Board:
-    """`found`: what `sidecar status` asks for, with its topics, or `failure`: why these cannot be listed."""
+    """`found`: what `sidecar status` asks for, and when, with its topics, or `failure`: why these cannot be listed."""
+    recent = [each for each in found["refusals"] if found["asked"] - datetime.fromisoformat(each["last"]) < _RECENT]
     refused: dict[str, int] = {}
-    for each in found["refusals"]:
+    for each in recent:
         refused[each["topic"]] = refused.get(each["topic"], 0) + each["count"]
     tables = [_topics([each | {"trouble": trouble(each, refused)} for each in found["topics"]])]
     if found["refusals"]:
         tables.append(table_of(found["refusals"]))
     if "clients" in found:
         tables.append(_clients(found["clients"]))
-    return Board([(printable(text), color) for text, color in _head(found)], tables)
+    return Board([(printable(text), color) for text, color in _head(found, "yellow" if recent else "")], tables)
 
 
 def trouble(topic: Mapping[str, Any], refused: Mapping[str, int]) -> tuple[int, str]:
@@ -59,7 +63,7 @@ def trouble(topic: Mapping[str, Any], refused: Mapping[str, int]) -> tuple[int, 
     return 0, ""
 
 
-def _head(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _head(found: Mapping[str, Any], refusals: str) -> Iterator[tuple[str, str]]:
     ready = "" if found["ready"] else ", not ready"
     words = [
         f"node {found['node_id']} of cluster {found['cluster']}",
@@ -83,7 +87,7 @@ def _head(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in deduplication(found["deduplication"]).items():
         yield f"{name}: {value}", "red" if found["deduplication"].get("lost") else ""
     for name, value in in_short(found["refusals"]).items():
-        yield f"{name}: {value}", "yellow"
+        yield f"{name}: {value}", refusals
     if found["failure"]:
         yield found["failure"], "red"
 

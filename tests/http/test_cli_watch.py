@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,9 @@ from tests.wait import wait_for
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
-REFUSED = Refusal("late;mode=exclusive", "10.0.0.9", "t-300", 44, "billing (pid:7) owns it", 12, 0, 0)
+REFUSED = Refusal(
+    "late;mode=exclusive", "10.0.0.9", "t-300", 44, "billing (pid:7) owns it", 12, 0, int(time.time() * 1000)
+)
 BROKEN = """
 from types import SimpleNamespace
 from sidecar.cli.watching import watch
@@ -36,7 +39,8 @@ def crowded(running: Running) -> Running:
     )
     known["t-400"] = replace(known["t-400"], deduplication=IdsState.LOST)
     running.node.known = known
-    running.node.refused = [REFUSED]
+    long_ago = replace(REFUSED, topic="t-499", last_ms=0)
+    running.node.refused = [REFUSED, long_ago]
     return running
 
 
@@ -51,7 +55,12 @@ def test_a_screen_has_its_size_with_trouble_first(crowded: Running, columns: int
         assert names
         if columns >= 80:
             terminal.shows(
-                "node 1 of cluster default", "checks ok", "5 of 6 owned", "ids lost", "12 refused", "refusals: 1"
+                "node 1 of cluster default",
+                "checks ok",
+                "5 of 6 owned",
+                "ids lost",
+                "12 refused",
+                "refusals: 2 (24 times)",
             )
 
 
@@ -78,7 +87,7 @@ def test_keys_sort_reverse_scroll_and_change_the_table(crowded: Running):
         terminal.press("G")
         assert terminal.shows("485-500 of 500")[22].startswith("t-000")
         terminal.press("\t")
-        terminal.shows("1-1 of 1 refusals", "late;mode=exclusive", "44 POLICY_VIOLATION")
+        terminal.shows("1-2 of 2 refusals", "late;mode=exclusive", "44 POLICY_VIOLATION")
         terminal.press("\x1b[1;5Dxyz\x1b[Z")  # keys that do nothing
         terminal.press("\t")
         terminal.shows("by trouble")

@@ -13,8 +13,8 @@ COLUMNS = ("name", "what", ("n", "n"))
 
 
 def table(*items: tuple[str, str, int]) -> Table:
-    rows = [dict(zip(("name", "what", "n"), item, strict=True)) for item in items]
-    orders = {"n": lambda each: each["n"], "name": lambda each: each["name"]}
+    rows: list[dict[str, Any]] = [{"name": name, "what": what, "n": n} for name, what, n in items]
+    orders: dict[str, Any] = {"n": lambda each: each["n"], "name": lambda each: each["name"]}
     return Table("things", rows, COLUMNS, least={"name": 6, "what": 4}, orders=orders, spare=("what",))
 
 
