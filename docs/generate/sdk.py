@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import sidecar.client
 from docs.generate import markdown
-from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Receipt, ShadowReader, facts
+from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Mode, NewTopic, Receipt, ShadowReader, facts
 from sidecar.client.errors import OF_HTTP, OF_KAFKA, OF_OWN, SidecarError
 from sidecar.protocol.errors import error_name
 
@@ -88,7 +88,10 @@ def page() -> str:
     lines += ["## What breaks", "", *markdown.table(("what", "`ExclusiveProducer`", "`Leadership`"), _RECOVERY), ""]
     lines += ["## Errors", "", *_docstring(SidecarError), *_errors()]
     lines += ["## `sidecar.client.sync`", "", *markdown.prose(_SYNC)]
-    lines += ["## `Receipt`", "", f"`{_fields(Receipt)}`", "", *_docstring(Receipt)]
+    modes = ", ".join(f"`{each}`" for each in get_args(Mode))
+    lines += ["## `Mode`", "", f"{modes}: what they mean is in [client.id](client-id.md#modes).", ""]
+    for value in (NewTopic, Receipt):
+        lines += [f"## `{value.__name__}`", "", f"`{_fields(value)}`", "", *_docstring(value)]
     lines += ["## `sidecar.client.facts`", "", *_docstring(facts)]
     rows = [
         (f"`{name}`", f"`{_fields(found)}`", _line(found))

@@ -203,6 +203,8 @@ def shadow_path(shadow: str, *more: str) -> str:
 
 def quoted(name: str, safe: str = "") -> str:
     """A name as a path holds it. Raises CommandError for one that no node can be asked for."""
+    if not name:
+        raise CommandError("a name is empty here: every topic, shadow, group and producer has one", Exit.USAGE)
     try:
         return quote(name, safe=safe)
     except UnicodeEncodeError:

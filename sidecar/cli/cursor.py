@@ -66,21 +66,25 @@ def list_(shared: Shared, shadow: str) -> None:
 def reset(shared: Shared, shadow: str, group: str, to: str, partition: tuple[int, ...], yes: bool) -> None:
     """Move the cursor of a group in SHADOW. A group that has none gets one.
 
-    Asks first, on a terminal. Exit code 4 while the group has members.
+    Asks first, on a terminal, and says there if the group has none yet. Exit code 4 while the group has members.
     """
     api, target = shared.api(), _target(to)
-    confirm(yes, lambda: _question(api, shadow, group, to, partition))
+    before = next((each for each in cursors(api, shadow) if each["group"] == group), None)
+    confirm(yes, lambda: _question(before, shadow, group, to, partition))
     body = {"to": target} | ({"partitions": list(partition)} if partition else {})
     found = api.create(shadow_path(shadow, "cursors", group, "reset"), body)
     write(found, shared.output, lambda: _as_table([found]))
+    if before is None:
+        click.echo(f"the group {group} had no cursor in {shadow}; it has one now", err=True)
 
 
-def _question(api: AdminApi, shadow: str, group: str, to: str, partitions: tuple[int, ...]) -> str:
-    found = [each for each in cursors(api, shadow) if each["group"] == group]
-    at = found[0]["partitions"] if found else {}
-    wanted = {number: each for number, each in at.items() if not partitions or int(number) in partitions}
-    now = by_key({number: f"{each['offset']} (lag {each['lag']})" for number, each in wanted.items()})
+def _question(before: dict[str, Any] | None, shadow: str, group: str, to: str, partitions: tuple[int, ...]) -> str:
     where = f"partition {', '.join(map(str, partitions))}" if partitions else "every partition"
+    if before is None:
+        return f"No group {group} has a cursor in {shadow}. Make one, at {to} in {where}?"
+    at = before["partitions"].items()
+    wanted = {number: each for number, each in at if not partitions or int(number) in partitions}
+    now = by_key({number: f"{each['offset']} (lag {each['lag']})" for number, each in wanted.items()})
     return f"The cursor of {group} is {now or 'nowhere yet'} (by partition). Move it in {where} of {shadow} to {to}?"
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import rich_click as click
 
-from sidecar.cli.checks.finding import Finding, Level, fail, ok, warn
+from sidecar.cli.checks.finding import Finding, Level, fail, warn
 from sidecar.cli.checks.kafka import check_kafka
 from sidecar.cli.checks.listeners import check_advertised
 from sidecar.cli.checks.node import check_files, look_at_node
 from sidecar.cli.checks.redis import check_redis
+from sidecar.cli.checks.settings import looked_at
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
 from sidecar.cli.options import asks_a_node
@@ -39,7 +40,8 @@ _COLORS: Final = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 def doctor(shared: Shared) -> None:
     """Check the settings, Kafka, Redis, the node if one runs, and this machine; say a remedy for each fault.
 
-    Uses the settings that `serve` would use here. Changes nothing. Exit code 10 where something fails.
+    Where a node answers, its own Kafka and Redis are checked; else those of the settings that `serve` would use here.
+    Says of each failure what it blocks. Changes nothing. Exit code 10 where something fails.
     """
     found = _examine(shared)
     healthy = all(each.level is not Level.FAIL for each in found)
@@ -53,18 +55,24 @@ def _examine(shared: Shared) -> list[Finding]:
     try:
         resolved, origin = resolve_here(shared.config)
     except SettingsError as error:
-        problems = [fail("config", str(problem), "sidecar check-config") for problem in error.problems]
+        blocks = "the start of a node here, and all other checks"
+        problems = [fail("config", str(problem), "sidecar check-config", blocks) for problem in error.problems]
         return problems + _odd(error.warnings)
-    found = _odd(resolved.warnings)
-    if not found:
-        found.append(ok("config", "; ".join(filter(None, ("the settings are valid", origin)))))
+    odd = _odd(resolved.warnings)
     view = look_at_node(shared.api(_TIMEOUT))
+    looked = looked_at(resolved, origin, view.settings)
+    found = odd + [each for each in looked.findings if not odd or each.level is not Level.OK]
+
+    async def nothing() -> list[Finding]:
+        return []
 
     async def look_around() -> list[Finding]:
         parts = await asyncio.gather(
             check_advertised(resolved.settings, view.status),
-            check_kafka(resolved.settings, view.governed, view.shadows, view.nodes),
-            check_redis(resolved.settings),
+            nothing()
+            if "kafka" in looked.unknown
+            else check_kafka(looked.settings, view.governed, view.shadows, view.nodes),
+            nothing() if "redis" in looked.unknown else check_redis(looked.settings),
         )
         return [each for part in parts for each in part]
 
@@ -81,6 +89,23 @@ def _as_text(found: list[Finding]) -> str:
     for each in found:
         level = click.style(each.level.ljust(4), fg=_COLORS[each.level], bold=True)
         lines.append(f"{level}  {each.name.ljust(width)}  {printable(each.detail)}")
+        indent = " " * (width + 6)
+        if each.blocks:
+            lines.append(f"{indent}  blocks {printable(each.blocks)}")
         if each.remedy:
-            lines.append(f"{' ' * (width + 6)}  -> {printable(each.remedy)}")
+            lines.append(f"{indent}  -> {printable(each.remedy)}")
+    lines += ["", _summary(found)]
     return "\n".join(lines)
+
+
+def _summary(found: list[Finding]) -> str:
+    """What has to be mended first, in one line."""
+    names = {level: [each.name for each in found if each.level is level] for level in Level}
+    fails, warns = names[Level.FAIL], names[Level.WARN]
+    blocking = f"{_count(fails)} {'blocks' if len(fails) == 1 else 'block'}: {', '.join(dict.fromkeys(fails))}"
+    noted = f"{_count(warns)} {'does' if len(warns) == 1 else 'do'} not: {', '.join(dict.fromkeys(warns))}"
+    return "; ".join(filter(None, (blocking if fails else "nothing blocks", noted if warns else "")))
+
+
+def _count(names: list[str]) -> str:
+    return f"{len(names)} {'finding' if len(names) == 1 else 'findings'}"

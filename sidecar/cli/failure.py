@@ -1,14 +1,20 @@
-"""How commands fail: a message on stderr and one of the documented exit codes."""
+"""How commands fail: a message on stderr and one of the documented exit codes. Where JSON or YAML is asked for, the
+message is that too.
+"""
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from sidecar.cli.output import complain, printable
+from sidecar.cli.output import Format, complain, printable, to_yaml
 from sidecar.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Exit(IntEnum):
@@ -36,6 +42,37 @@ class CommandError(click.ClickException):
         complain("error", self.message, file)
         if self.remedy:
             click.echo(f"  -> {printable(self.remedy)}", file=file, err=True)
+
+
+def report(error: click.ClickException, form: Format) -> None:
+    """Say on stderr why a command fails. In JSON and YAML `error_code` is HTTP's status, null where no node answered
+    with one; `remedy` a command that shows more, or null.
+    """
+    if form is Format.TABLE:
+        error.show()
+        return
+    found = {
+        "error_code": getattr(error, "status", None),
+        "message": error.format_message(),
+        "exit_code": int(error.exit_code),
+        "remedy": getattr(error, "remedy", None),
+    }
+    click.echo(json.dumps(found, ensure_ascii=False) if form is Format.JSON else to_yaml(found), err=True)
+
+
+def format_of(arguments: Sequence[str]) -> Format:
+    """What a command line asks for, also one that cannot be understood; the last one counts."""
+    found = Format.TABLE.value
+    for at, word in enumerate(arguments):
+        if word == "--":
+            break
+        if word == "--json":
+            found = Format.JSON.value
+        elif word in ("-o", "--output"):
+            found = "".join(arguments[at + 1 : at + 2])
+        elif word.startswith(("-o", "--output=")):
+            found = word.removeprefix("--output=").removeprefix("-o")
+    return Format(found) if found in set(Format) else Format.TABLE
 
 
 def settings_error(error: SettingsError) -> CommandError:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import rich_click as click
 from click.exceptions import Abort, ClickException
 
-from sidecar.cli.failure import Exit
+from sidecar.cli.failure import Exit, format_of, report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from click import Command, Context
     from click.shell_completion import CompletionItem
@@ -54,14 +54,14 @@ class LazyGroup(SuggestingGroup):
         self._places = places
         self._only_names = False
 
-    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *others: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """As click's: ends the process, unless `standalone_mode` is off."""
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **more)
+            return super().main(args, *others, standalone_mode=False, **more)
         try:
-            code = super().main(*args, standalone_mode=False, **more)
+            code = super().main(args, *others, standalone_mode=False, **more)
         except ClickException as error:
-            error.show()
+            report(error, format_of(sys.argv[1:] if args is None else args))
             sys.exit(error.exit_code)
         except Abort:
             sys.exit(Exit.FAILURE)

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 _HINTS: Final = (
+    (404, r"/v1/topics/\S* there is no topic ", "sidecar topic list"),
     (404, r"/v1/topics/[^/]+/policy", "sidecar topic list --governed"),
     (404, r"/v1/topics/([^/]+)/dedup/.", "sidecar dedup show {0}"),
     (404, r"/v1/topics/([^/]+)/shadows/.", "sidecar shadow list {0}"),

@@ -55,9 +55,22 @@ config_option = _shared_option(
 admin_url_option = _shared_option(
     "--admin-url", metavar="URL", help="Admin address of the node to ask. [env: SIDECAR_ADMIN_URL]"
 )
-output_option = _shared_option(
-    "-o", "--output", type=click.Choice([each.value for each in Format]), help="How to print data; a table by default."
+_output = _shared_option(
+    "-o",
+    "--output",
+    type=click.Choice([each.value for each in Format]),
+    help="How to print data, and errors; a table by default. --json is -o json.",
 )
+
+
+def _as_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Shared).output = Format.JSON
+
+
+def output_option(command: CommandT) -> CommandT:
+    """`-o`, and `--json`, which other tools have for the same."""
+    return click.option("--json", is_flag=True, hidden=True, expose_value=False, callback=_as_json)(_output(command))
 
 
 pass_shared = click.make_pass_decorator(Shared, ensure=True)

@@ -99,8 +99,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def listing(items: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> str:
     """A table with a line for each item of a list, as REST has it."""
+    return table(*rows_of(items, columns))
+
+
+def rows_of(items: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
+    """The headings of a table and the cells of each line."""
     named = [(each.replace("_", " "), each) if isinstance(each, str) else each for each in columns]
-    return table([title for title, _ in named], [[_found(item, what) for _, what in named] for item in items])
+    rows = [[_cell(_found(item, what)) for _, what in named] for item in items]
+    return [title.upper() for title, _ in named], rows
 
 
 def _found(item: Any, what: str | Callable[[Any], object]) -> object:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from sidecar.cli.api import ApiError
+from sidecar.cli.board import Board, Table
 from sidecar.cli.completion import topic_names
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, listing, write_list
-from sidecar.cli.watching import watch_screens
+from sidecar.cli.watching import watch
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from sidecar.cli.output import Column
 
 _NONE: Final = "nothing was refused lately"
+_PAGE: Final = 1_000
+"""All that a node keeps."""
 COLUMNS: Final[tuple[Column, ...]] = (
     "last",
     ("times", "count"),
@@ -33,9 +37,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
 @examples("sidecar refusals", "sidecar refusals orders", "sidecar refusals --watch")
 @click.command()
 @click.argument("topic", required=False, shell_complete=topic_names)
-@click.option("--watch", is_flag=True, help="Show them again every two seconds, until Ctrl-C; as a table only.")
+@click.option("--watch", "watched", is_flag=True, help="Go on showing them, every two seconds, until q or Ctrl-C.")
 @asks_a_node
-def refusals(shared: Shared, topic: str | None, watch: bool) -> None:
+def refusals(shared: Shared, topic: str | None, watched: bool) -> None:
     """Show what this node refused its clients lately: of TOPIC, or of all. The newest comes first.
 
     Each client.id, address, topic and error is one row, with the reason of the newest refusal. What is refused before a
@@ -43,18 +47,59 @@ def refusals(shared: Shared, topic: str | None, watch: bool) -> None:
     which a client tries again by itself do not count, such as those while a topic changes its owner.
     """
     api = shared.api()
-    if watch:
+    if watched:
         if shared.output is not Format.TABLE:
             raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
-        watch_screens(api, lambda: _text(_asked(api, topic)))
+        watch(api, lambda: _asked(api, topic), _board, _text)
         return
     found = _asked(api, topic)
     write_list(found, shared.output, lambda: _text(found), _NONE)
 
 
+def kept(api: AdminApi, **of: str) -> list[dict[str, Any]]:
+    """What a node refused lately, the newest first, beside something else that is shown; nothing where a node is too
+    old for the question, or cannot answer it now. `of`: `topic`, for what it refused of that topic alone.
+    """
+    try:
+        return list(api.pages("/v1/refusals", page_size=_PAGE, **of))
+    except ApiError:
+        return []
+
+
+def in_short(found: list[dict[str, Any]]) -> dict[str, str]:
+    """A line among names and values: how many there are, the newest, how to see all. No line where there is none."""
+    if not found:
+        return {}
+    times, newest = sum(each["count"] for each in found), found[0]
+    of = f" of {newest['topic']}" if newest["topic"] else ""
+    last = f"{newest['client_id']}{of}, {newest['error_code']} {newest['error']}, {newest['last']}"
+    return {"refusals": f"{len(found)} ({times} times), the newest: {last}; all: sidecar refusals"}
+
+
 def _asked(api: AdminApi, topic: str | None) -> list[dict[str, Any]]:
     """Of a topic with those of none: a client.id that cannot be, for instance, keeps a client from naming any."""
     return [each for each in api.pages("/v1/refusals") if topic is None or each["topic"] in {topic, ""}]
+
+
+def _board(found: list[dict[str, Any]]) -> Board:
+    return Board([], [table_of(found)])
+
+
+def table_of(found: list[dict[str, Any]]) -> Table:
+    """Refusals on a screen."""
+    return Table(
+        "refusals",
+        found,
+        COLUMNS,
+        least={"client id": 20, "topic": 12, "error": 19, "reason": 16, "address": 7},
+        spare=("address", "last"),
+        orders={
+            "time": lambda _: 0,
+            "times": lambda each: -each["count"],
+            "client": lambda each: each["client_id"],
+            "topic": lambda each: each["topic"],
+        },
+    )
 
 
 def _text(found: list[dict[str, Any]]) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
 from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.failure import CommandError, Exit, report
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
+from sidecar.cli.refusals import in_short, kept
+from sidecar.cli.status_board import CLIENTS, advertised, board_of, deduplication
 from sidecar.cli.topic import TOPICS
-from sidecar.cli.watching import watch_screens
+from sidecar.cli.watching import watch
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
@@ -30,18 +33,18 @@ _NO_TOPICS: Final = "no governed topics"
 )
 @click.command()
 @click.option("--clients", is_flag=True, help="Show the clients of this node, too.")
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--watch", "watched", is_flag=True, help="Go on showing it, every two seconds, until q or Ctrl-C.")
 @asks_a_node
-def status(shared: Shared, clients: bool, watch: bool) -> None:
+def status(shared: Shared, clients: bool, watched: bool) -> None:
     """Show a node, the nodes and brokers it sees, its checks, and governed topics with their owners.
 
     Exit code 10 where the node is not ready. Where topics cannot be listed, the rest is shown.
     """
     api = shared.api(_TIMEOUT)
-    if watch:
+    if watched:
         if shared.output is not Format.TABLE:
             raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
-        watch_screens(api, lambda: _screen(api, clients=clients))
+        watch(api, lambda: _all(api, clients=clients), board_of, _screen)
         return
     found = _asked(api, clients=clients)
     if shared.output is Format.TABLE:
@@ -52,7 +55,7 @@ def status(shared: Shared, clients: bool, watch: bool) -> None:
     elif failure is None:
         write(found, shared.output, lambda: f"\n{_topics_text(found['topics'])}")
     if failure is not None:
-        failure.show()
+        report(failure, shared.output)
     if not found["ready"]:
         raise SystemExit(Exit.UNHEALTHY)
     if failure is not None:
@@ -61,13 +64,18 @@ def status(shared: Shared, clients: bool, watch: bool) -> None:
 
 def _asked(api: AdminApi, *, clients: bool) -> dict[str, Any]:
     found: dict[str, Any] = api.get("/v1/status")
+    found["refusals"] = kept(api)
     return found | {"clients": list(api.pages("/v1/clients"))} if clients else found
 
 
-def _screen(api: AdminApi, *, clients: bool) -> str:
+def _all(api: AdminApi, *, clients: bool) -> dict[str, Any]:
     found = _asked(api, clients=clients)
     topics, failure = _topics(api)
-    listed = printable_lines(failure.message) if failure else _topics_text(topics or [])
+    return found | {"topics": topics or [], "failure": failure and failure.message, "asked": datetime.now(UTC)}
+
+
+def _screen(found: dict[str, Any]) -> str:
+    listed = printable_lines(found["failure"]) if found["failure"] else _topics_text(found["topics"])
     return f"{_as_text(found)}\n\n{listed}"
 
 
@@ -88,29 +96,16 @@ def _as_text(found: dict[str, Any]) -> str:
         "node": f"{found['node_id']} of cluster {found['cluster']}, version {found['version']}",
         "state": found["state"] if found["ready"] else Painted(f"{found['state']}, {painted('not ready', 'red')}"),
         "since": found["started"],
-        "advertised": _advertised(found),
+        "advertised": advertised(found),
         "clients": found["client_connections"],
-        **_deduplication(found["deduplication"]),
+        **deduplication(found["deduplication"]),
+        **in_short(found["refusals"]),
         **{of: [f"{each['id']} at {each['host']}:{each['port']}" for each in found[of]] for of in ("nodes", "brokers")},
     }
     parts = [pairs(head), listing(found["checks"], CHECKS)]
     if "clients" in found:
         parts.append(listing(found["clients"], CLIENTS) if found["clients"] else "no clients")
     return "\n\n".join(parts)
-
-
-def _advertised(found: dict[str, Any]) -> str | list[str]:
-    """The address for clients; with its listener where there are several."""
-    listeners: list[dict[str, str]] = found.get("listeners", [])  # none from a node of an older version
-    if len(listeners) < 2:
-        return found["advertise"]
-    return [f"{each['advertise']} ({each['name']}, {each['security_protocol']})" for each in listeners]
-
-
-def _deduplication(count: dict[str, int]) -> dict[str, str]:
-    """Topics by what the node knows of their sequence ids; nothing where it serves none."""
-    states = [f"{number} {state}" for state, number in count.items() if number]
-    return {"sequence ids": f"{', '.join(states)} (topics served here)"} if states else {}
 
 
 def _verdict(check: dict[str, Any]) -> str:
@@ -120,13 +115,3 @@ def _verdict(check: dict[str, Any]) -> str:
 
 
 CHECKS: Final[tuple[Column, ...]] = (("check", "name"), ("state", _verdict), "detail")
-CLIENTS: Final[tuple[Column, ...]] = (
-    "address",
-    "client_id",
-    ("software", lambda client: " ".join(filter(None, (client["software_name"], client["software_version"])))),
-    "since",
-    "requests",
-    "bytes_in",
-    "bytes_out",
-    "in_flight",
-)

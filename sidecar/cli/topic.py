@@ -15,6 +15,8 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, asks_without_config
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
+from sidecar.cli.refusals import COLUMNS as REFUSALS
+from sidecar.cli.refusals import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from sidecar.cli.output import Column
 
 _PARTITIONS_SHOWN: Final = 8
+_REFUSALS_SHOWN: Final = 5
+_KNOWN: Final = frozenset({"topic", "client_id"})
 OWNERS: Final = ("partition", ("owner", "name"), "session", "mode", "generation", "since")
 WAITING: Final = (("waiting", "name"), "session", "partition", "since")
 ACCESS_MODES: Final = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
@@ -52,8 +56,10 @@ def list_(shared: Shared, governed: bool) -> None:
 @topic_argument
 @asks_a_node
 def show(shared: Shared, topic: str) -> None:
-    """Show a topic's policy, its owner and its queue."""
-    found = shared.api().get(topic_path(topic))
+    """Show a topic's policy, its owner and its queue, and what this node refused of it lately."""
+    api = shared.api()
+    found = api.get(topic_path(topic))
+    found["refusals"] = kept(api, topic=topic)
     write(found, shared.output, lambda: _as_text(found))
 
 
@@ -108,8 +114,17 @@ def create(
     """
     said = {"partitions": partitions, "replication_factor": replication_factor}
     body = {"topic": topic, **_given(said), **({"configs": _settings(configs)} if configs else {})}
-    found = shared.api().create("/v1/topics", {**body, **({"policy": wanted} if (wanted := _given(policy)) else {})})
+    api = shared.api()
+    stale = _waiting_policy(api, topic)
+    found = api.create("/v1/topics", {**body, **({"policy": wanted} if (wanted := _given(policy)) else {})})
     write(found, shared.output, lambda: _as_text(found))
+    if stale:
+        fields = by_key({name: value for name, value in stale.items() if value})
+        click.echo(
+            f"{topic} had a policy before it was there, which holds now ({fields}): `sidecar topic unset {topic}`"
+            " forgets it",
+            err=True,
+        )
 
 
 @examples(
@@ -128,6 +143,11 @@ def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
         raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
     found = shared.api().put(topic_path(topic, "policy"), change)
     write(found, shared.output, lambda: _as_text(found))
+    if not found["partitions"] and not topic.endswith("*"):
+        click.echo(
+            f"there is no topic {topic} yet: the policy waits for it; make it with `sidecar topic create {topic}`",
+            err=True,
+        )
 
 
 @examples("sidecar topic unset orders", "sidecar topic unset 'payments.*' --yes")
@@ -165,6 +185,17 @@ def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
     confirm(yes, lambda: _delete_question(api, topic, force=force))
     api.delete(topic_path(topic), force=str(force).lower())
     click.echo(f"{topic} is deleted", err=True)
+
+
+def _waiting_policy(api: AdminApi, topic: str) -> dict[str, Any]:
+    """The own policy of a topic that is not there: set too early, or left by an earlier topic of the name."""
+    try:
+        found = api.get(topic_path(topic))
+    except ApiError as error:
+        if error.exit_code not in (Exit.NOT_FOUND, Exit.USAGE):
+            raise
+        return {}
+    return {} if found["partitions"] else found["policy"] or {}
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
@@ -243,6 +274,8 @@ TOPICS: Final[tuple[Column, ...]] = (
 )
 PRODUCERS: Final[tuple[Column, ...]] = (("producer", "name"), "last_sequence_id", ("by partition", _by_partition))
 """Where each resumes, and its ids by partition."""
+REFUSED: Final[tuple[Column, ...]] = (("refused", "client_id"), *(each for each in REFUSALS if each not in _KNOWN))
+"""Of one topic."""
 
 
 def _as_text(found: dict[str, Any]) -> str:
@@ -262,4 +295,9 @@ def _as_text(found: dict[str, Any]) -> str:
         parts.append(listing(found["waiting"], WAITING))
     if found["producers"]:
         parts.append(listing(found["producers"], PRODUCERS))
+    if refused := found.get("refusals"):
+        parts.append(listing(refused[:_REFUSALS_SHOWN], REFUSED))
+        if len(refused) > _REFUSALS_SHOWN:
+            more = len(refused) - _REFUSALS_SHOWN
+            parts[-1] += f"\n{more} more: sidecar refusals {found['topic']}"
     return "\n\n".join(parts)

@@ -1,38 +1,233 @@
-"""A screen that is shown again every two seconds, for commands with `--watch`."""
+"""`--watch`: a screen that is asked for again every two seconds, with keys; plain lines where there is no terminal.
+
+Whatever ends it, a key, Ctrl-C, a signal or an exception, the terminal is as it was before; and so it is while Ctrl-Z
+stops the process.
+"""
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import sys
+import termios
+import threading
 import time
-from contextlib import suppress
+import tty
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import click
+from rich.console import Console, Group
+from rich.live import Live
 
+from sidecar.cli.board import Board, View, draw, rows_in
 from sidecar.cli.failure import CommandError
-from sidecar.cli.output import Format, printable_lines, write
+from sidecar.cli.output import Format, printable, printable_lines, write
+from sidecar.cli.signals import handled_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sidecar.cli.api import AdminApi
 
 _EVERY_S: Final = 2.0
+_KEYS: Final = {
+    b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b[H": "home",
+    b"\x1b[F": "end", b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1bOA": "up", b"\x1bOB": "down", b"\t": "tab",
+}  # fmt: skip
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
-def watch_screens(api: AdminApi, ask: Callable[[], str]) -> None:
-    """Show what `ask` returns until Ctrl-C; a node that goes away is shown as such and waited for."""
+class _Ended(BaseException):
+    """A signal that ends the process came."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def watch(api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], Board], text: Callable[[Any], str]) -> None:
+    """Show what `ask` returns until somebody ends it: on a terminal as the screen that `board` makes of it, elsewhere
+    as the lines that `text` does. A node that goes away is shown as such and waited for.
+    """
     with suppress(KeyboardInterrupt):
-        while True:
-            screen = _screen(api, ask)  # asked for first, so that the screen is not empty meanwhile
-            click.clear()  # nothing where this is no terminal
-            write(None, Format.TABLE, lambda text=screen: text)
-            time.sleep(_EVERY_S)
+        if sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown"):
+            _watch_screen(api, ask, board)
+        else:
+            _watch_lines(api, lambda: text(ask()))
 
 
-def _screen(api: AdminApi, ask: Callable[[], str]) -> str:
-    head = click.style(f"{api.url}, {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}; Ctrl-C ends this", dim=True)
+def _watch_lines(api: AdminApi, ask: Callable[[], str]) -> None:
+    while True:
+        try:
+            found = ask()
+        except CommandError as error:
+            found = printable_lines(error.message)
+        lines = f"{_now()}  {api.url}\n\n{found}\n"
+        write(None, Format.TABLE, lambda lines=lines: lines)
+        sys.stdout.flush()
+        time.sleep(_EVERY_S)
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _watch_screen(api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], Board]) -> None:
     try:
-        return f"{head}\n\n{ask()}\n"
-    except CommandError as error:
-        return f"{head}\n\n{printable_lines(error.message)}\n"
+        with ExitStack() as stack:
+            woken, wake = os.pipe()
+            for end in (woken, wake):
+                os.set_blocking(end, False)
+                stack.callback(os.close, end)
+            stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake, warn_on_full_buffer=False))
+            stack.enter_context(handled_by(_end, _ENDS))
+            answers = _Answers(ask, wake)
+            stack.callback(answers.stop)
+            _Screen(api, answers, board, woken).run()
+    except _Ended as ended:  # the terminal is as it was: die as somebody wants
+        signal.signal(ended.number, signal.SIG_DFL)
+        os.kill(os.getpid(), ended.number)
+
+
+def _end(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # nothing interrupts the tidying up
+    raise _Ended(number)
+
+
+class _Answers(threading.Thread):
+    """Asks again and again, so that keys are answered while a node is not. `take`: the newest, or what went wrong."""
+
+    def __init__(self, ask: Callable[[], Any], wake: int) -> None:
+        super().__init__(daemon=True)
+        self._ask = ask
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._newest: tuple[Any, BaseException | None] | None = None
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            try:
+                found, error = self._ask(), None
+            except BaseException as raised:  # noqa: BLE001 - whoever shows the screen raises it
+                found, error = None, raised
+            with self._lock:
+                self._newest = found, error
+                if not self._over.is_set():
+                    with suppress(OSError):
+                        os.write(self._wake, b"\0")
+            self._over.wait(_EVERY_S)
+
+    def take(self) -> tuple[Any, BaseException | None] | None:
+        with self._lock:
+            found, self._newest = self._newest, None
+        return found
+
+    def stop(self) -> None:
+        """From here on nothing is written."""
+        with self._lock:
+            self._over.set()
+
+
+class _Screen:
+    """The alternate screen of a terminal, and the keys."""
+
+    def __init__(self, api: AdminApi, answers: _Answers, board: Callable[[Any], Board], woken: int) -> None:
+        self._url = api.url
+        self._answers = answers
+        self._make = board
+        self._woken = woken
+        self._keys = sys.stdin.fileno() if sys.stdin.isatty() else None
+        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._view = View()
+        self._board = Board((), ())
+        self._said = "asking the node", ""
+        self._stops = False
+
+    def run(self) -> None:
+        """Until q; raises KeyboardInterrupt, `_Ended` and what asking raised."""
+        self._answers.start()
+        with handled_by(self._stop, (signal.SIGTSTP,)), handled_by(lambda *_: None, (signal.SIGWINCH,)):
+            while not self._shown():
+                self._stops = False
+                with handled_by(signal.SIG_DFL, (signal.SIGTSTP,)):  # pyright: ignore[reportArgumentType]
+                    os.kill(os.getpid(), signal.SIGTSTP)
+
+    def _stop(self, *_: object) -> None:
+        self._stops = True
+
+    def _shown(self) -> bool:
+        """Show it until it is left; False where that is only for a while."""
+        with (
+            self._read_keys(),
+            Live(
+                console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            ) as live,
+        ):
+            while not self._stops:
+                live.update(self._drawn(), refresh=True)
+                if "q" in self._pressed():
+                    return True
+                self._take()
+        return False
+
+    @contextmanager
+    def _read_keys(self) -> Iterator[None]:
+        """Keys come one by one and are not shown."""
+        if self._keys is None:
+            yield
+            return
+        before = termios.tcgetattr(self._keys)
+        try:
+            tty.setcbreak(self._keys)
+            yield
+        finally:
+            termios.tcsetattr(self._keys, termios.TCSADRAIN, before)
+
+    def _drawn(self) -> Group:
+        width, height = self._console.size
+        said, color = self._said
+        head = [(f"{self._url}  {said}", color), *self._board.head]
+        return Group(*draw(Board(head, self._board.tables), self._view, width, height))
+
+    def _pressed(self) -> list[str]:
+        """Wait for keys, an answer or a signal; the keys, which are done except q."""
+        ends = [self._woken] if self._keys is None else [self._woken, self._keys]
+        ready, _, _ = select.select(ends, [], [])
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._keys is None or self._keys not in ready:
+            return []
+        keys = list(_split(os.read(self._keys, 1024)))
+        if not keys:
+            return ["q"]  # the terminal is gone
+        rows = rows_in(self._board, self._console.size.height - 1)
+        for key in keys:
+            self._view.press(key, rows, len(self._board.tables))
+        return keys
+
+    def _take(self) -> None:
+        answer = self._answers.take()
+        if answer is None:
+            return
+        found, error = answer
+        if error is None:
+            self._board, self._said = self._make(found), (_now(), "")
+        elif isinstance(error, CommandError):
+            self._said = f"{_now()}  {printable(error.message)}", "red"
+        else:
+            raise error
+
+
+def _split(typed: bytes) -> Iterator[str]:
+    """What was typed, key by key."""
+    while typed:
+        long = next((each for each in _KEYS if typed.startswith(each)), None)
+        if long is None:
+            yield typed[:1].decode("ascii", "replace")
+            typed = typed[1:]
+        else:
+            yield _KEYS[long]
+            typed = typed[len(long) :]

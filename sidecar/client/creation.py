@@ -23,8 +23,10 @@ _SHORT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How a missing topic is made; the brokers' defaults hold for what is None and for settings that `configs` does not
-    name.
+    """How a producer makes a missing topic: `ExclusiveProducer(…, create=NewTopic(partitions=6))`. The
+    brokers' defaults hold for what is None and for settings that `configs` does not name.
+
+    Raises ValueError for a number below 1, TypeError for a value of `configs` that is no text.
     """
 
     partitions: int | None = None

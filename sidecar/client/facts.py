@@ -272,8 +272,8 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of history. `kind`: claimed, deposed, released, failover, shadow or policy. The same event may come
-    twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it.
+    """One line of history. `kind`: claimed, deposed, released, failover, shadow, policy or refused. The same event may
+    come twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it.
     """
 
     id: str

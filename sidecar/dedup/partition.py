@@ -94,14 +94,17 @@ class PartitionIds:
             name = rival.name.decode(errors="replace")
             message = (
                 f"producer name {name} is in use by another live session ({rival.session}): only one at a time may"
-                " write sequence ids under a name"
+                " write sequence ids under a name: end that one, or take another name"
             )
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         evicted = self.marks.evicted
         has_room = self.marks.make_room(names, self.names.is_live)
         self.has_forgotten |= self.marks.evicted > evicted
         if not has_room:
-            message = f"this partition knows {len(self.marks)} producer names, all of them in use"
+            message = (
+                f"this partition knows {len(self.marks)} producer names, all of them in use: end a producer, or raise"
+                " SIDECAR_PRODUCER_NAMES_LIMIT"
+            )
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         return None
 

@@ -40,7 +40,7 @@ _NOBODY: Final[Mapping[str, Caller]] = {}
 
 KeyT = TypeVar("KeyT")
 
-NOT_YOURS: Final = "this producer id belongs to another client.id or principal"
+NOT_YOURS: Final = "this producer id belongs to another client.id or principal: create a new producer"
 FOREIGN: Final = Outcome(ErrorCode.POLICY_VIOLATION, message=NOT_YOURS)
 
 

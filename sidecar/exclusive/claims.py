@@ -102,6 +102,10 @@ class Verdict:
     evicts_queue: bool = False
 
 
+_HOW: Final = ". mode=wait_for_exclusive waits for it, mode=exclusive_with_fencing takes it over"
+"""What a client can ask for that is refused because others are there."""
+
+
 def held_message(holder: Holder | None, generation: int, waiting: Sequence[str]) -> str:
     """Pulsar's words, with the generation."""
     if holder is not None:
@@ -132,9 +136,8 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         return _fenced(situation)
     asked = _asked_mode(situation.mode, claimant)
     if asked is None:
-        message = f"the policy of this topic is {situation.mode}: mode shared is not allowed. " + held_message(
-            holder, situation.generation, situation.waiting
-        )
+        held = held_message(holder, situation.generation, situation.waiting)
+        message = f"the policy of this topic is {situation.mode}: mode shared is not allowed, leave it out. {held}"
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if holder is not None and holder.session == claimant.session:
         return Verdict(Step.FORWARD if isinstance(holder, Owned) else Step.RETURN)
@@ -173,6 +176,7 @@ def _beside(situation: Situation, claimant: Claimant) -> Verdict:
     if claimant.session in situation.shared or not situation.waiting:
         return Verdict(Step.SHARE)
     message = held_message(None, situation.generation, situation.waiting)
+    message += ". A shared producer may write when none of them is left; mode=wait_for_exclusive waits behind them"
     return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
 
 
@@ -182,7 +186,8 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
     if (others or situation.shared_awaited) and asked is AccessMode.WAIT_FOR_EXCLUSIVE:
         return _decided(situation, claimant, asked)
     if others:
-        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, shared_message(others, situation.generation))
+        message = shared_message(others, situation.generation) + _HOW
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if situation.shared_awaited:
         message = "shared producers of this topic may still come back from another node"
         return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, message)
@@ -222,7 +227,9 @@ def _decided(situation: Situation, claimant: Claimant, asked: AccessMode, *, is_
     if answer is Answer.WAIT:
         return Verdict(Step.WAIT, ErrorCode.REQUEST_TIMED_OUT, message)
     if answer is Answer.LOWER:
-        message += f"; generation {claimant.generation} was asked for"
+        message += f"; generation {claimant.generation} was asked for: {highest} or a higher one takes it over"
     elif answer is Answer.FULL:
-        message += f"; its queue of {situation.queue_limit} is full"
+        message += f"; its queue of {situation.queue_limit} is full: try again when one of them has left"
+    else:
+        message += _HOW
     return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)

@@ -1,4 +1,6 @@
-"""Reports what happens to governed topics: to the events topic, Redis, metrics and the log."""
+"""Reports what happens to governed topics, and what clients are refused: to the events topic, Redis, metrics and the
+log.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +145,14 @@ class OwnershipEvents:
             node=self._services.node_id, detail=body or "deleted",
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
+
+    async def client_refused(self, topic: str, client_id: str, host: str, detail: str, at_ms: int) -> None:
+        """A client was refused something of a topic, "" where it is of none, for a reason that is new."""
+        event = state.Event(
+            id=secrets.token_bytes(16), kind=state.Event.REFUSED, at_ms=at_ms, topic=topic, name=client_id, client=host,
+            node=self._services.node_id, detail=detail,
+        )  # fmt: skip
+        await self._append_event(event)
 
     async def _append_event(self, event: state.Event) -> None:
         try:

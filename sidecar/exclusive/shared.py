@@ -270,7 +270,7 @@ class SharedSessions:
         if found is None:
             found = self._introduce(claimant, offer.client)
             if found is None:
-                message = f"{self.topic} has {self.limit} shared producers already"
+                message = f"{self.topic} has {self.limit} shared producers already: try again when one has left"
                 self.refusals.add(claimant, offer.partition, offer.header)
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))

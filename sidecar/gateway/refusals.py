@@ -2,22 +2,36 @@
 
 Kept by client.id, address, topic and code: one entry however often it happens. Clients decide how many there are, so
 the one that was seen longest ago makes room.
+
+Each client.id, topic, code and reason is an event of its own, written once; `BURST` at a time, and one in `REST_S`
+seconds where they do not end, so that clients with ever new names do not fill the events topic.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from sidecar.exclusive.identity import shown_name
-from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, error_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
+
+    Write = Callable[[str, str, str, str, int], Awaitable[None]]
+    """Topic, client.id, address, what was refused, Unix ms: `OwnershipEvents.client_refused`."""
 
 MOST: Final = 1_000
 """Entries that are kept."""
+BURST: Final = 20
+REST_S: Final = 10.0
+"""Seconds after which one more event may be written."""
+_EVERY_S: Final = 5.0
+_NEW: Final = 100
+"""Refusals whose event is to be written; those above are new again when they happen again."""
 _LONGEST: Final = 500
 """Characters of a reason."""
 _AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
@@ -50,7 +64,11 @@ class Refusals:
     """Those of one node. Costs nothing while nobody is refused."""
 
     def __init__(self) -> None:
+        self.write: Write | None = None
         self._kept: dict[tuple[bytes, str, bytes, int], Refusal] = {}
+        self._new: dict[tuple[bytes, bytes, int, str], Refusal] = {}
+        self._reported: dict[tuple[bytes, bytes, int, str], None] = {}
+        self._credit = float(BURST)
 
     def note(self, client_id: bytes, host: str, topic: bytes, code: int, reason: str | None) -> None:
         """A client was refused something of a topic; `reason` None: what its code says."""
@@ -66,7 +84,31 @@ class Refusals:
             found = Refusal(shown, host, topic[:_LONGEST].decode(errors="replace"), code, "", 0, now, now)
         found.count, found.last_ms, found.reason = found.count + 1, now, (reason or _SAID.get(code, ""))[:_LONGEST]
         self._kept[key] = found
+        kind = raw, key[2], code, found.reason
+        if kind not in self._reported and kind not in self._new and len(self._new) < _NEW:
+            self._new[kind] = replace(found)
 
     def newest(self) -> Iterator[Refusal]:
         """All that are kept, the one that happened last first."""
         return reversed(self._kept.values())
+
+    def take_new(self, passed_s: float) -> list[Refusal]:
+        """Those whose event may be written now, `passed_s` seconds after the last call."""
+        self._credit = min(BURST, self._credit + passed_s / REST_S)
+        kinds = list(islice(self._new, int(self._credit)))
+        self._credit -= len(kinds)
+        for kind in kinds:
+            if len(self._reported) >= MOST:
+                del self._reported[next(iter(self._reported))]
+            self._reported[kind] = None
+        return [self._new.pop(kind) for kind in kinds]
+
+    async def run(self) -> None:
+        """Write the events, for ever."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            if self.write is None:
+                continue
+            for each in self.take_new(_EVERY_S):
+                what = f"{each.code} {error_name(each.code)}" + (f": {each.reason}" if each.reason else "")
+                await self.write(each.topic, each.client_id, each.host, what, each.last_ms)

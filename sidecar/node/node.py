@@ -141,8 +141,7 @@ class Node:
             await self._read_acls(rooms.acls)
         ownerships = await open_gateway(self, rooms)
         await self._listening.start()
-        clients = gateway.clients
-        watch = ClientWatch(lambda: [client.connection for client in clients.values()])
+        watch = ClientWatch(lambda: [client.connection for client in gateway.clients.values()])
         idle = idle_watch(settings, gateway)
         self._background += [
             rooms.loops.start(name, work)
@@ -156,6 +155,7 @@ class Node:
                 "shadows": rooms.shadow_keeper.run,
                 "cursors": rooms.cursors.keep,
                 "ownerships": ownerships.run,
+                "refusals": gateway.refusals.run,
                 "settings": self.reloader.run,
             }.items()
         ]

@@ -59,6 +59,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
     governed.catalog.clients_govern = settings.govern_by_client_id
     governed.start()
+    gateway.refusals.write = governed.events.client_refused
     known_claims = ClaimsState(
         services,
         node.nodes,

@@ -137,7 +137,7 @@ def error_name(code: int) -> str:
 
 
 def no_topic(name: str) -> str:
-    """What people read wherever a topic is not there: with the command that makes it."""
+    """What people read who want a topic that is not there: with the command that makes it."""
     name = name[:249]
     said = f"there is no topic {name}"
     return said if name.startswith("__") else f"{said}: make it with `sidecar topic create {name}`"

@@ -31,7 +31,7 @@ RELOADABLE: Final = frozenset(
     }
 )
 """Settings of which a node takes other values while it runs (`sidecar.node.reload`)."""
-_MASK: Final = "***"
+MASK: Final = "***"
 _PASSWORD_PARAMETER: Final = re.compile(r"(?i)(?<=[?&])(\w*(?:password|pass|auth|token))=[^&#]*")
 
 
@@ -130,7 +130,7 @@ def text_of(name: str, value: Any) -> str:
         return ""
     own = own_setting(name)
     if name in SECRETS or (own is not None and own[1] in SECRETS):
-        return _MASK
+        return MASK
     if name.endswith("_url"):
         return _without_password(str(value))
     if isinstance(value, bool):
@@ -144,10 +144,10 @@ def text_of(name: str, value: Any) -> str:
 
 def _without_password(value: str) -> str:
     """A URL without what may be a password: the user's, or a parameter's, as Redis takes one for a socket."""
-    value = _PASSWORD_PARAMETER.sub(rf"\1={_MASK}", value)
+    value = _PASSWORD_PARAMETER.sub(rf"\1={MASK}", value)
     before, at, host = value.rpartition("@")
     if not at:
         return value
     scheme, slashes, who = before.partition("://")
     user, colon, _ = who.partition(":") if slashes else ("", ":", "")
-    return f"{scheme if slashes else ''}{slashes}{user}{colon and f':{_MASK}'}@{host}"
+    return f"{scheme if slashes else ''}{slashes}{user}{colon and f':{MASK}'}@{host}"

@@ -203,9 +203,9 @@ class ShadowCatalog:
 
     def _taken(self, name: str) -> str:
         source = self._resolver.source(name.encode())
-        return (
-            f"there is a topic {name} already" if source is None else f"{name} is a shadow of {source.topic.decode()}"
-        )
+        if source is None:
+            return f"there is a topic {name} already"
+        return f"{name} is a shadow of {source.topic.decode()} already: see `sidecar shadow show {name}`"
 
     async def _exists(self, name: str) -> bool:
         found = await self._upstream.metadata(MetadataRequest((name,), allow_auto_topic_creation=False))

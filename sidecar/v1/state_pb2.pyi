@@ -372,6 +372,7 @@ class Event(_message.Message):
         FAILOVER: _ClassVar[Event.Kind]
         SHADOW: _ClassVar[Event.Kind]
         POLICY: _ClassVar[Event.Kind]
+        REFUSED: _ClassVar[Event.Kind]
     KIND_UNSPECIFIED: Event.Kind
     CLAIMED: Event.Kind
     DEPOSED: Event.Kind
@@ -379,6 +380,7 @@ class Event(_message.Message):
     FAILOVER: Event.Kind
     SHADOW: Event.Kind
     POLICY: Event.Kind
+    REFUSED: Event.Kind
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]

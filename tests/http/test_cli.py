@@ -390,7 +390,7 @@ def test_the_status_is_watched_until_ctrl_c(running: Running, tmp_path: Path):
     try:
 
         def screens() -> list[str]:
-            return (tmp_path / "out").read_text().split("; Ctrl-C ends this")[1:]
+            return (tmp_path / "out").read_text().split(running.url)[1:]
 
         wait_for(screens, "a screen", 60)
         running.node.down = "Redis is away\x1b[2J"

@@ -33,7 +33,7 @@ DESTROYS = {
     "topic delete orders --force": NAMED,
     "dedup forget orders billing": "0: 8",
     "shadow delete orders-audit": "orders stays",
-    "cursor reset orders-audit --group audit --to earliest": "to earliest",
+    "cursor reset orders-audit --group audit --to earliest": "No group audit has a cursor in orders-audit. Make one",
 }
 
 

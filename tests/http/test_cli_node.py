@@ -131,8 +131,11 @@ def test_the_doctor_names_a_remedy_for_what_is_away(monkeypatch: pytest.MonkeyPa
     levels = {name: found[name]["level"] for name in ("config", "node", "kafka", "redis")}
     assert levels == {"config": "ok", "node": "warn", "kafka": "fail", "redis": "fail"}
     assert all(found[name]["remedy"] for name in ("node", "kafka", "redis"))
+    blocked = ["", "every node: without Kafka none serves", "claims and takeovers: no topic changes its owner"]
+    assert [found[name]["blocks"] for name in ("node", "kafka", "redis")] == blocked
     text = sidecar("doctor", code=10)
     assert f"-> {found['kafka']['remedy']}" in text
+    assert text.splitlines()[-1].startswith("2 findings block: kafka, redis; 1 finding does not: node")
 
 
 def test_the_doctor_refuses_a_redis_that_evicts(own_valkey: Any, services: Services, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.cli.pipeline.running import settings_of
 from sidecar.local.process import Identity
-from tests.http.paper_cli import Running, run
+from tests.http.paper_cli import Running, run, unused_url
 
 pytestmark = pytest.mark.usefixtures("nothing_set", "playground")
 
@@ -51,5 +51,11 @@ def test_a_benchmark_says_it_before_it_goes_there(running: Running) -> None:
     assert ORIGIN not in run("--admin-url", running.url, "bench", "--kafka", NOBODY).err
 
 
-def test_the_doctor_says_it_with_the_settings(running: Running) -> None:
-    assert f"the settings are valid; {ORIGIN}" in run("--admin-url", running.url, "doctor").out
+def test_the_doctor_says_it_with_the_settings() -> None:
+    assert f"the settings are valid; {ORIGIN}" in run("--admin-url", unused_url(), "doctor").out
+
+
+def test_the_doctor_looks_at_the_kafka_and_redis_of_the_node_that_answers(running: Running) -> None:
+    said = run("--admin-url", running.url, "doctor").out
+    assert "the settings are valid; Kafka and Redis are those of the node" in said
+    assert ("cannot connect to 127.0.0.1:9092" in said, f"{NOBODY}:" in said) == (True, False)

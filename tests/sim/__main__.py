@@ -6,8 +6,8 @@
     python -m tests.sim --seed 7 --trace        one, with everything that happened
     python -m tests.sim --seed 7 --shrink       one, cut down to the steps that it takes to fail
 
-Prints histories per second, how often each fault took effect, and for each failing seed what is wrong, the schedule and
-the command that plays it again. The exit code is 1 where anything failed.
+Prints histories per second, how often each fault took effect, what else happened, and for each failing seed what is
+wrong, the schedule and the command that plays it again. The exit code is 1 where anything failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tests.sim import histories, lines
-from tests.sim.play import is_fault
+from tests.sim.play import FAULTS, by_kind
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker, WorkerError
 
@@ -183,9 +183,10 @@ def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
 def _report(run: Run, seconds: float) -> None:
     print(f"{run.played} histories in {seconds:.0f} s: {run.played / seconds:.1f} a second, {len(run.failed)} failed")
     print(f"{run.virtual_s / 3600:.1f} virtual hours, {run.delivered} records acknowledged")
-    faults = sum(count for name, count in run.effects.items() if is_fault(name)) / max(1, run.played)
+    faults = sum(run.effects[name] for name in by_kind(run.effects)[FAULTS]) / max(1, run.played)
     print(f"{faults:.1f} faults took effect in a history, on average")
-    print("what took effect: " + ", ".join(f"{name} {run.effects[name]}" for name in sorted(run.effects)))
+    for what, names in by_kind(run.effects).items():
+        print(f"{what}: " + ", ".join(f"{name} {run.effects[name]}" for name in names))
     print("codes answered to batches: " + ", ".join(f"{code} ×{run.codes[code]}" for code in sorted(run.codes)))
     for seed, wrong in sorted(run.failed.items())[:_SHOWN]:
         print(f"\nseed {seed}: again: make sim SEED={seed} ARGS=--trace")

@@ -90,6 +90,8 @@ class Evidence:
     shadows: dict[str, str] = field(default_factory=dict)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
+    began: float = 0.0
+    """When the history began, in the world's seconds."""
     opened: dict[tuple[int, int], int] = field(default_factory=dict)
     """Where the ownership topic says that an epoch of a writer slot was opened, by producer id and epoch."""
     believed: list[str] = field(default_factory=list)
@@ -201,7 +203,8 @@ def lost(evidence: Evidence) -> Iterator[str]:
         may_repeat = evidence.policies.ever(sent.topic, sent.sent_at, sent.told_at, _ids_count)
         if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
             continue
-        yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, told at {sent.told_at:.3f}"
+        told = f"told at {sent.told_at - evidence.began:.3f}"
+        yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, {told}"
 
 
 def doubled(evidence: Evidence) -> Iterator[str]:
@@ -430,7 +433,7 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
         there = values.get((source, read.partition, read.offset))
         if there != read.value and read.value not in evidence.gone.get((source, read.partition), ()):
             where = f"{read.topic}/{read.partition} at {read.offset}"
-            yield f"{where} was read as {_shown(read.value)} at {read.at:.3f}, it is {_shown(there)}"
+            yield f"{where} was read as {_shown(read.value)} at {read.at - evidence.began:.3f}, it is {_shown(there)}"
 
 
 def skipped(evidence: Evidence) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _troubled(world: World) -> set[tuple[str, str]]:
 
 def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     """The logs of topics with so many partitions, as the leaders have them below their high watermarks."""
-    found = Evidence(world.ledger, crashes=list(world.loop.crashes))
+    found = Evidence(world.ledger, crashes=list(world.loop.crashes), began=world.loop.zero)
     for topic, partitions in sorted(topics.items()):
         for partition in range(partitions):
             found.logs[topic, partition] = read(world, topic, partition)

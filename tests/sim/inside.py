@@ -120,7 +120,7 @@ class Inside:
         self.looks += 1
         now = facts_of(self._world.nodes)
         if len(self.wrong) < _MOST:
-            self.wrong += [f"{self._world.now:.3f} {each}" for each in judge(self._before, now)]
+            self.wrong += [f"{self._world.now - self._world.loop.zero:.3f} {each}" for each in judge(self._before, now)]
         self._before = now
 
 

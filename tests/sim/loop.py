@@ -100,6 +100,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.zero = 0.0
+        """When the history began: what people read counts from there."""
         self.current: Host | None = None
         self.made = 0
         self.steps = 0
@@ -213,7 +215,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """A callback that raised, or a task's failure that nobody looked at: never all right."""
         error = context.get("exception")
         where = self.current.name if self.current else "world"
-        self.crashes.append(f"{self.now:.6f} {where}: {context.get('message')}: {error!r}")
+        self.crashes.append(f"{self.now - self.zero:.6f} {where}: {context.get('message')}: {error!r}")
 
     get_debug: Any = staticmethod(bool)  # False, asked for each future and task
 

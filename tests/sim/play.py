@@ -21,7 +21,7 @@ from tests.sim.work import Work
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tests.sim import clients
     from tests.sim.applications import App
@@ -91,7 +91,7 @@ class Play:
         world, history = self.world, self.history
         world.begin(history.seed)
         world.network.weather = Weather(**history.weather)
-        begin = world.now + world.rng.random()
+        begin = world.loop.zero = world.now + world.rng.random()
         self.inside.start()
         self.watch.start()
         for step in history.steps:
@@ -159,6 +159,18 @@ _NO_FAULTS: Final = frozenset(
     }
 )  # fmt: skip
 """Effects that are work, or what follows from a fault."""
+
+
+FAULTS: Final = "faults that took effect"
+OTHERS: Final = "what else happened"
+
+
+def by_kind(effects: Iterable[str]) -> dict[str, list[str]]:
+    """The names of effects: those of faults apart from work and from what follows from faults."""
+    found: dict[str, list[str]] = {FAULTS: [], OTHERS: []}
+    for name in sorted(effects):
+        found[FAULTS if is_fault(name) else OTHERS].append(name)
+    return found
 
 
 def is_fault(effect: str) -> bool:

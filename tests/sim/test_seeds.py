@@ -9,7 +9,8 @@ import pytest
 
 from tests.sim import histories
 from tests.sim.histories import FAULTS, WORK, WORST, History, Step
-from tests.sim.play import STEPS
+from tests.sim.play import FAULTS as FAULTS_SEEN
+from tests.sim.play import OTHERS, STEPS, by_kind
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker
 from tests.sim.world import Shape
@@ -219,6 +220,19 @@ def test_a_history_is_what_its_seed_says_and_can_be_read() -> None:
     assert history == histories.make(5)
     assert str(history).count("\n") == len(history.steps)
     assert len(history.without({0}).steps) == len(history.steps) - 1
+
+
+def test_the_schedule_and_the_trace_count_from_one_zero(worker: Worker) -> None:
+    step = Step(0.5, "kill broker", {"broker": 3, "lasts": 0.3})
+    history = replace(histories.make(5), steps=(step,))
+    trace = worker.play(history, trace=True).trace
+    assert [line for line in trace if "effect broker_killed" in line] == ["   0.5000  effect broker_killed"]
+    assert str(step).startswith("  0.500 ")
+
+
+def test_faults_are_shown_apart_from_what_else_happened() -> None:
+    found = by_kind(["claimed", "cut", "operator: look", "broker_killed"])
+    assert found == {FAULTS_SEEN: ["broker_killed", "cut"], OTHERS: ["claimed", "operator: look"]}
 
 
 def test_a_failing_history_is_cut_down_to_what_it_takes() -> None:

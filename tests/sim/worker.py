@@ -203,14 +203,15 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
     from tests.sim.play import Play  # noqa: PLC0415
 
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))
-    told: list[str] = []
+    told: list[tuple[float, str]] = []
     if wish.trace:
         world.keeps_events = True
-        world.cluster.trace = told.append
+        world.cluster.trace = lambda at, line: told.append((at, line))
     try:
         play = Play(world, wish.history)
         outcome = play.run()
-        outcome.trace = sorted([*told, *map(str, world.events)])
+        happened = sorted([*told, *((each.at, each.line) for each in world.events)])
+        outcome.trace = [f"{at - world.loop.zero:9.4f}  {line}" for at, line in happened]
         outcome.lines = {file: bytes(marks) for file, marks in lines.MARKS.items()}
         _send(answers, outcome)
     except BaseException:  # noqa: BLE001 - it has to be reported, whatever it is

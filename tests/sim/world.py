@@ -134,9 +134,11 @@ class Event:
     host: str
     fields: dict[str, Any]
 
-    def __str__(self) -> str:
+    @property
+    def line(self) -> str:
+        """Without the moment."""
         rest = {name: value for name, value in self.fields.items() if name not in ("event", "level", "exc_info")}
-        return f"{self.at:9.3f} {self.host:<8} {self.fields.get('event')} {json.dumps(rest, default=str)}"
+        return f"{self.host:<8} {self.fields.get('event')} {json.dumps(rest, default=str)}"
 
 
 class World:
@@ -195,7 +197,7 @@ class World:
             error = fields["exc_info"]
             frames = traceback.extract_tb(error.__traceback__) if isinstance(error, BaseException) else []
             way = " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in reversed(frames))
-            self.loop.crashes.append(f"{at:.3f} {host}: {fields.get('event')} {error!r} {way}")
+            self.loop.crashes.append(f"{at - self.loop.zero:.3f} {host}: {fields.get('event')} {error!r} {way}")
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class World:
         if error is None:
             return
         if not isinstance(error, StartError):
-            self.loop.crashes.append(f"{self.now:.6f} node-{number} did not start: {error!r}")
+            self.loop.crashes.append(f"{self.now - self.loop.zero:.6f} node-{number} did not start: {error!r}")
         self.effects["start refused"] += 1
         self.logged[f"StartError: {error}"] += 1
         self.loop.at(None, self.now, self.loop.kill, process.host)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is. A node can run with warnings; it cannot, or not safely, with a failure."""
+    """How bad it is: a failure blocks something, a warning nothing."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,12 +16,15 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, what was seen, and what to do about it ("" where nothing has to be done)."""
+    """What was looked at, what was seen, what to do about it ("" where nothing has to be done), and what does not work
+    until then ("" where everything does).
+    """
 
     name: str
     level: Level
     detail: str
     remedy: str = ""
+    blocks: str = ""
 
 
 def ok(name: str, detail: str) -> Finding:
@@ -34,6 +37,6 @@ def warn(name: str, detail: str, remedy: str) -> Finding:
     return Finding(name, Level.WARN, detail, remedy)
 
 
-def fail(name: str, detail: str, remedy: str) -> Finding:
-    """It does not work, or not safely."""
-    return Finding(name, Level.FAIL, detail, remedy)
+def fail(name: str, detail: str, remedy: str, blocks: str) -> Finding:
+    """It does not work, or not safely. `blocks`: what does not."""
+    return Finding(name, Level.FAIL, detail, remedy, blocks)

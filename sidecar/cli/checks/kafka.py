@@ -40,6 +40,9 @@ _NEEDED: Final[tuple[type[FixedRequest], ...]] = (
     calls.ListOffsets,
     calls.ProduceBatch,
 )
+_NO_NODE: Final = "every node: without Kafka none serves"
+_NO_START: Final = "the start of every node"
+_EVERY_BROKER: Final = "a node needs every broker at the address it advertises"
 _SHORTEST_KEEP_ALIVE: Final = 5.0
 """Seconds: a fence that has to be kept alive more often is lost by one slow takeover elsewhere."""
 
@@ -51,14 +54,15 @@ async def check_kafka(
     try:
         access = access_of(settings)
     except ValueError as error:
-        return [fail("kafka", str(error), "see the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…")]
+        remedy = "see the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…"
+        return [fail("kafka", str(error), remedy, _NO_NODE)]
     silent = {server: await _silence(server, settings, access) for server in settings.bootstrap_servers}
     remedy = (
         "is Kafka running, SIDECAR_BOOTSTRAP_SERVERS correct, and its listener one for"
         f" SIDECAR_KAFKA_SECURITY_PROTOCOL={access.protocol} and the settings beside it?"
     )
     if all(silent.values()):
-        return [fail("kafka", reason, remedy) for reason in silent.values()]
+        return [fail("kafka", reason, remedy, _NO_NODE) for reason in silent.values()]
     found = [warn("kafka", reason, remedy) for reason in silent.values() if reason]
     upstream = _upstream([server for server, reason in silent.items() if not reason], settings, access)
     try:
@@ -69,7 +73,7 @@ async def check_kafka(
         found += await _keep_alive(upstream, governed)
         found += await _readers(upstream, shadows, nodes)
     except (UpstreamError, KafkaError) as error:
-        found.append(fail("kafka", str(error), "a node needs every broker at the address it advertises"))
+        found.append(fail("kafka", str(error), _EVERY_BROKER, _NO_NODE))
     finally:
         await upstream.close()
     return found
@@ -119,7 +123,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
         try:
             served = await upstream.call(number, calls.ApiVersions())
         except UpstreamError as error:
-            found.append(fail(name, f"{address}: {error}", "a node needs every broker at the address it advertises"))
+            found.append(fail(name, f"{address}: {error}", _EVERY_BROKER, "the partitions that this broker leads"))
             continue
         found.append(_versions(name, address, served))
         if not address.loopback:
@@ -143,7 +147,7 @@ def _versions(name: str, address: Address, served: Mapping[int, calls.ServedVers
         if not _covers(served.get(request.api_key), request.api_version)
     ]
     if lacking:
-        return fail(name, f"{address} does not serve {', '.join(lacking)}", "Kafka 3.0 or newer is needed")
+        return fail(name, f"{address} does not serve {', '.join(lacking)}", "Kafka 3.0 or newer is needed", _NO_NODE)
     shared = sum(1 for key, api in APIS.items() if key in served and served[key].highest >= api.first)
     produce, fetch = served[calls.ProduceBatch.api_key], served[calls.FetchPartition.api_key]
     ranges = f"Produce {produce.lowest}-{produce.highest}, Fetch {fetch.lowest}-{fetch.highest}"
@@ -170,17 +174,20 @@ async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Findin
         answer = answers.get(calls.Resource(calls.ConfigResource.TOPIC, topic.name))
         if topic.error or answer is None or answer.error:
             code = topic.error or (answer.error if answer else ErrorCode.UNKNOWN_SERVER_ERROR)
-            found.append(fail(topic.name, error_name(code), "the node has to be allowed to read and describe it"))
+            remedy = "the node has to be allowed to read and describe it"
+            found.append(fail(topic.name, error_name(code), remedy, _NO_START))
             continue
         configs = NamedConfigs(topic.name, roles[topic.name], answer.values)
         for each in check(configs, topic, len(described.brokers)):
-            make = fail if each.fatal else warn
-            found.append(make(topic.name, each.what, "kafka-configs --alter on this topic, then start the nodes again"))
+            remedy = "kafka-configs --alter on this topic, then start the nodes again"
+            found.append(
+                fail(topic.name, each.what, remedy, _NO_START) if each.fatal else warn(topic.name, each.what, remedy)
+            )
     if len(missing) == len(roles):
         found.append(warn("internal topics", "none yet", "the first node of this cluster creates them when it starts"))
     elif missing:
         remedy = "nodes do not start like this; see the topic's entry in the operations manual"
-        found.append(fail("internal topics", f"deleted: {', '.join(missing)}", remedy))
+        found.append(fail("internal topics", f"deleted: {', '.join(missing)}", remedy, _NO_START))
     elif not found:
         found.append(ok("internal topics", f"{', '.join(roles)} exist and are configured correctly"))
     return found
@@ -195,7 +202,8 @@ async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[
     topic, shortest = min(found.items(), key=lambda item: item[1].interval)
     detail = f"a fence of {topic} lasts {4 * shortest.interval:g} s without a record or a takeover ({shortest.setting})"
     if shortest.interval < _SHORTEST_KEEP_ALIVE:
-        return [fail("fences", detail, f"raise {shortest.setting}: Kafka forgets fences too soon")]
+        remedy = f"raise {shortest.setting}: Kafka forgets fences too soon"
+        return [fail("fences", detail, remedy, "fencing: a deposed producer may write again")]
     if shortest.assumed:
         remedy = "allow the node DESCRIBE_CONFIGS on the cluster: until then Kafka's defaults are assumed"
         return [warn("fences", detail, remedy)]

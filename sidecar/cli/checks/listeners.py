@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sidecar.settings.listeners import ListenerSettings
 
 _TIMEOUT: Final = 5.0
+_CLIENTS: Final = "clients: they are sent to this address"
 
 
 def listeners_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -60,12 +61,12 @@ async def _check_one(name: str, address: Address, protocol: str, settings: Liste
             context, said = _context(settings)
             await _shake_hands(address, context)
         except TlsFileError as error:
-            return fail(name, f"{address}: {error}", "see the settings SIDECAR_SSL_… of this listener")
+            return fail(name, f"{address}: {error}", "see the settings SIDECAR_SSL_… of this listener", _CLIENTS)
         except ssl.SSLCertVerificationError as error:
             detail = f"{address}: its certificate is not right: {error.verify_message}"
-            return fail(name, detail, f"issue a certificate for this address, or {remedy}")
+            return fail(name, detail, f"issue a certificate for this address, or {remedy}", _CLIENTS)
         except (OSError, TimeoutError) as error:
-            return fail(name, f"{address}: {error or 'no answer'}", remedy)
+            return fail(name, f"{address}: {error or 'no answer'}", remedy, _CLIENTS)
         if settings is not None and settings.ssl_client_auth == "required":
             return ok(name, f"{address} answers with {protocol}{said}, and wants a certificate of its clients")
         access = BrokerAccess(lambda: context)
@@ -73,7 +74,7 @@ async def _check_one(name: str, address: Address, protocol: str, settings: Liste
     try:
         served = await upstream.call(None, ApiVersions())
     except UpstreamError as error:
-        return fail(name, f"{address}: {error}", remedy)
+        return fail(name, f"{address}: {error}", remedy, _CLIENTS)
     finally:
         await upstream.close()
     by = f" with {protocol}{said}" if with_tls else ""
@@ -109,7 +110,8 @@ def _check_free(settings: Settings) -> list[Finding]:
                 probe.bind(where)
         except OSError as error:
             remedy = f"free the port, or choose another {name}"
-            found.append(fail("listen", f"nobody can listen at {address}: {error.strerror or error}", remedy))
+            detail = f"nobody can listen at {address}: {error.strerror or error}"
+            found.append(fail("listen", detail, remedy, "the start of a node here"))
     *most, last = (str(address) for _, address in addresses)
     return found or [ok("listen", f"{', '.join(most)} and {last} are free")]
 

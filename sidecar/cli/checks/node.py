@@ -22,13 +22,14 @@ _FEW_FILES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a running node says: its status, governed topics, shadows. `status` None: nobody answers."""
+    """What a running node says: its status, governed topics, shadows, settings. `status` None: nobody answers."""
 
     findings: list[Finding]
     status: dict[str, Any] | None = None
     governed: list[str] = field(default_factory=list[str])
     files: int | None = None
     shadows: frozenset[str] = frozenset()
+    settings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def nodes(self) -> list[str]:
@@ -44,23 +45,29 @@ def look_at_node(api: AdminApi) -> NodeView:
     try:
         status = api.get("/v1/status")
         governed, shadows = _topics(api)
+        settings = api.get("/v1/settings")["items"]
         files = _metric(api.get_text("/metrics"), "process_max_fds")
     except CommandError as error:
         if error.exit_code == Exit.UNREACHABLE:
             return NodeView([warn("node", f"none answers at {api.url}", "start one: sidecar serve")])
-        return NodeView([fail("node", f"{api.url}: {error.message}", "is something else listening there?")])
-    found = [
-        fail("node", f"{check['name']}: {check['detail']}", "see the node's log and the findings below")
-        for check in status["checks"]
-        if not check["ok"]
-    ]
+        detail = f"{api.url}: {error.message}"
+        blocks = "what else there is to say of the node"
+        return NodeView([fail("node", detail, error.remedy or "is something else listening there?", blocks)])
+    found = [_failing(check) for check in status["checks"] if not check["ok"]]
     if status["version"] != __version__:
         text = f"the node runs version {status['version']}, this is {__version__}"
         found.append(warn("node", text, "run both in the same version"))
     found += _sequence_ids(status)
     if not found:
         found.append(ok("node", f"node {status['node_id']} at {api.url} is ready, version {status['version']}"))
-    return NodeView(found, status, governed, files, shadows)
+    return NodeView(found, status, governed, files, shadows, settings)
+
+
+def _failing(check: dict[str, Any]) -> Finding:
+    detail, remedy = f"{check['name']}: {check['detail']}", "see the node's log and the findings below"
+    if check["required"]:
+        return fail("node", detail, remedy, "the node: it is not ready, and load balancers pass it by")
+    return warn("node", detail, remedy)
 
 
 def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
@@ -78,7 +85,8 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
     if not lost:
         return []
     detail = f"lost in partitions of {lost} {'topic' if lost == 1 else 'topics'}: these accept no batches"
-    return [fail("sequence ids", detail, "sidecar topic show says for each topic what is lost and what to do")]
+    remedy = "sidecar topic show says for each topic what is lost and what to do"
+    return [fail("sequence ids", detail, remedy, "producers of these topics")]
 
 
 def check_files(view: NodeView) -> list[Finding]:

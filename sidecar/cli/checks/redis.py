@@ -21,13 +21,15 @@ async def check_redis(settings: Settings) -> list[Finding]:
         ) as store:
             info = await store.check_server()
     except MetadataMisconfigured as error:
-        return [fail("redis", str(error), "it needs maxmemory-policy noeviction, and the right to INFO")]
+        remedy = "it needs maxmemory-policy noeviction, and the right to INFO"
+        return [fail("redis", str(error), remedy, "the start of every node")]
     except (MetadataError, ValueError) as error:
         return [
             fail(
                 "redis",
                 str(error),
-                ("is Redis running, and SIDECAR_REDIS_URL correct? Owners keep writing without Redis"),
+                "is Redis running, and SIDECAR_REDIS_URL correct? Owners keep writing without Redis",
+                "claims and takeovers: no topic changes its owner",
             )
         ]
     took = (time.perf_counter() - began) * 1000

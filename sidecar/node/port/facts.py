@@ -213,6 +213,7 @@ class EventKind(StrEnum):
     FAILOVER = "failover"
     SHADOW = "shadow"
     POLICY = "policy"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)

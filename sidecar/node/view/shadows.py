@@ -106,7 +106,7 @@ class ShadowView(CursorView):
         except (BadShadowError, HasShadowsError) as error:
             raise ConflictError(str(error)) from None
         except LookupError:
-            raise NotFoundError(no_topic(topic)) from None
+            raise NotFoundError(f"there is no topic {topic}") from None
         except KafkaError as error:
             if error.code in _REFUSED:
                 raise ConflictError(f"Kafka refuses to delete a topic: {error}") from None

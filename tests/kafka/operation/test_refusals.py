@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sidecar.client import AdminClient
-from tests.conftest import Unique
+from sidecar.client.facts import Event
+from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
 from tests.rest import Rest, govern
@@ -29,6 +32,30 @@ async def test_a_second_writer_is_seen_with_the_reason(
     assert (found.client_id, found.topic, found.error_code, found.error) == (name, topic, 44, "POLICY_VIOLATION")
     assert (found.count, found.address, found.first <= found.last) == (3, "127.0.0.1", True)
     assert "first" in found.reason
+
+
+async def test_each_new_refusal_is_an_event_however_often_it_happens(
+    services: Services, node_process: StartNode
+) -> None:
+    node = node_process()
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(Rest(node.admin_url), topic)
+    with RawProducer(node.bootstrap, "first") as first:
+        assert first.send(topic, [b"v"]).error == 0
+        for name in ("second", "third"):
+            with RawProducer(node.bootstrap, name) as late:
+                assert [late.send(topic, [b"w"]).error for _ in range(3)] == [44, 44, 44]
+    found: list[Event] = []
+    async with AdminClient(node.admin_url) as admin, aclosing(admin.events(after=0, topic=topic)) as events:
+        async for event in events:
+            found += [event] if event.kind == "refused" else []
+            if event.name == "third":
+                break
+    assert [(each.topic, each.name, each.client) for each in found] == [
+        (topic, "second", "127.0.0.1"),
+        (topic, "third", "127.0.0.1"),
+    ]
+    assert found[0].detail.startswith("44 POLICY_VIOLATION: Topic has an existing exclusive producer: first")
 
 
 def test_a_misspelt_mode_is_seen_though_librdkafka_tries_for_ever(

@@ -165,7 +165,7 @@ def test_nobody_claims_for_a_producer_id_that_another_client_id_writes_under(nod
         told = stranger.own(topic(orders), name="writer", producer_id=4_000_040)
         assert (told.error, told.message) == (
             control.NOT_AUTHORIZED,
-            "this producer id belongs to another client.id or principal",
+            "this producer id belongs to another client.id or principal: create a new producer",
         )
         assert writer.ask_producer_id(4_000_040, 0)[0] == 0
         with RawProducer(node.bootstrap, "attacker") as another:

@@ -87,7 +87,7 @@ class Broker:
     def trace(self, what: str, *about: object) -> None:
         if self.cluster.trace is not None:
             told = " ".join(str(each) for each in about)
-            self.cluster.trace(f"{self.cluster.scheduler.now():9.4f} kafka-{self.id} {what} {told}")
+            self.cluster.trace(self.cluster.scheduler.now(), f"kafka-{self.id} {what} {told}")
 
     # Metadata ------------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 class Cluster(Faults):
-    """See the module. `effects` counts each fault that took effect; `trace` is called with what happens, one line
-    each."""
+    """See the module. `effects` counts each fault that took effect; `trace` is called with the moment and a line for
+    each thing that happens.
+    """
 
     def __init__(self, scheduler: Scheduler, settings: ClusterSettings | None = None) -> None:
         super().__init__()

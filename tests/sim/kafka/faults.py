@@ -36,7 +36,7 @@ class Faults:
 
     def __init__(self) -> None:
         self.effects: Counter[str] = Counter()
-        self.trace: Callable[[str], None] | None = None
+        self.trace: Callable[[float, str], None] | None = None
         self.dropped: dict[tuple[str, int], list[Batch]] = {}
         """By partition: what some replica had and has no more, but for retention and compaction."""
         self._cleaned: dict[tuple[bytes, int], dict[tuple[int, int], Batch]] = {}
@@ -54,7 +54,7 @@ class Faults:
         """A fault has shown an effect."""
         self.effects[name] += 1
         if self.trace is not None:
-            self.trace(f"{self.scheduler.now():9.4f} effect {name}")
+            self.trace(self.scheduler.now(), f"effect {name}")
 
     def drop(self, topic: str, partition: int, batches: list[Batch]) -> None:
         """A replica loses these: it follows a leader without them, or its topic is gone."""

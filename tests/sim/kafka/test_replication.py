@@ -274,10 +274,10 @@ def test_a_broker_that_restarts_at_once_serves_only_when_its_old_session_has_end
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another_one():
-    def run(seed: int) -> list[str]:
+    def run(seed: int) -> list[tuple[float, str]]:
         s = Simulated(seed)
-        told: list[str] = []
-        s.cluster.trace = told.append
+        told: list[tuple[float, str]] = []
+        s.cluster.trace = lambda at, line: told.append((at, line))
         topic = s.topic(2)
         s.fence("slot", topic, 0, 1)
         s.produce(topic, b"a")

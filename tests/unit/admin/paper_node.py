@@ -94,9 +94,12 @@ class PaperNode:
 
     async def create_topic(self, wanted: NewTopic, policy: Policy | None) -> Topic:
         self.called("create_topic", wanted, policy)
-        if wanted.name in self.known:
+        before = self.known.get(wanted.name)
+        if before is not None and before.partitions:
             raise ConflictError(f"there is a topic {wanted.name} already")
-        self.known[wanted.name] = Topic(wanted.name, wanted.partitions or 1, policy=policy)
+        self.known[wanted.name] = Topic(
+            wanted.name, wanted.partitions or 1, policy=policy or (before and before.policy)
+        )
         return self.known[wanted.name]
 
     async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None) -> Topic:

@@ -8,9 +8,10 @@ import pytest
 from sidecar.admin.openapi import document
 from sidecar.cli.cursor import CURSORS
 from sidecar.cli.output import Column
+from sidecar.cli.refusals import COLUMNS as REFUSALS
 from sidecar.cli.shadow import SHADOWS
 from sidecar.cli.status import CHECKS, CLIENTS
-from sidecar.cli.topic import ACCESS_MODES, OWNERS, PRODUCERS, SCOPES, TOPICS, WAITING
+from sidecar.cli.topic import ACCESS_MODES, OWNERS, PRODUCERS, REFUSED, SCOPES, TOPICS, WAITING
 
 SCHEMAS = document("0.1.0")["components"]["schemas"]
 POSITIONS = SCHEMAS["Cursor"]["properties"]["partitions"]["additionalProperties"]
@@ -34,6 +35,8 @@ def test_a_policy_has_the_words_that_a_command_takes():
         (CURSORS, [SCHEMAS["Cursor"], POSITIONS, NUMBERED]),
         (CHECKS, [SCHEMAS["Check"]]),
         (CLIENTS, [SCHEMAS["Client"]]),
+        (REFUSALS, [SCHEMAS["Refusal"]]),
+        (REFUSED, [SCHEMAS["Refusal"]]),
     ],
 )
 def test_a_column_is_a_field_of_the_document(columns: Sequence[Column], schemas: Sequence[dict[str, Any]]):

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+import sidecar.client
 from docs.generate import DOCS, PAGES, licences, markdown, sources
 from sidecar.protocol.api import ALL_APIS, NOT_SERVED
 from sidecar.settings import ENV_PREFIX
@@ -33,6 +34,12 @@ def test_every_setting_is_described() -> None:
     page = generated("reference/settings.md")
 
     assert [name for name in Schema.model_fields if f"| `{ENV_PREFIX}{name.upper()}` |" not in page] == []
+
+
+def test_every_name_of_the_client_library_is_described() -> None:
+    page = generated("reference/sdk.md")
+
+    assert [name for name in sidecar.client.__all__ if f"## `{name}`" not in page and f"| `{name}`" not in page] == []
 
 
 def test_every_pinned_package_has_a_licence() -> None:

@@ -38,6 +38,7 @@ def awaited(holder: Owned, seconds: float) -> Awaited:
 
 # The table ----------------------------------------------------------------------------------------------------------
 
+NEXT = "mode=wait_for_exclusive waits for it, mode=exclusive_with_fencing takes it over"
 FREE: dict[str, Any] = {"holder": None}
 HELD: dict[str, Any] = {}
 GRACE: dict[str, Any] = {"holder": awaited(OWNER, 1.0)}
@@ -215,19 +216,19 @@ def test_a_full_queue_refuses_newcomers_and_keeps_those_who_wait() -> None:
 
 def test_a_rival_is_told_the_owner_and_the_generation_in_pulsars_words() -> None:
     message = judge(situation(), newcomer(EXCLUSIVE), NOW).message
-    assert message == "Topic has an existing exclusive producer: billing (generation 5)"
+    assert message == f"Topic has an existing exclusive producer: billing (generation 5). {NEXT}"
 
 
 def test_an_owner_without_a_name_is_told_by_its_session() -> None:
     message = judge(situation(holder=replace(OWNER, name="")), newcomer(EXCLUSIVE), NOW).message
-    assert message == "Topic has an existing exclusive producer: pid:1 (generation 5)"
+    assert message == f"Topic has an existing exclusive producer: pid:1 (generation 5). {NEXT}"
 
 
 def test_who_comes_behind_a_queue_is_told_how_many_wait() -> None:
     message = judge(
         situation(holder=None, waiting=(Session("pid:8"), Session("pid:9"))), newcomer(EXCLUSIVE), NOW
     ).message
-    assert message == "Topic has waiting exclusive producers: 2 (generation 5)"
+    assert message == f"Topic has waiting exclusive producers: 2 (generation 5). {NEXT}"
 
 
 def test_a_lower_generation_is_told_what_it_asked_for() -> None:
@@ -411,4 +412,4 @@ def test_a_shared_session_goes_on_while_somebody_waits_and_may_ask_for_the_topic
     alone: dict[str, Any] = {"holder": None, "shared": {"pid:7": "one"}, "mode": SHARED}
     assert judge(situation(**alone), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW).step is CLAIM
     refused = judge(situation(**OTHERS, mode=SHARED), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW)
-    assert refused.message == "Topic has existing shared producers: 1, one of them two (generation 5)"
+    assert refused.message == f"Topic has existing shared producers: 1, one of them two (generation 5). {NEXT}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.gateway.refusals import MOST, Refusals
+from sidecar.gateway.refusals import BURST, MOST, REST_S, Refusals
 from sidecar.protocol.errors import ErrorCode
 
 POLICY = ErrorCode.POLICY_VIOLATION
@@ -40,3 +40,46 @@ def test_an_answer_without_a_reason_gets_one() -> None:
     refusals = Refusals()
     refusals.note(b"", "10.0.0.1", b"shadow", ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     assert "allow list" in next(refusals.newest()).reason
+
+
+def test_each_client_topic_error_and_reason_is_one_event() -> None:
+    refusals = Refusals()
+    for host in ("10.0.0.1", "10.0.0.2"):
+        for reason in ("a owns it", "b owns it", "a owns it"):
+            refusals.note(b"billing", host, b"orders", POLICY, reason)
+    assert [(each.topic, each.reason) for each in refusals.take_new(0)] == [
+        ("orders", "a owns it"),
+        ("orders", "b owns it"),
+    ]
+    refusals.note(b"billing", "10.0.0.1", b"orders", POLICY, "a owns it")
+    assert refusals.take_new(0) == []
+    refusals.note(b"billing", "10.0.0.1", b"orders", ErrorCode.PRODUCER_FENCED, "a owns it")
+    refusals.note(b"another", "10.0.0.1", b"orders", POLICY, "a owns it")
+    assert [each.client_id for each in refusals.take_new(0)] == ["billing", "another"]
+
+
+def test_clients_with_ever_new_names_do_not_fill_the_events() -> None:
+    refusals = Refusals()
+
+    def again() -> None:
+        for number in range(5 * BURST):
+            refusals.note(b"%d" % number, "10.0.0.1", b"orders", POLICY, "a owns it")
+
+    again()
+    assert len(refusals.take_new(0)) == BURST
+    assert refusals.take_new(REST_S / 2) == []
+    assert [each.client_id for each in refusals.take_new(REST_S / 2)] == [str(BURST)]
+    assert len(refusals.take_new(REST_S * 10 * BURST)) == BURST
+
+
+def test_what_finds_no_room_among_the_new_is_new_when_it_happens_again() -> None:
+    refusals = Refusals()
+    for _ in range(2):
+        for number in range(MOST):
+            refusals.note(b"%d" % number, "10.0.0.1", b"orders", POLICY, "a owns it")
+    found = 0
+    while taken := refusals.take_new(REST_S * BURST):
+        found += len(taken)
+    assert 0 < found < MOST
+    refusals.note(b"%d" % (MOST - 1), "10.0.0.1", b"orders", POLICY, "a owns it")
+    assert [each.client_id for each in refusals.take_new(REST_S)] == [str(MOST - 1)]
