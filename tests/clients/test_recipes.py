@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.local.jars import Jars
-from sidecar.local.java import find_java
 from tests.conftest import Unique
 from tests.logs import read_log
 from tests.nodes import NodeProcess
@@ -48,11 +46,6 @@ CLIENTS = {
     "franz-go": Told("error POLICY_VIOLATION", "ok", "error PRODUCER_FENCED"),
 }
 each_client = pytest.mark.parametrize("client", CLIENTS)
-
-
-@pytest.fixture(scope="session")
-def recipes(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Recipes:
-    return Recipes(tmp_path_factory.mktemp("recipes"), find_java(), jars)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""docs/clients.md shows parts of programs, and those are the programs that tests/clients runs."""
+"""docs/clients.md and docs/leadership.md show parts of programs, and those are the programs that tests/clients runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ LANGUAGES = {"java": "java", "python": "py", "js": "js", "go": "go", "properties
 BY_HAND = "client.id=billing;mode=wait_for_exclusive"
 """Settings of Java as a file: what java/Recipe.java has in code."""
 SHOWN = [block for block in PAGE.blocks if BY_HAND not in block.text]
+LEADING = [block for block in page("docs/leadership.md").blocks if block.language in LANGUAGES]
 
 
 def programs(language: str) -> list[str]:
@@ -29,7 +30,11 @@ def is_part(block: Block) -> bool:
     return any(lines in program for program in programs(block.language))
 
 
-@pytest.mark.parametrize("block", SHOWN, ids=lambda block: f"{block.language}-{block.text.split('(')[0].split()[-1]}")
+def test_the_recipes_of_leadership_are_there() -> None:
+    assert [block.language for block in LEADING] == ["java", "java", "go", "go"]
+
+
+@pytest.mark.parametrize("block", SHOWN + LEADING, ids=lambda block: f"{block.language}-{block.text.split('(')[0].split()[-1]}")
 def test_a_block_is_part_of_a_program(block: Block) -> None:
     assert is_part(block), block.text
 
