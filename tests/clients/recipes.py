@@ -42,13 +42,15 @@ class Recipes:
         self._jars = jars
         self._made: dict[str, list[str]] = {}
         self._makers: dict[str, Callable[[], list[str]]] = {
-            "java": self._java_command,
+            "java": lambda: self._java_command("Recipe"),
+            "java-leader": lambda: self._java_command("Leader"),
             "confluent-kafka": lambda: [sys.executable, str(SOURCES / "confluent.py")],
             "aiokafka": lambda: [sys.executable, str(SOURCES / "aio.py")],
             "kafka-python": lambda: [sys.executable, str(SOURCES / "kafka_python.py")],
             "kafkajs": self._node_command,
             "sarama": lambda: self._go_command("sarama"),
             "franz-go": lambda: self._go_command("franz-go"),
+            "go-leader": lambda: self._go_command("leader"),
         }
 
     def command(self, client: str) -> list[str]:
@@ -57,10 +59,11 @@ class Recipes:
             self._made[client] = self._makers[client]()
         return self._made[client]
 
-    def _java_command(self) -> list[str]:
-        jar = javabuild.compiled(self._java, self._jars, [SOURCES / "java" / "Recipe.java"], "client-recipe")
+    def _java_command(self, program: str) -> list[str]:
+        sources = sorted((SOURCES / "java").glob("*.java"))
+        jar = javabuild.compiled(self._java, self._jars, sources, "client-recipe")
         path = os.pathsep.join([str(jar), self._jars.class_path])
-        return [str(self._java.path), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", path, "Recipe"]
+        return [str(self._java.path), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", path, program]
 
     def _node_command(self) -> list[str]:
         node, npm = shutil.which("node"), shutil.which("npm")
@@ -97,56 +100,47 @@ def run_tool(directory: Path, *command: str) -> None:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
 
-class Writer:
-    """A recipe's producer: it sends the sequence ids that it is given and tells what became of each."""
+class Program:
+    """A recipe that runs: it reads lines and prints lines. What it writes to standard error is in `log`."""
 
-    def __init__(self, command: list[str], bootstrap: str, client_id: str, topic: str, log: Path) -> None:
+    def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
         with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                [*command, "write", bootstrap, client_id, topic],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
         self._lines = queue.SimpleQueue[str | None]()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             self._lines.put(line.strip())
         self._lines.put(None)
 
-    def ask(self, number: int) -> None:
-        """Have it send a record with this sequence id."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{number}\n")
-        self._process.stdin.flush()
+    def say(self, line: str) -> None:
+        """Have it read a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
 
-    def told(self) -> str:
-        """What became of the next record: `ok`, `error …`."""
+    def heard(self) -> str:
+        """The next line that it prints."""
         line = self._lines.get(timeout=PATIENCE)
-        assert line is not None, f"ended with {self._process.wait(PATIENCE)}:\n{self._log.read_text()[-3000:]}"
-        return line.partition(" ")[2]
+        assert line is not None, f"ended with {self.process.wait(PATIENCE)}:\n{self._log.read_text()[-3000:]}"
+        return line
 
     def quiet(self) -> bool:
-        """Whether it has told nothing that was not asked for yet."""
+        """Whether it has printed nothing that was not heard yet."""
         return self._lines.empty()
-
-    def send(self, number: int) -> str:
-        """Send one and wait for what it becomes."""
-        self.ask(number)
-        return self.told()
 
     def close(self) -> int:
         """End it, as its user would; the exit code."""
-        assert self._process.stdin is not None
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-        return self._process.wait(PATIENCE)
+        assert self.process.stdin is not None
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+        return self.process.wait(PATIENCE)
 
     def __enter__(self) -> Self:
         return self
@@ -154,12 +148,32 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait(PATIENCE)
+        self.process.kill()
+        self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
-        for stream in (self._process.stdin, self._process.stdout):
+        for stream in (self.process.stdin, self.process.stdout):
             if stream is not None and not stream.closed:
                 stream.close()
+
+
+class Writer(Program):
+    """A recipe's producer: it sends the sequence ids that it is given and tells what became of each."""
+
+    def __init__(self, command: list[str], bootstrap: str, client_id: str, topic: str, log: Path) -> None:
+        super().__init__([*command, "write", bootstrap, client_id, topic], log)
+
+    def ask(self, number: int) -> None:
+        """Have it send a record with this sequence id."""
+        self.say(str(number))
+
+    def told(self) -> str:
+        """What became of the next record: `ok`, `error …`."""
+        return self.heard().partition(" ")[2]
+
+    def send(self, number: int) -> str:
+        """Send one and wait for what it becomes."""
+        self.ask(number)
+        return self.told()
 
 
 def read(command: list[str], bootstrap: str, topic: str, group: str, count: int) -> list[str]:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.local.jars import Jars
-from sidecar.local.java import find_java
 from tests.conftest import Unique
 from tests.logs import read_log
 from tests.nodes import NodeProcess
@@ -36,6 +34,8 @@ class Told:
     refused: str
     free_again: str
     deposed: str
+    missing: str = "ok"
+    """Of a topic that is not there yet, where brokers make what clients ask for."""
 
 
 CLIENTS = {
@@ -45,14 +45,11 @@ CLIENTS = {
     "kafka-python": Told("error PolicyViolationError", "ok", "error ProducerFencedError"),
     "kafkajs": Told("error POLICY_VIOLATION", "error POLICY_VIOLATION", "error KAFKAJS_UNKNOWN_ERROR_CODE"),
     "sarama": Told("error 44", "ok", "error 90"),
-    "franz-go": Told("error POLICY_VIOLATION", "ok", "error PRODUCER_FENCED"),
+    "franz-go": Told(
+        "error POLICY_VIOLATION", "ok", "error PRODUCER_FENCED", missing="error UNKNOWN_TOPIC_OR_PARTITION"
+    ),
 }
 each_client = pytest.mark.parametrize("client", CLIENTS)
-
-
-@pytest.fixture(scope="session")
-def recipes(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Recipes:
-    return Recipes(tmp_path_factory.mktemp("recipes"), find_java(), jars)
 
 
 @pytest.fixture
@@ -96,6 +93,16 @@ def test_an_owner_writes_a_rival_is_refused_and_writes_once_the_topic_is_free(
         assert billing.close() == 0
         wait_for(lambda: owner(rest, orders) is None, "the owner to be gone")
         assert rival.send(1) == CLIENTS[client].free_again
+
+
+@each_client
+def test_a_missing_topic_is_made_with_the_first_record_by_all_but_one(
+    client: str, write: Write, rest: Rest, unique: Unique
+) -> None:
+    topic = unique("missing")
+    with write("billing", topic) as billing:
+        assert billing.send(0) == CLIENTS[client].missing
+    rest.call("DELETE", f"/v1/topics/{topic}?force=true")
 
 
 @each_client

@@ -23,6 +23,6 @@ _JOBS: Final[dict[str, Place]] = {
 def pipeline() -> None:
     """Jobs on Spark over whole logs, on this machine or on a cluster (`--master`).
 
-    Needs `pip install 'kafka-sidecar[pipeline]'` and Java 17 or newer. The jars of Spark's Kafka source and of Delta
-    Lake are brought from Maven Central once.
+    Needs the wheel's extra `pipeline` (in a clone: `make spark`) and Java 17 or newer. The jars of Spark's Kafka source
+    and of Delta Lake are brought from Maven Central once.
     """

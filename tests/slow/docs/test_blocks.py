@@ -68,15 +68,35 @@ def test_the_commands_and_the_program_of_the_readme_do_what_it_says(
     assert done.stdout.splitlines() == wanted, done.stderr
 
 
-@pytest.mark.parametrize("program", ["confluent", "aio", "kafka_python"])
-def test_a_producer_as_the_page_on_clients_makes_it_writes(program: str, node: NodeProcess, orders: str) -> None:
-    command = [
-        sys.executable,
-        ROOT / "examples" / "clients" / f"{program}.py",
-        "write",
-        node.bootstrap,
-        "billing",
-        orders,
-    ]
-    done = subprocess.run(command, input="0\n1\n", capture_output=True, text=True, check=False, timeout=_PATIENCE)
-    assert done.stdout.splitlines() == ["0 ok", "1 ok"], done.stderr
+PASTED = [block for block in page("docs/clients.md").blocks if "def make_producer" in block.text]
+CALLS = {
+    False: """
+producer = make_producer("{bootstrap}", "billing")
+print(send(producer, "{topic}", "0"), send(producer, "{topic}", "1"))
+""",
+    True: """
+import asyncio
+
+async def main():
+    producer = make_producer("{bootstrap}", "billing")
+    await producer.start()
+    print(await send(producer, "{topic}", "0"), await send(producer, "{topic}", "1"))
+    await producer.stop()
+
+asyncio.run(main())
+""",
+}
+"""What the page says to call: of a block whose `send` is a coroutine, and of the others."""
+
+
+@pytest.mark.parametrize("block", PASTED, ids=lambda block: block.text.split()[1])
+def test_a_block_of_the_page_on_clients_runs_as_it_stands(block: Block, node: NodeProcess, orders: str) -> None:
+    call = CALLS["async def send" in block.text].format(bootstrap=node.bootstrap, topic=orders)
+    done = subprocess.run(
+        [sys.executable, "-c", block.text + call], capture_output=True, text=True, check=False, timeout=_PATIENCE
+    )
+    assert done.stdout.splitlines() == ["ok ok"], done.stderr
+
+
+def test_the_page_on_clients_has_a_block_for_each_library_of_python() -> None:
+    assert [block.text.split()[1] for block in PASTED] == ["confluent_kafka", "aiokafka", "kafka"]

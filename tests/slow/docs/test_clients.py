@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.nodes import NodeProcess
 from tests.services import Services
+from tests.unit.docs.pages import page
 from tests.wait import wait_for
 
 pytestmark = pytest.mark.smoke
@@ -38,7 +39,9 @@ PATIENCE = 20.0
 
 
 class Client(Protocol):
-    """A producer of some library. `send` tells "ok", or the name of the error."""
+    """A producer of some library. `send` tells "ok", or the name of the error; `said` is the text of the last one."""
+
+    said: str
 
     def send(self, topic: str) -> str: ...
     def close(self) -> None: ...
@@ -46,6 +49,7 @@ class Client(Protocol):
 
 class Librdkafka:
     message_timeout_ms = 3_000
+    said = ""
 
     def __init__(self, bootstrap: str, client_id: str, idempotent: bool) -> None:
         settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0}
@@ -58,6 +62,7 @@ class Librdkafka:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             told.append("ok" if error is None else error.name())
+            self.said = "" if error is None else error.str()
 
         self._producer.produce(topic, b"x", on_delivery=delivered)
         self._producer.flush(PATIENCE)
@@ -69,6 +74,8 @@ class Librdkafka:
 
 class Aiokafka:
     """On an event loop in a thread of its own, as its connections need one that turns."""
+
+    said = ""
 
     def __init__(self, bootstrap: str, client_id: str, idempotent: bool) -> None:
         self._loop = asyncio.new_event_loop()
@@ -92,6 +99,7 @@ class Aiokafka:
         try:
             self._run(self._producer.send_and_wait(topic, b"x"))
         except AioError as error:
+            self.said = str(error)
             return type(error).__name__
         return "ok"
 
@@ -104,6 +112,8 @@ class Aiokafka:
 
 
 class KafkaPython:
+    said = ""
+
     def __init__(self, bootstrap: str, client_id: str, idempotent: bool) -> None:
         self._producer = KafkaProducer(bootstrap_servers=bootstrap, client_id=client_id, enable_idempotence=idempotent)
 
@@ -111,6 +121,7 @@ class KafkaPython:
         try:
             self._producer.send(topic, b"x").get(PATIENCE)
         except PythonError as error:
+            self.said = str(error)
             return type(error).__name__
         return "ok"
 
@@ -198,6 +209,25 @@ def test_a_refused_producer_fails_the_record_and_writes_once_the_topic_is_free(n
     ground.leave(owner, topic)
     assert client.send(topic) == row.after_44
     assert ground.owner(topic) == ("client" if row.after_44 == "ok" else None)
+
+
+SAID = {
+    "librdkafka-idempotent": "Broker: Policy violation",
+    "aiokafka-plain": "[Error 44] PolicyViolationError",
+    "kafka-python-plain": "Topic has an existing exclusive producer: owner (generation 1)",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_library_shows_or_hides_the_reason_as_the_page_says(name: str, ground: Ground) -> None:
+    topic = ground.topic(exclusive=True)
+    assert ground.client(ROWS["librdkafka-plain"], "owner").send(topic) == "ok"
+    rival = ground.client(ROWS[name], "rival")
+    assert rival.send(topic) == ROWS[name].refused
+    assert rival.said.endswith(SAID[name])
+    shown = page("docs/clients.md").text.replace("producer: billing", "producer: owner")
+    assert SAID[name] in shown
+    assert ("existing exclusive producer" in rival.said) == (name == "kafka-python-plain")
 
 
 @pytest.mark.parametrize("name", ROWS)

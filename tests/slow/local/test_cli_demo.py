@@ -11,6 +11,7 @@ import pytest
 
 from sidecar.local.ports import HOST
 from sidecar.local.probe import ask_kafka
+from tests.unit.docs.pages import page
 
 DEMO = [sys.executable, "-m", "sidecar", "demo"]
 
@@ -29,6 +30,10 @@ def test_the_demo_shows_a_refusal_a_takeover_and_kafkas_own_refusal_of_a_late_ba
     demo = subprocess.run(DEMO, capture_output=True, text=True, timeout=120, check=False)
     assert demo.returncode == 0, demo.stderr
     check(demo.stdout)
+    [shown] = [block.text for block in page("README.md").blocks if block.comment == "demo"]
+    story = re.findall(r"^\d\. .+$", shown, re.MULTILINE)
+    assert len(story) == 6
+    assert set(story) <= set(demo.stdout.splitlines()), "README shows what it prints"
 
 
 @pytest.mark.smoke

@@ -34,7 +34,7 @@ class Picture:
 
 
 PICTURES = (
-    Picture("page-topics-light", "#/topics", "main tbody tr"),
+    Picture("page-topics-light", "#/topics", "main tbody tr", height=640),
     Picture("page-topic-dark", "#/topics/shipments", "[data-act='fence']", scheme="dark"),
     Picture("page-shadow-light", "#/shadows/clicks-search", "main .bar", height=620),
     Picture("page-fence-light", "#/topics/payments", "[data-act='fence']", press="[data-act='fence']"),

@@ -332,6 +332,22 @@ def test_pages_speak_of_this_repository_only() -> None:
         assert not re.search(r"\bissue #?\d", found.text), found.name
 
 
+UNPUBLISHED = re.compile(r"\binstall [^\n`]*(?<![\w/.-])kafka-sidecar\b(?!/)|kafka-sidecar\[")
+"""A package of this name from a registry: until one is published, whoever follows such a line gets somebody else's."""
+
+
+def test_nothing_says_to_install_a_package_that_is_not_published() -> None:
+    files = [name for name in tracked() if name.endswith((".md", ".py", ".toml")) and not name.startswith("tests/")]
+    assert [name for name in files if UNPUBLISHED.search((ROOT / name).read_text(encoding="utf-8"))] == []
+
+
+def test_a_line_that_installs_what_is_not_published_is_found() -> None:
+    wrong = ("pip install kafka-sidecar", "pip install 'kafka-sidecar[local]'", "uv tool install -U kafka-sidecar")
+    assert all(UNPUBLISHED.search(line) for line in wrong)
+    right = "/opt/kafka-sidecar/bin/pip install dist/kafka_sidecar-*.whl", "systemctl reload kafka-sidecar"
+    assert not any(UNPUBLISHED.search(line) for line in right)
+
+
 def test_the_words_of_the_glossary_stand_in_order_and_once() -> None:
     parts = re.split(r"^## ", page("docs/glossary.md").prose, flags=re.MULTILINE)
     tables = [words for part in parts if (words := re.findall(r"^\| \*\*(.+?)\*\*", part, re.MULTILINE))]

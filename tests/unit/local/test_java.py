@@ -63,7 +63,9 @@ def test_where_all_are_too_old_the_message_names_them_and_a_remedy(
 ) -> None:
     runtime(nowhere / "old", "1.8.0_392")
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "old"))
-    with pytest.raises(LocalError, match=r"Java 17 or newer; found only JAVA_HOME \(Java 8\).*kafka-sidecar\[local\]"):
+    with pytest.raises(
+        LocalError, match=r"Java 17 or newer; found only JAVA_HOME \(Java 8\).*The wheel's extra `local`"
+    ):
         find_java()
 
 
