@@ -11,10 +11,12 @@ import pytest
 from sidecar.settings import load as load_settings
 from sidecar.settings.values import Settings
 from tests.slow.deploy.helm import helm, rendered, template
+from tests.slow.go_programs import LIMIT_S
 from tests.unit.deploy import manifests as kubernetes
 from tests.unit.deploy.files import CHART, EXAMPLES, RULES, SETTINGS, load_yaml
+from tools.chart import package
 
-pytestmark = pytest.mark.timeout(1500)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 EXAMPLE_NAMES = ("load-balancers", "ingress", "node-ports", "secured", "strimzi")
 CASES = (None, *EXAMPLE_NAMES)
@@ -352,10 +354,15 @@ def test_wrong_values_are_refused_by_name(arguments: tuple[str, ...], told: str)
     assert told in done.stderr
 
 
-def test_the_chart_is_a_package(tmp_path: Path):
-    done = helm("package", CHART, "--destination", tmp_path)
+def test_the_archive_of_a_release_is_one_that_helm_installs(tmp_path: Path):
+    archive = package(CHART, tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    again = package(CHART, other)
+    assert archive.read_bytes() == again.read_bytes()
+    done = helm("package", CHART, "--destination", tmp_path / "by-helm")
+    [made] = (tmp_path / "by-helm").iterdir()
 
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [
-        f"kafka-sidecar-{load_yaml(CHART / 'Chart.yaml')['version']}.tgz"
-    ]
+    assert made.name == archive.name
+    assert template("secured", chart=archive).stdout == template("secured", chart=made).stdout != ""
