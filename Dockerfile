@@ -1,5 +1,6 @@
 # One image, one process, one node. Every Python package that is installed comes with a hash from requirements/; uv itself
 # is taken from the package index by pip, so that the Python base image is the only image the build needs.
+# A tag may be moved: a release names the digest besides (.github/workflows/release.yml).
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
@@ -60,11 +61,22 @@ ENTRYPOINT ["sidecar", "pipeline"]
 CMD ["--help"]
 
 FROM ${PYTHON_IMAGE}
+# What a release adds: its commit, when that was made, where its sources are, and the digest of the base image.
+ARG PYTHON_IMAGE
 ARG VERSION=0.1.0
+ARG REVISION=""
+ARG CREATED=""
+ARG SOURCE=""
+ARG BASE_DIGEST=""
 LABEL org.opencontainers.image.title="kafka-sidecar" \
       org.opencontainers.image.description="Exclusive producers, deduplication and shadow topics for plain Apache Kafka" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}"
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
 ENV PATH=/app/.venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

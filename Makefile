@@ -27,7 +27,7 @@ BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants fuzz audit sbom bench bench-pipeline check model format requirements proto messages sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ audit: setup ## known vulnerabilities of every pinned package; fails where no ad
 sbom: setup ## what an installation is made of, as CycloneDX, in dist/
 	@$(BIN)/python -m tools.sbom $(ARGS)
 
+dist: setup ## what a release is made of, checked, in dist/: wheels, sources, chart, bills of materials, checksums
+	@$(BIN)/python -m tools.dist $(ARGS)
+
 bench: setup ## measure against direct Kafka
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -117,6 +120,7 @@ format: setup ## let ruff rewrite what it can
 
 requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt $(ARGS)
+	$(COMPILE) requirements/dist.in -o requirements/dist.txt $(ARGS)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
 	$(COMPILE) --resolution lowest-direct pyproject.toml -o requirements/oldest.txt $(ARGS)
 	$(COMPILE) pyproject.toml --extra local --group dev -c requirements/runtime.txt -o requirements/dev.txt $(ARGS)
@@ -136,4 +140,4 @@ docs: setup spark ## generate the reference pages from the code, and the site of
 	@$(BIN)/python -W error -m docs.publish
 
 clean: ## remove the environment and the tools' caches
-	rm -rf $(VENV) site sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis .oldest
+	rm -rf $(VENV) .dist site sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis .oldest

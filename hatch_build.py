@@ -3,6 +3,10 @@
 Without Cython, a C compiler or Python's headers the build says so and goes on; the module is left out, and
 `sidecar.protocol.records` falls back to its twin in Python. A source that Cython refuses fails the build. Compiler:
 $CC, the one Python was built with, `cc`, `gcc` or `clang`, whichever is there first.
+
+$WHEEL_PLATFORM, such as `musllinux_1_2_aarch64`, makes a wheel for another machine: $CC then compiles for it, and a
+module that cannot be compiled fails the build. Python's headers stay those of the machine that builds: all machines of
+tools/dist.py are little-endian with types of the same sizes, which `pyport.h` checks when it is compiled.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ class CustomBuildHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         source = Path(self.root) / _SOURCE
-        name = source.stem + (sysconfig.get_config_var("EXT_SUFFIX") or ".so")
+        platform = os.environ.get("WHEEL_PLATFORM", "")
+        name = source.stem + (_suffix(platform) or sysconfig.get_config_var("EXT_SUFFIX") or ".so")
         editable = version == "editable"
         if editable:
             (source.parent / name).unlink(missing_ok=True)  # never an old one beside a newer source
@@ -41,6 +46,8 @@ class CustomBuildHook(BuildHookInterface):
         try:
             module = _compile(source, Path(self._directory.name), name)
         except NotCompiledError as reason:
+            if platform:
+                raise
             self.app.display_warning(f"{_SOURCE} is not compiled, its twin in Python does the work: {reason}")
             return
         if editable:
@@ -48,10 +55,24 @@ class CustomBuildHook(BuildHookInterface):
         else:
             build_data["force_include"][str(module)] = str(_SOURCE.with_name(name))
             build_data["pure_python"] = False
-            build_data["infer_tag"] = True
+            build_data["infer_tag"] = not platform
+            if platform:
+                build_data["tag"] = f"{_python()}-{_python()}-{platform}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._directory.cleanup()
+
+
+def _python() -> str:
+    return f"cp{sys.version_info.major}{sys.version_info.minor}"
+
+
+def _suffix(platform: str) -> str:
+    """How a compiled module's name ends there, "" for the machine that builds."""
+    if not platform:
+        return ""
+    kind, *_, machine = platform.split("_", 3)
+    return f".{_python().replace('cp', 'cpython-')}-{machine}-linux-{'musl' if kind == 'musllinux' else 'gnu'}.so"
 
 
 def _compile(source: Path, directory: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FILES: Final = tuple(f"requirements/{name}.txt" for name in ("runtime", "pipeline", "dev"))
+FILES: Final = tuple(f"requirements/{name}.txt" for name in ("runtime", "pipeline", "dev", "dist"))
 """What nodes run, what the jobs on Spark take besides, and what developers and CI have."""
 _SHOWN: Final = 10
 

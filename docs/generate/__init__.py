@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docs.generate import api_table, cli, licences, metrics, prometheus_rule, sdk, settings, settings_file
+from docs.generate import api_table, chart, cli, licences, metrics, sdk, settings, settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "licences.md": licences.page,
     "../deploy/sidecar.schema.json": settings_file.schema,
     "../deploy/sidecar.toml": settings_file.example,
-    "../deploy/kubernetes/monitoring/prometheus-rule.yaml": prometheus_rule.page,
+    "../deploy/helm/kafka-sidecar/rules.yaml": chart.rules,
+    "../deploy/helm/kafka-sidecar/values.schema.json": chart.schema,
 }
 """Text by path below `docs/`."""

@@ -87,8 +87,13 @@ def test_the_environment_of_this_run_is_the_pinned_one() -> None:
 def test_the_changelog_the_image_and_the_manifests_speak_of_the_version_of_the_project_file() -> None:
     version = PYPROJECT["project"]["version"]
     headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    files = ["Dockerfile", "compose.yaml", *(str(path) for path in (ROOT / "deploy" / "kubernetes").glob("*/*.yaml"))]
-    tags = re.compile(r"(?:ARG VERSION=|kafka-sidecar(?:-pipeline)?:|newTag: )(\d+\.\d+\.\d+)")
+    chart = "deploy/helm/kafka-sidecar/Chart.yaml"
+    files = ["Dockerfile", "compose.yaml", chart, *map(str, (ROOT / "deploy" / "kubernetes").glob("*/*.yaml"))]
+    tags = re.compile(
+        r"(?:ARG VERSION=|kafka-sidecar(?:-pipeline)?:|newTag: |^version: |^appVersion: )(\d+\.\d+\.\d+)", re.MULTILINE
+    )
+    found = {name: tags.findall((ROOT / name).read_text()) for name in files}
 
     assert headings[0] == version
-    assert {tag for name in files for tag in tags.findall((ROOT / name).read_text())} == {version}
+    assert {tag for each in found.values() for tag in each} == {version}
+    assert len(found[chart]) == 2

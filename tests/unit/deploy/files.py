@@ -23,6 +23,8 @@ RULES = GRAFANA / "prometheus" / "rules" / "sidecar.yml"
 RULE_TESTS = Path(__file__).parent / "rules" / "sidecar_test.yml"
 RUNBOOK = ROOT / "deploy" / "runbook.md"
 KUBERNETES = ROOT / "deploy" / "kubernetes"
+CHART = ROOT / "deploy" / "helm" / "kafka-sidecar"
+EXAMPLES = ROOT / "deploy" / "helm" / "examples"
 SYSTEMD = ROOT / "deploy" / "systemd"
 
 SETTINGS = frozenset(f"SIDECAR_{each.name.upper()}" for each in fields(Settings) if each.name != "listener_settings")
