@@ -7,8 +7,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterable
+
+    from sidecar.client.sending import Run
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record for `ExclusiveProducer.send_all`, with what `send` takes."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Iterable[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    sequence_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +44,9 @@ class Receipt:
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes."""
+    """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes. `left`: it is in a
+    batch that is sent. `run`: of which `send_all`.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -39,3 +55,5 @@ class Pending:
     timestamp_ms: int
     size: int
     outcome: asyncio.Future[Receipt]
+    left: bool = False
+    run: Run | None = None
