@@ -204,8 +204,8 @@ class Pipeline:
                 self._numbering.failed(lane.partition, record.number)
             if not record.outcome.done():
                 record.outcome.set_exception(again(error, in_doubt))
-            if record.run is not None:
-                record.run.stop(lane.partition)
+            if record.stop is not None:
+                record.stop(lane.partition)
 
     # Failures -------------------------------------------------------------------------------------------------------
 

@@ -232,7 +232,9 @@ class ExclusiveProducer:
             records = [Record(b"paid", key=b"order-%d" % number) for number in range(1000)]
             async with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
                 for record, outcome in zip(records, await producer.send_all(records), strict=True):
-                    if not isinstance(outcome, Receipt):
+                    if isinstance(outcome, Receipt):
+                        print(record.key, outcome.offset)
+                    else:
                         print(record.key, outcome, outcome.in_doubt)
 
         asyncio.run(main())

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable
-
-    from sidecar.client.sending import Run
+    from collections.abc import Callable, Iterable
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -45,7 +43,7 @@ class Receipt:
 @dataclass(eq=False, slots=True)
 class Pending:
     """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes. `left`: it is in a
-    batch that is sent. `run`: of which `send_all`.
+    batch that is sent. `stop`: called with its partition where it fails.
     """
 
     key: bytes | None
@@ -56,4 +54,4 @@ class Pending:
     size: int
     outcome: asyncio.Future[Receipt]
     left: bool = False
-    run: Run | None = None
+    stop: Callable[[int], None] | None = None

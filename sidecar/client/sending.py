@@ -68,7 +68,7 @@ class Sender:
             headers += ((ID_HEADER, str(number).encode()),)
         pending = self._pending(key, value, headers, number)
         self.numbering.take(index, number, given=record.sequence_id is not None)
-        pending.run = run
+        pending.stop = None if run is None else run.stop
         self.pipeline.add(index, pending)
         return UnderWay(pending, index, asyncio.get_running_loop().time() + self._timeout)
 
