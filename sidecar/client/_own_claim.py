@@ -52,6 +52,8 @@ class OwnClaim:
     ) -> None:
         self.generation: int = 0
         """Under which it was granted."""
+        self.fencing_token: int = 0
+        """The highest that a node gave it."""
         self.heard: float = 0.0
         """By the loop's clock, when the last question was sent that was answered with nothing against the claim."""
         self._access = access
@@ -106,7 +108,7 @@ class OwnClaim:
         found = answer.ownerships[0] if answer.ownerships else control.Ownership()
         if answer.error == control.NONE:
             await self._vouched()
-            self.generation = found.generation
+            self._note(found)
             return True
         error = of_own(answer.error, answer.message or found.message)
         if answer.error == control.NOT_SERVING:
@@ -181,9 +183,13 @@ class OwnClaim:
         for each in answer.changed:
             if each.error != control.NONE:
                 return _lost(each.error, each.message)
-            self.generation = each.generation
+            self._note(each)
         self.heard = sent
         return None
+
+    def _note(self, found: control.Ownership) -> None:
+        self.generation = found.generation
+        self.fencing_token = max(self.fencing_token, found.fencing_token)
 
     # Ending ---------------------------------------------------------------------------------------------------------
 

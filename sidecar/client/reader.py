@@ -18,17 +18,20 @@ from sidecar.client.access import NodeAccess
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.calls.admin import FindCoordinator
 from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from ssl import SSLContext
     from types import TracebackType
 
     from aiokafka import ConsumerRecord
 
     from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+    from sidecar.client.connection import Connection
 
 _CLIENT_ID: Final = "sidecar-reader"
 _IDLE_S: Final = 5.0
@@ -188,12 +191,22 @@ class ShadowReader:
         connection = await connect(address, _CLIENT_ID, timeout, self._access)
         try:
             await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
+            if self._kafka is None and self._group is not None:
+                await self._await_coordinator(connection, self._group, timeout)
             return (await connection.call(DescribeCluster((self._shadow,)), timeout)).topic(self._shadow)
         except SidecarUnavailableError as error:
             message = f"{error.message}; only a node of the sidecar can serve a shadow's records"
             raise SidecarUnavailableError(error.code, message, retryable=True) from None
         finally:
             await connection.close()
+
+    async def _await_coordinator(self, connection: Connection, group: str, timeout: float) -> None:
+        """For a cluster's first group Kafka makes the topic of all groups; aiokafka logs errors until that is there."""
+        while True:
+            found = await connection.call(FindCoordinator(group, CoordinatorKind.GROUP), timeout)
+            if found.error != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                return
+            await asyncio.sleep(_LONGEST_LOOK_S)
 
     def _open(self) -> AIOKafkaConsumer:
         if self._kafka is None:
@@ -218,6 +231,81 @@ class ShadowReader:
             except TimeoutError:
                 with contextlib.suppress(SidecarUnavailableError):  # aiokafka goes on trying
                     await self._check(_LOOK_S)
+
+    async def read_available(self, limit: int = 500) -> Sequence[ConsumerRecord[bytes | None, bytes | None]]:
+        """The next records of those that are in the log now, `limit` at most; none where all was read. It waits for
+        nodes' answers, some seconds at most for each partition, never for a record to be written: a job that ends when
+        there is no more to read, or a loop that has something else to do.
+
+        ```python
+        import asyncio
+        from sidecar.client import ShadowReader
+
+        async def main() -> None:
+            async with ShadowReader("localhost:19092", shadow="orders-audit", group="audit") as reader:
+                while records := await reader.read_available():
+                    print(len(records))
+                    await reader.commit()
+
+        asyncio.run(main())
+        ```
+
+        Records of a partition are in order, and each partition in turn. Raises ValueError for a limit below 1;
+        `SidecarUnavailableError` where records are there and no node returned any; `SidecarError` with code 3 for a
+        shadow that is closed. Whatever it raises, or cancelled: it
+        has read nothing. Use it in one task at a time, and not while another one waits for a record.
+        """
+        if limit < 1:
+            raise ValueError(f"limit is {limit}, less than 1")
+        kafka = self._open()
+        found: list[ConsumerRecord[bytes | None, bytes | None]] = []
+        try:
+            async with self._taking:
+                with _as_own():
+                    is_whole = await self._read_all(kafka, limit, found)
+            if not found and not is_whole:
+                await self._check(_LOOK_S)
+                message = f"no node returned the records of {self._shadow} that are there"
+                raise SidecarUnavailableError(ErrorCode.REQUEST_TIMED_OUT, message, retryable=True)
+        except BaseException:
+            for record in reversed(found):
+                with contextlib.suppress(ValueError):  # a partition that went to another reader meanwhile
+                    self.seek(record.partition, record.offset)
+            raise
+        return found
+
+    async def _read_all(
+        self, kafka: AIOKafkaConsumer, limit: int, found: list[ConsumerRecord[bytes | None, bytes | None]]
+    ) -> bool:
+        """Whether nothing that is there is left out, but for the limit."""
+        mine = sorted(kafka.assignment())
+        if not mine:
+            await self._check(_LOOK_S)  # aiokafka has no partitions of what is gone
+            return True
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                ends = await kafka.end_offsets(mine)
+        except TimeoutError:
+            return False
+        return all([await self._read_up_to(kafka, each, ends[each], limit, found) for each in mine])
+
+    async def _read_up_to(
+        self,
+        kafka: AIOKafkaConsumer,
+        partition: TopicPartition,
+        end: int,
+        limit: int,
+        found: list[ConsumerRecord[bytes | None, bytes | None]],
+    ) -> bool:
+        """Whether nothing in front of the end is left out, but for the limit."""
+        while len(found) < limit and await self._position(kafka, partition) < end:
+            await self._look_ahead(kafka, partition, end)
+            if partition not in self._ahead:
+                return await kafka.position(partition) >= end
+            found.append(self._ahead.pop(partition))
+            if len(found) < limit:
+                found += (await kafka.getmany(partition, max_records=limit - len(found))).get(partition, ())
+        return True
 
     async def commit(self) -> None:
         """Move the group's cursors after the last records that were read. Raises ValueError without a group."""

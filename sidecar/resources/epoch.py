@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from metadata import MetadataStore
-    from sidecar.changelog import Changelog, Key, StampedJournal
+    from sidecar.changelog import Changelog, Entry, Key, StampedJournal
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
 
@@ -68,6 +68,21 @@ class CoordinatorEpoch:
     claims: Mapping[Key, state.Claim]
 
 
+def fencing_token(claim: Entry[state.Claim], serving: Entry[state.Serving] | None) -> int:
+    """The fencing token of a claim (Kleppmann, "How to do distributed locking"): the offset of its record, which rises
+    with every claim, whatever was let go of or compacted since. 0 where no coordinator is known.
+
+    Above the time in microseconds at which the log began to have claims: operators may create a lost log anew, and its
+    offsets begin again. That holds as long as less than a million records a second are written to it.
+    """
+    return 0 if serving is None else fencing_base(serving) + claim.offset
+
+
+def fencing_base(serving: Entry[state.Serving] | None) -> int:
+    """What the next record that opens a coordinator's epoch repeats; 0: it is the first one of its log."""
+    return 0 if serving is None else serving.value.fencing_base or serving.at_ms * 1000
+
+
 async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
     changelog = services.changelog
@@ -89,6 +104,7 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
         producer_epoch=stamp.epoch,
         retired_producer_ids=retired_ids(found.value if found is not None else None, stamp),
         since_ms=changelog.clock.now_ms(),
+        fencing_base=fencing_base(found),
     )
     records = [Record(key, serving), *[Record(gone, None) for gone in void]]
     journal, offset = changelog.journal(stamp), Offset(0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.changelog import claimed
 from sidecar.resources.claim_table import ClaimTable, Effects, shown
 from sidecar.resources.commits import Commits
-from sidecar.resources.epoch import CLAIMS
+from sidecar.resources.epoch import CLAIMS, fencing_token
 from sidecar.resources.memory import LostTokens
 from sidecar.resources.sessions import Sessions
 from sidecar.v1 import control_pb2 as control
@@ -166,13 +166,17 @@ class ClaimsState:
         """The owners of these resources, in their order: on the coordinator by its table, else by the changelog."""
         node = -1 if self.node is None else self.node
         view = self.services.changelog.view
+        serving = view.serving(CLAIMS)
         found: list[control.Ownership] = []
         for key in keys:
-            entry = view.claim(key) if self.epoch is None else None
-            claim = self.table.owners.get(key) if entry is None else entry.value
-            found.append(
-                control.Ownership(resource=claimed(key)[1], serving_node=node) if claim is None else shown(claim, node)
-            )
+            entry = view.claim(key)
+            claim = self.table.owners.get(key) if self.epoch is not None or entry is None else entry.value
+            if claim is None:
+                found.append(control.Ownership(resource=claimed(key)[1], serving_node=node))
+                continue
+            found.append(shown(claim, node))
+            if entry is not None and entry.value.token == claim.token:
+                found[-1].fencing_token = fencing_token(entry, serving)
         return tuple(found)
 
     @property

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18sidecar/v1/control.proto\x12\nsidecar.v1\"M\n\x08Resource\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x03 \x01(\tB\x0c\n\n_partition\"W\n\x05\x43laim\x12&\n\x08resource\x18\x01 \x01(\x0b\x32\x14.sidecar.v1.Resource\x12\x17\n\ngeneration\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_generation\"\xb0\x01\n\nOwnRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12!\n\x06\x63laims\x18\x02 \x03(\x0b\x32\x11.sidecar.v1.Claim\x12$\n\x04mode\x18\x03 \x01(\x0e\x32\x16.sidecar.v1.AccessMode\x12\x15\n\rproducer_name\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\x0c\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x03\"\xcd\x01\n\tOwnership\x12&\n\x08resource\x18\x01 \x01(\x0b\x32\x14.sidecar.v1.Resource\x12 \n\x05\x65rror\x18\x02 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x03\x12\x12\n\nowner_name\x18\x05 \x01(\t\x12\x15\n\rowner_session\x18\x06 \x01(\t\x12\x14\n\x0cserving_node\x18\x07 \x01(\x05\x12\x10\n\x08since_ms\x18\x08 \x01(\x03\"\x82\x01\n\x0bOwnResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12)\n\nownerships\x18\x03 \x03(\x0b\x32\x15.sidecar.v1.Ownership\x12\x15\n\rproducer_name\x18\x04 \x01(\t\"W\n\x0eReleaseRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.sidecar.v1.Resource\x12\r\n\x05token\x18\x03 \x01(\x0c\"D\n\x0fReleaseResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\"O\n\x15\x44\x65scribeOwnersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.sidecar.v1.Resource\"\x9c\x01\n\x16\x44\x65scribeOwnersResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12)\n\nownerships\x18\x03 \x03(\x0b\x32\x15.sidecar.v1.Ownership\x12$\n\x07waiting\x18\x04 \x03(\x0b\x32\x13.sidecar.v1.Waiting\"b\n\x07Waiting\x12&\n\x08resource\x18\x01 \x01(\x0b\x32\x14.sidecar.v1.Resource\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x03\";\n\x13LastSequenceRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\rproducer_name\x18\x02 \x01(\t\"\xed\x01\n\x14LastSequenceResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12P\n\x11last_sequence_ids\x18\x03 \x03(\x0b\x32\x35.sidecar.v1.LastSequenceResponse.LastSequenceIdsEntry\x12\x18\n\x10last_sequence_id\x18\x04 \x01(\x03\x1a\x36\n\x14LastSequenceIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\".\n\x0cWatchRequest\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0f\n\x07wait_ms\x18\x02 \x01(\x05\"j\n\rWatchResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x07\x63hanged\x18\x03 \x03(\x0b\x32\x15.sidecar.v1.Ownership*x\n\nAccessMode\x12\x1b\n\x17\x41\x43\x43\x45SS_MODE_UNSPECIFIED\x10\x00\x12\n\n\x06SHARED\x10\x01\x12\r\n\tEXCLUSIVE\x10\x02\x12\x16\n\x12WAIT_FOR_EXCLUSIVE\x10\x03\x12\x1a\n\x16\x45XCLUSIVE_WITH_FENCING\x10\x04*\xbe\x01\n\x05\x45rror\x12\x08\n\x04NONE\x10\x00\x12\x13\n\x0fINVALID_REQUEST\x10\x01\x12\x0f\n\x0bNOT_SERVING\x10\x02\x12\x0f\n\x0bUNAVAILABLE\x10\x03\x12\x08\n\x04HELD\x10\x04\x12\x14\n\x10LOWER_GENERATION\x10\x05\x12\x0b\n\x07\x44\x45POSED\x10\x06\x12\x14\n\x10UNKNOWN_RESOURCE\x10\x07\x12\x12\n\x0eNOT_AUTHORIZED\x10\x08\x12\r\n\tTIMED_OUT\x10\t\x12\x0e\n\nQUEUE_FULL\x10\nb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18sidecar/v1/control.proto\x12\nsidecar.v1\"M\n\x08Resource\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x03 \x01(\tB\x0c\n\n_partition\"W\n\x05\x43laim\x12&\n\x08resource\x18\x01 \x01(\x0b\x32\x14.sidecar.v1.Resource\x12\x17\n\ngeneration\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_generation\"\xb0\x01\n\nOwnRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12!\n\x06\x63laims\x18\x02 \x03(\x0b\x32\x11.sidecar.v1.Claim\x12$\n\x04mode\x18\x03 \x01(\x0e\x32\x16.sidecar.v1.AccessMode\x12\x15\n\rproducer_name\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\x0c\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x03\"\xe4\x01\n\tOwnership\x12&\n\x08resource\x18\x01 \x01(\x0b\x32\x14.sidecar.v1.Resource\x12 \n\x05\x65rror\x18\x02 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x03\x12\x12\n\nowner_name\x18\x05 \x01(\t\x12\x15\n\rowner_session\x18\x06 \x01(\t\x12\x14\n\x0cserving_node\x18\x07 \x01(\x05\x12\x10\n\x08since_ms\x18\x08 \x01(\x03\x12\x15\n\rfencing_token\x18\t \x01(\x03\"\x82\x01\n\x0bOwnResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12)\n\nownerships\x18\x03 \x03(\x0b\x32\x15.sidecar.v1.Ownership\x12\x15\n\rproducer_name\x18\x04 \x01(\t\"W\n\x0eReleaseRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.sidecar.v1.Resource\x12\r\n\x05token\x18\x03 \x01(\x0c\"D\n\x0fReleaseResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\"O\n\x15\x44\x65scribeOwnersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\'\n\tresources\x18\x02 \x03(\x0b\x32\x14.sidecar.v1.Resource\"\x9c\x01\n\x16\x44\x65scribeOwnersResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12)\n\nownerships\x18\x03 \x03(\x0b\x32\x15.sidecar.v1.Ownership\x12$\n\x07waiting\x18\x04 \x03(\x0b\x32\x13.sidecar.v1.Waiting\"b\n\x07Waiting\x12&\n\x08resource\x18\x01 \x01(\x0b\x32\x14.sidecar.v1.Resource\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x03\";\n\x13LastSequenceRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\rproducer_name\x18\x02 \x01(\t\"\xed\x01\n\x14LastSequenceResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12P\n\x11last_sequence_ids\x18\x03 \x03(\x0b\x32\x35.sidecar.v1.LastSequenceResponse.LastSequenceIdsEntry\x12\x18\n\x10last_sequence_id\x18\x04 \x01(\x03\x1a\x36\n\x14LastSequenceIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\".\n\x0cWatchRequest\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x0f\n\x07wait_ms\x18\x02 \x01(\x05\"j\n\rWatchResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0e\x32\x11.sidecar.v1.Error\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x07\x63hanged\x18\x03 \x03(\x0b\x32\x15.sidecar.v1.Ownership*x\n\nAccessMode\x12\x1b\n\x17\x41\x43\x43\x45SS_MODE_UNSPECIFIED\x10\x00\x12\n\n\x06SHARED\x10\x01\x12\r\n\tEXCLUSIVE\x10\x02\x12\x16\n\x12WAIT_FOR_EXCLUSIVE\x10\x03\x12\x1a\n\x16\x45XCLUSIVE_WITH_FENCING\x10\x04*\xbe\x01\n\x05\x45rror\x12\x08\n\x04NONE\x10\x00\x12\x13\n\x0fINVALID_REQUEST\x10\x01\x12\x0f\n\x0bNOT_SERVING\x10\x02\x12\x0f\n\x0bUNAVAILABLE\x10\x03\x12\x08\n\x04HELD\x10\x04\x12\x14\n\x10LOWER_GENERATION\x10\x05\x12\x0b\n\x07\x44\x45POSED\x10\x06\x12\x14\n\x10UNKNOWN_RESOURCE\x10\x07\x12\x12\n\x0eNOT_AUTHORIZED\x10\x08\x12\r\n\tTIMED_OUT\x10\t\x12\x0e\n\nQUEUE_FULL\x10\nb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LASTSEQUENCERESPONSE_LASTSEQUENCEIDSENTRY']._loaded_options = None
   _globals['_LASTSEQUENCERESPONSE_LASTSEQUENCEIDSENTRY']._serialized_options = b'8\001'
-  _globals['_ACCESSMODE']._serialized_start=1684
-  _globals['_ACCESSMODE']._serialized_end=1804
-  _globals['_ERROR']._serialized_start=1807
-  _globals['_ERROR']._serialized_end=1997
+  _globals['_ACCESSMODE']._serialized_start=1707
+  _globals['_ACCESSMODE']._serialized_end=1827
+  _globals['_ERROR']._serialized_start=1830
+  _globals['_ERROR']._serialized_end=2020
   _globals['_RESOURCE']._serialized_start=40
   _globals['_RESOURCE']._serialized_end=117
   _globals['_CLAIM']._serialized_start=119
@@ -44,27 +44,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OWNREQUEST']._serialized_start=209
   _globals['_OWNREQUEST']._serialized_end=385
   _globals['_OWNERSHIP']._serialized_start=388
-  _globals['_OWNERSHIP']._serialized_end=593
-  _globals['_OWNRESPONSE']._serialized_start=596
-  _globals['_OWNRESPONSE']._serialized_end=726
-  _globals['_RELEASEREQUEST']._serialized_start=728
-  _globals['_RELEASEREQUEST']._serialized_end=815
-  _globals['_RELEASERESPONSE']._serialized_start=817
-  _globals['_RELEASERESPONSE']._serialized_end=885
-  _globals['_DESCRIBEOWNERSREQUEST']._serialized_start=887
-  _globals['_DESCRIBEOWNERSREQUEST']._serialized_end=966
-  _globals['_DESCRIBEOWNERSRESPONSE']._serialized_start=969
-  _globals['_DESCRIBEOWNERSRESPONSE']._serialized_end=1125
-  _globals['_WAITING']._serialized_start=1127
-  _globals['_WAITING']._serialized_end=1225
-  _globals['_LASTSEQUENCEREQUEST']._serialized_start=1227
-  _globals['_LASTSEQUENCEREQUEST']._serialized_end=1286
-  _globals['_LASTSEQUENCERESPONSE']._serialized_start=1289
-  _globals['_LASTSEQUENCERESPONSE']._serialized_end=1526
-  _globals['_LASTSEQUENCERESPONSE_LASTSEQUENCEIDSENTRY']._serialized_start=1472
-  _globals['_LASTSEQUENCERESPONSE_LASTSEQUENCEIDSENTRY']._serialized_end=1526
-  _globals['_WATCHREQUEST']._serialized_start=1528
-  _globals['_WATCHREQUEST']._serialized_end=1574
-  _globals['_WATCHRESPONSE']._serialized_start=1576
-  _globals['_WATCHRESPONSE']._serialized_end=1682
+  _globals['_OWNERSHIP']._serialized_end=616
+  _globals['_OWNRESPONSE']._serialized_start=619
+  _globals['_OWNRESPONSE']._serialized_end=749
+  _globals['_RELEASEREQUEST']._serialized_start=751
+  _globals['_RELEASEREQUEST']._serialized_end=838
+  _globals['_RELEASERESPONSE']._serialized_start=840
+  _globals['_RELEASERESPONSE']._serialized_end=908
+  _globals['_DESCRIBEOWNERSREQUEST']._serialized_start=910
+  _globals['_DESCRIBEOWNERSREQUEST']._serialized_end=989
+  _globals['_DESCRIBEOWNERSRESPONSE']._serialized_start=992
+  _globals['_DESCRIBEOWNERSRESPONSE']._serialized_end=1148
+  _globals['_WAITING']._serialized_start=1150
+  _globals['_WAITING']._serialized_end=1248
+  _globals['_LASTSEQUENCEREQUEST']._serialized_start=1250
+  _globals['_LASTSEQUENCEREQUEST']._serialized_end=1309
+  _globals['_LASTSEQUENCERESPONSE']._serialized_start=1312
+  _globals['_LASTSEQUENCERESPONSE']._serialized_end=1549
+  _globals['_LASTSEQUENCERESPONSE_LASTSEQUENCEIDSENTRY']._serialized_start=1495
+  _globals['_LASTSEQUENCERESPONSE_LASTSEQUENCEIDSENTRY']._serialized_end=1549
+  _globals['_WATCHREQUEST']._serialized_start=1551
+  _globals['_WATCHREQUEST']._serialized_end=1597
+  _globals['_WATCHRESPONSE']._serialized_start=1599
+  _globals['_WATCHRESPONSE']._serialized_end=1705
 # @@protoc_insertion_point(module_scope)

@@ -82,7 +82,7 @@ class OwnRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ..., mode: _Optional[_Union[AccessMode, str]] = ..., producer_name: _Optional[str] = ..., token: _Optional[bytes] = ..., wait_ms: _Optional[int] = ..., producer_id: _Optional[int] = ...) -> None: ...
 
 class Ownership(_message.Message):
-    __slots__ = ("resource", "error", "message", "generation", "owner_name", "owner_session", "serving_node", "since_ms")
+    __slots__ = ("resource", "error", "message", "generation", "owner_name", "owner_session", "serving_node", "since_ms", "fencing_token")
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class Ownership(_message.Message):
     OWNER_SESSION_FIELD_NUMBER: _ClassVar[int]
     SERVING_NODE_FIELD_NUMBER: _ClassVar[int]
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
     resource: Resource
     error: Error
     message: str
@@ -99,7 +100,8 @@ class Ownership(_message.Message):
     owner_session: str
     serving_node: int
     since_ms: int
-    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., error: _Optional[_Union[Error, str]] = ..., message: _Optional[str] = ..., generation: _Optional[int] = ..., owner_name: _Optional[str] = ..., owner_session: _Optional[str] = ..., serving_node: _Optional[int] = ..., since_ms: _Optional[int] = ...) -> None: ...
+    fencing_token: int
+    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., error: _Optional[_Union[Error, str]] = ..., message: _Optional[str] = ..., generation: _Optional[int] = ..., owner_name: _Optional[str] = ..., owner_session: _Optional[str] = ..., serving_node: _Optional[int] = ..., since_ms: _Optional[int] = ..., fencing_token: _Optional[int] = ...) -> None: ...
 
 class OwnResponse(_message.Message):
     __slots__ = ("error", "message", "ownerships", "producer_name")

@@ -108,7 +108,7 @@ class LeftSession(_message.Message):
     def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ..., client_id: _Optional[str] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Serving(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from", "client_id", "begins", "own", "under", "principal")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from", "client_id", "begins", "own", "under", "principal", "fencing_base")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +128,7 @@ class Serving(_message.Message):
     OWN_FIELD_NUMBER: _ClassVar[int]
     UNDER_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    FENCING_BASE_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -147,7 +148,8 @@ class Serving(_message.Message):
     own: Positions
     under: int
     principal: str
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ..., principal: _Optional[str] = ...) -> None: ...
+    fencing_base: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ..., own: _Optional[_Union[Positions, _Mapping]] = ..., under: _Optional[int] = ..., principal: _Optional[str] = ..., fencing_base: _Optional[int] = ...) -> None: ...
 
 class FormerWriter(_message.Message):
     __slots__ = ("producer_id", "last_epoch", "name", "forgotten")

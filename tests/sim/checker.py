@@ -391,6 +391,22 @@ def granted_otherwise(evidence: Evidence) -> Iterator[str]:
             yield f"generation {told.generation} of {told.resource} was granted to {told.session}, not by the log"
 
 
+def tokens_fall(evidence: Evidence) -> Iterator[str]:
+    """Fencing tokens rise with the order of the claims in the ownership topic, and one claim has one."""
+    given: dict[tuple[str, bytes], set[int]] = defaultdict(set)
+    for told in evidence.ledger.granted:
+        if told.fencing_token:
+            given[told.resource, told.token].add(told.fencing_token)
+    highest = 0
+    for claim in evidence.claims:
+        tokens = given.pop((claim.resource, claim.token), None) if claim.session else None
+        if tokens is None:
+            continue
+        if len(tokens) > 1 or min(tokens) <= highest:
+            yield f"the claim of {claim.session} to {claim.resource} has the tokens {sorted(tokens)} after {highest}"
+        highest = max(tokens)
+
+
 def too_credulous(evidence: Evidence) -> Iterator[str]:
     """What the fence depends on is checked, not believed."""
     yield from evidence.believed
@@ -467,8 +483,8 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
-    strange_writers, generations, claims_fall, granted_otherwise, too_credulous, held_up, comes_again, inside,
-    read_otherwise, skipped, broken_protocol, stuck,
+    strange_writers, generations, claims_fall, granted_otherwise, tokens_fall, too_credulous, held_up, comes_again,
+    inside, read_otherwise, skipped, broken_protocol, stuck,
 )  # fmt: skip
 
 

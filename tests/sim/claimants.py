@@ -162,7 +162,13 @@ class Claimant:
             return
         if self._wishes.group or self._wishes.strings:
             self._ledger.granted += [
-                Granted(claim_key(self._wishes.group, each.resource).topic, each.generation, each.owner_session)
+                Granted(
+                    claim_key(self._wishes.group, each.resource).topic,
+                    each.generation,
+                    each.owner_session,
+                    self.token,
+                    each.fencing_token,
+                )
                 for each in answer.ownerships
             ]
             return

@@ -67,11 +67,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A claim to a string, or for reading, that its session was granted. `resource`: as the record's key names it."""
+    """A claim to a string, or for reading, that its session was granted. `resource`: as the record's key names it.
+    `token`: of the request; `fencing_token`: 0 where none was given.
+    """
 
     resource: str
     generation: int
     session: str
+    token: bytes = b""
+    fencing_token: int = 0
 
 
 @dataclass(slots=True)

@@ -303,6 +303,23 @@ def test_a_claim_that_was_granted_and_is_not_in_the_log(other: Granted) -> None:
     assert len(only(checker.granted_otherwise, bad)) == 1
 
 
+@pytest.mark.parametrize(("first", "then"), [((7,), (7,)), ((7,), (3,)), ((7, 8), ())])
+def test_a_fencing_token_that_falls_or_changes(first: tuple[int, ...], then: tuple[int, ...]) -> None:
+    bad = good()
+    bad.claims += [Claimed("string", 1, "pid:1", b"1"), Claimed("string"), Claimed("string", 1, "pid:2", b"2")]
+    bad.ledger.granted += [Granted("string", 1, "pid:1", b"1", token) for token in first]
+    bad.ledger.granted += [Granted("string", 1, "pid:2", b"2", token) for token in then]
+    assert len(only(checker.tokens_fall, bad)) == 1
+
+
+def test_fencing_tokens_that_rise() -> None:
+    fine = good()
+    fine.claims += [Claimed("string", 1, "pid:1", b"1"), Claimed("string"), Claimed("string", 1, "pid:2", b"2")]
+    fine.ledger.granted += [Granted("string", 1, f"pid:{n}", b"%d" % n, 6 + n) for n in (1, 2)]
+    fine.ledger.granted.append(Granted("string", 1, "pid:2", b"2"))  # not known at that moment
+    assert not list(checker.tokens_fall(fine))
+
+
 def test_what_does_not_hold_within_the_nodes() -> None:
     bad = good()
     bad.inside.append("two nodes stamp alike")

@@ -41,7 +41,7 @@ class Leadership(LosableTwin["_Leadership"]):
     equal or lower, else that is a `ProducerBusyError`; 0 always wins.
 
     `generation` distinguishes one owner from the next, not for ever: that of a string, or of reading, begins again with
-    1 once nobody owned it. That of a topic for writing never falls.
+    1 once nobody owned it. That of a topic for writing never falls. `fencing_token` never falls for anything.
 
     **What `lost()` reports.** The claim belongs to a connection and ends with it: when this process dies, and when the
     node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
@@ -50,7 +50,7 @@ class Leadership(LosableTwin["_Leadership"]):
     was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced.
     A process that is stalled does not see that, and cannot stop what it has already sent elsewhere. So let what leads
     *write* through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former
-    owner, or a store that compares the generation of a topic.
+    owner, or a store that is given the `fencing_token` with each write and refuses a lower one than it has seen.
 
     `timeout` (seconds) bounds how long `with` tries while no node answers; waiting for others does not count.
     While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
@@ -64,9 +64,9 @@ class Leadership(LosableTwin["_Leadership"]):
         self,
         bootstrap: str | Iterable[str],
         resource: str | None = None,
+        *,
         name: str | None = None,
         mode: Mode = "wait_for_exclusive",
-        *,
         topic: str | None = None,
         partition: int | None = None,
         group: str | None = None,
@@ -84,8 +84,8 @@ class Leadership(LosableTwin["_Leadership"]):
             _Leadership(
                 bootstrap,
                 resource,
-                name,
-                mode,
+                name=name,
+                mode=mode,
                 topic=topic,
                 partition=partition,
                 group=group,
@@ -110,6 +110,36 @@ class Leadership(LosableTwin["_Leadership"]):
     def generation(self) -> int:
         """The generation under which the claim is or was owned; 0 before."""
         return self._call(lambda: self._twin.generation)
+
+    @property
+    def fencing_token(self) -> int:
+        """For what it writes outside of Kafka, to a store that refuses a lower token than it has seen: higher than that
+        of every owner before, whatever was let go of, restarted or emptied in between (Redis, too). A whole number, to
+        be compared and nothing else. 0 before, and from a node of an earlier version, which gives none.
+
+        It falls only where Kafka itself went back: a log that was created anew while the brokers' clock was behind the
+        former one's, records lost by an unclean election; that of a topic for writing, which is its generation, where
+        the ownership topic and Redis are lost together.
+
+        ```python
+        from sidecar.client.sync import Leadership
+
+        highest: dict[str, int] = {}  # in the store: UPDATE ... SET token = $1 WHERE token <= $1
+
+        def write(resource: str, token: int) -> bool:
+            if token < highest.get(resource, 0):
+                return False  # somebody leads who came later
+            highest[resource] = token
+            return True
+
+        def main() -> None:
+            with Leadership("localhost:19092", "scheduler", name="host-1") as leadership:
+                print(write("scheduler", leadership.fencing_token))
+
+        main()
+        ```
+        """
+        return self._call(lambda: self._twin.fencing_token)
 
     @property
     def is_leader(self) -> bool:

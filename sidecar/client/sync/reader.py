@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from ssl import SSLContext
 from types import TracebackType
 from typing import Literal, Self
@@ -117,6 +117,30 @@ class ShadowReader(Twin["_ShadowReader"]):
             return self._run(self._twin.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
+
+    def read_available(self, limit: int = 500) -> Sequence[ConsumerRecord[bytes | None, bytes | None]]:
+        """The next records of those that are in the log now, `limit` at most; none where all was read. It waits for
+        nodes' answers, some seconds at most for each partition, never for a record to be written: a job that ends when
+        there is no more to read, or a loop that has something else to do.
+
+        ```python
+        from sidecar.client.sync import ShadowReader
+
+        def main() -> None:
+            with ShadowReader("localhost:19092", shadow="orders-audit", group="audit") as reader:
+                while records := reader.read_available():
+                    print(len(records))
+                    reader.commit()
+
+        main()
+        ```
+
+        Records of a partition are in order, and each partition in turn. Raises ValueError for a limit below 1;
+        `SidecarUnavailableError` where records are there and no node returned any; `SidecarError` with code 3 for a
+        shadow that is closed. Whatever it raises, or cancelled: it
+        has read nothing. Use it in one task at a time, and not while another one waits for a record.
+        """
+        return self._run(lambda: self._twin.read_available(limit))
 
     def commit(self) -> None:
         """Move the group's cursors after the last records that were read. Raises ValueError without a group."""

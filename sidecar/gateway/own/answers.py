@@ -83,7 +83,7 @@ class Answers:
         else:  # asked for each of hundreds of partitions: without a look at the others
             own, node_id = claim.claimant, self._nodes.me.id
             ownership = control.Ownership(resource=target.resource, generation=generation, serving_node=node_id)
-            ownership.owner_name, ownership.owner_session = own.label, own.session
+            ownership.owner_name, ownership.owner_session, ownership.fencing_token = own.label, own.session, generation
         return ownership
 
     def superseded(self, target: Target) -> control.Ownership:

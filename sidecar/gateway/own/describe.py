@@ -192,6 +192,7 @@ def ownership_of(resource: control.Resource, found: Standing) -> control.Ownersh
         owner_session=owner.session if owner is not None else "",
         serving_node=NOBODY if found.serving_node is None else found.serving_node,
         since_ms=owner.since_ms if owner is not None else 0,
+        fencing_token=generation if owner is not None else 0,
     )
 
 

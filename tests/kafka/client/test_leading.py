@@ -86,6 +86,7 @@ async def test_one_leads_and_the_next_follows(node: NodeProcess, unique: Unique)
     await following.close()
     async with Leadership(node.bootstrap, resource, name="d", mode="exclusive") as last:
         assert last.generation == 1  # the wiki: free again, 1 again
+        assert 0 < lead.fencing_token < following.fencing_token < last.fencing_token
 
 
 async def test_who_is_deposed_hears_it_and_who_waited_is_told(node: NodeProcess, unique: Unique) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.client import ShadowReader, SidecarError, SidecarUnavailableError
+from sidecar.client import NewTopic, ShadowReader, SidecarError, SidecarUnavailableError
+from sidecar.client.sync import ExclusiveProducer as SyncProducer
 from sidecar.protocol.errors import ErrorCode
-from tests.conftest import Unique
+from tests.conftest import OwnKafka, StartNode, Unique
 from tests.kafka.client.conftest import Topic
 from tests.kafka.client.test_examples import example
 from tests.kafka.exclusive.producers import RawProducer
@@ -90,6 +92,90 @@ async def test_nothing_is_left_to_read_where_a_fence_is_last_in_the_log(
             if not any((await reader.lag()).values()):
                 break
     assert sorted(each for each in found if each) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_what_is_there_is_read_at_once_in_order_and_no_more_is_waited_for(
+    services: Services, node: NodeProcess, rest: Rest, orders: str, audit: str, unique: Unique
+) -> None:
+    govern(rest, orders)
+    with await asyncio.to_thread(RawProducer, node.bootstrap, "billing") as billing:  # a fence comes first, and last
+        assert (await asyncio.to_thread(billing.send, orders, b"e")).error == 0
+        assert rest.call("POST", f"/v1/topics/{orders}/fence")[0] == 200
+    group = unique("g")
+    async with asyncio.timeout(60), ShadowReader(node.bootstrap, audit, group) as reader:
+        first = await reader.read_available(2)
+        assert [(each.topic, each.partition, each.offset, each.value) for each in first] == [
+            (audit, 0, 0, b"a"), (audit, 0, 1, b"b")]  # fmt: skip
+        await reader.commit()
+    async with asyncio.timeout(60), ShadowReader(node.bootstrap, audit, group) as reader:
+        rest_of_it = await reader.read_available()
+        assert [each.value for each in rest_of_it if each.partition == 0][:1] == [b"c"]
+        assert sorted(each.value or b"" for each in rest_of_it) == [b"c", b"d", b"e"]
+        assert await reader.read_available() == []
+        assert set((await reader.lag()).values()) == {0}
+        await asyncio.to_thread(write, services, orders, *(str(number) for number in range(1200)))
+        sizes = [len(await reader.read_available()) for _ in range(4)]
+        assert sizes == [500, 500, 200, 0]
+        with pytest.raises(ValueError, match="limit"):
+            await reader.read_available(0)
+
+
+async def test_a_reading_of_what_is_there_that_is_cancelled_has_read_nothing(
+    node: NodeProcess, orders: str, audit: str
+) -> None:
+    async with asyncio.timeout(60), ShadowReader(node.bootstrap, audit) as reader:
+        kafka = reader._open()
+        first = await reader.read_available(1)
+        getmany = kafka.getmany
+
+        async def cut(*partitions: TopicPartition, **settings: Any) -> Any:
+            await getmany(*partitions, **settings)
+            raise asyncio.CancelledError
+
+        kafka.getmany = cut
+        with pytest.raises(asyncio.CancelledError):
+            await reader.read_available()
+        kafka.getmany = getmany
+        assert {each.value for each in [*first, *await reader.read_available()]} == {b"a", b"b", b"c", b"d"}
+
+
+async def test_of_a_shadow_that_is_closed_nothing_is_there_and_that_is_an_error(
+    services: Services, node: NodeProcess, orders: str, audit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.client.reader._IDLE_S", 0.3)
+    async with ShadowReader(node.bootstrap, audit) as reader:
+        client = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+        await asyncio.to_thread(client.delete_topics([orders])[orders].result, 20)
+
+        async def until_the_node_has_heard_of_it() -> None:
+            while True:
+                with contextlib.suppress(SidecarUnavailableError):
+                    await reader.read_available(1)
+
+        with pytest.raises(SidecarError) as closed:
+            await asyncio.wait_for(until_the_node_has_heard_of_it(), 60)
+        assert closed.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+GROUP = """
+import sys
+from sidecar.client.sync import ShadowReader
+with ShadowReader(sys.argv[1], sys.argv[2], group="first") as reader:
+    print(next(reader).value)
+"""
+
+
+def test_the_first_group_of_a_cluster_is_no_reason_to_complain(
+    own_kafka: OwnKafka, services: Services, node_process: StartNode
+) -> None:
+    """Kafka makes the topic of all groups then, and aiokafka logged that there is no coordinator."""
+    node = node_process(kafka=own_kafka().bootstrap, redis=services.redis_url)
+    with SyncProducer(node.bootstrap, topic="orders", name="billing", create=NewTopic(1, 1)) as producer:
+        producer.send(b"first")
+    assert Rest(node.admin_url).call("POST", "/v1/topics/orders/shadows", {"name": "audit"})[0] == 201
+    program = [sys.executable, "-W", "error", "-c", GROUP, node.bootstrap, "audit"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("b'first'\n", "")
 
 
 async def test_what_was_looked_at_for_the_lag_is_not_committed_before_it_is_read(

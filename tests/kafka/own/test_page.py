@@ -50,7 +50,9 @@ def test_the_request_of_the_page_gets_the_answer_of_the_page(node: NodeProcess) 
         expected = control.OwnResponse.FromString(frame("OwnResponse")[8:])
         [owned] = expected.ownerships
         assert told.ownerships[0].since_ms > owned.since_ms
+        assert told.ownerships[0].fencing_token > owned.fencing_token
         owned.since_ms = told.ownerships[0].since_ms
+        owned.fencing_token = told.ownerships[0].fencing_token
         owned.owner_session = told.ownerships[0].owner_session
     assert (answer[4:8], told) == (frame("OwnResponse")[4:8], expected)
     assert owned.owner_session.startswith("conn:")

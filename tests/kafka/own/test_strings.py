@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import redis
+from confluent_kafka.admin import AdminClient
 
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import OwnValkey, StartNode, Unique
@@ -272,3 +274,56 @@ def test_what_was_released_unheard_is_not_told_as_granted(node: NodeProcess, uni
         assert waiter.release(token, name).error == control.NONE
         told = other.watch(token, 0)
         assert [each.resource.name for each in told.changed] == ([kept.name] if together else [])
+
+
+# Fencing tokens -------------------------------------------------------------------------------------------------------
+
+
+def test_a_fencing_token_rises_whatever_is_lost_between_two_owners(
+    services: Services, own_valkey: OwnValkey, node_process: StartNode, unique: Unique
+) -> None:
+    """Let go of, Redis emptied, the node restarted, the internal topics deleted: the generation is 1 each time."""
+    valkey, leader, reading = own_valkey(), string(unique("leader")), topic(create_topic(services.kafka_bootstrap))
+    node = node_process(redis=valkey.url)
+    tokens: list[tuple[int, int]] = []
+
+    def lead() -> None:
+        with OwnClient(node.bootstrap) as own:
+            held = new_token(), new_token()
+            wait_for(lambda: own.own(string(unique("other"))).error != control.UNAVAILABLE, "a coordinator")
+            found = [own.own(leader, token=held[0]), own.own(reading, group="g", token=held[1])]
+            assert [generations(each) for each in found] == [[1], [1]]
+            tokens.append((found[0].ownerships[0].fencing_token, found[1].ownerships[0].fencing_token))
+            assert own.owner(leader).fencing_token == tokens[-1][0]
+            assert [own.release(held[0]).error, own.release(held[1], group="g").error] == [control.NONE] * 2
+
+    lead()
+    lead()
+    with redis.Redis.from_url(valkey.url) as client:
+        client.flushall()
+        lead()
+        node.stop()
+        client.flushall()
+        node.start()
+        lead()
+        node.stop()
+        client.flushall()
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
+    names = [f"__sidecar_{node.cluster}{rest}" for rest in ("", "_snapshots", "_events")]
+    for deleted in admin.delete_topics(names).values():
+        deleted.result(30)
+    wait_for(lambda: not set(names) & set(admin.list_topics(timeout=10).topics), "the topics are gone")
+    node.start()
+    lead()
+    flat = [token for pair in tokens for token in pair]
+    assert flat[0] > 0
+    assert flat == sorted(set(flat))
+
+
+def test_a_topics_fencing_token_is_its_generation(node: NodeProcess, services: Services) -> None:
+    written = topic(create_topic(services.kafka_bootstrap))
+    for generation in (1, 2):
+        with OwnClient(node.bootstrap) as own:
+            answer = own.own(written)
+            assert (generations(answer), answer.ownerships[0].fencing_token) == ([generation], generation)
+            assert own.owner(written).fencing_token == generation

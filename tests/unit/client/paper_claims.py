@@ -18,6 +18,7 @@ from sidecar.protocol.metadata import Broker, ClusterState
 from sidecar.v1 import control_pb2 as control
 
 HOST = "127.0.0.1"
+FENCING_BASE = 1_767_225_000_000_000
 METADATA, OWN, RELEASE, WATCH = 3, 1000, 1001, 1004
 
 
@@ -187,7 +188,8 @@ class PaperClaims:
             return _refusal(control.DEPOSED, place.deposed)
         if place is not self.owner:
             return _refusal(control.TIMED_OUT, "")
-        return control.OwnResponse(ownerships=[control.Ownership(generation=place.generation)])
+        found = control.Ownership(generation=place.generation, fencing_token=FENCING_BASE + place.generation)
+        return control.OwnResponse(ownerships=[found])
 
     async def _watch(self, asked: control.WatchRequest) -> control.WatchResponse:
         place = next((each for each in self.queue + self.losers if each.token == asked.token), None)

@@ -10,9 +10,10 @@ import pytest
 
 from sidecar.client import Leadership, ProducerBusyError, ProducerFencedError, SidecarError, SidecarUnavailableError
 from sidecar.client.errors import OwnError
+from sidecar.client.sync import Leadership as SyncLeadership
 from sidecar.local.ports import free_ports
 from sidecar.v1 import control_pb2 as control
-from tests.unit.client.paper_claims import HOST, OWN, WATCH, PaperClaims, elsewhere, paper_claims
+from tests.unit.client.paper_claims import FENCING_BASE, HOST, OWN, WATCH, PaperClaims, elsewhere, paper_claims
 
 
 @pytest.fixture
@@ -36,12 +37,14 @@ async def refused(error: control.Error, node: PaperClaims, **settings: Any) -> S
 
 
 async def test_it_leads_inside_the_block_and_lets_go_behind_it(node: PaperClaims) -> None:
+    assert Leadership(at(node), "scheduler", name="a").fencing_token == 0
     async with Leadership(at(node), "scheduler", name="a") as lead:
+        assert lead.fencing_token == FENCING_BASE + 1
         assert (lead.name, lead.generation, lead.is_leader, lead.error) == ("a", 1, True, None)
         assert node.owner is not None
         assert node.owner.name == "a"
     assert node.owner is None  # at once: it waited for the node's word
-    assert (lead.is_leader, lead.generation, lead.error) == (False, 1, None)
+    assert (lead.is_leader, lead.generation, lead.error, lead.fencing_token) == (False, 1, None, FENCING_BASE + 1)
     await asyncio.wait_for(lead.lost(), 5)
     await node.until(lambda: not node.lines)
 
@@ -317,6 +320,12 @@ async def test_a_refusal_bears_the_nodes_code_and_words(
 def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Leadership(**{"bootstrap": "host:1", **settings})
+
+
+@pytest.mark.parametrize("kind", [Leadership, SyncLeadership])
+def test_a_name_is_never_taken_for_what_is_claimed(kind: Any) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        kind("host:1", "scheduler", "host-1")
 
 
 # The end --------------------------------------------------------------------------------------------------------------

@@ -118,6 +118,7 @@ def test_the_answer_of_the_page_is_what_a_node_writes() -> None:
         owner_session="conn:1-3f9a17c2-7",
         serving_node=1,
         since_ms=1_767_225_600_000,
+        fencing_token=1_767_225_000_000_057,
     )
     answer = control.OwnResponse(ownerships=[owned], producer_name="billing-1")
     assert bodies.encode_answer(7, answer) == frame("OwnResponse")
