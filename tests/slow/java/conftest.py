@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -44,7 +44,8 @@ def start(library: Path, kafka_jars: Jars, tmp_path: Path) -> Iterator[Start]:
     command = [str(java.path), *java.flags(128, Tuning.QUICK), "-cp", path, "sidecar.client.Peer"]
     with ExitStack() as running:
 
-        def run(*arguments: str) -> Peer:
-            return running.enter_context(Peer(command, tmp_path / f"peer-{next(numbers)}.log", *arguments))
+        def run(*arguments: str, environment: Mapping[str, str] | None = None) -> Peer:
+            log = tmp_path / f"peer-{next(numbers)}.log"
+            return running.enter_context(Peer(command, log, *arguments, environment=environment))
 
         yield run

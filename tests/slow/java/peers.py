@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 SOURCES: Final = Path(__file__).parents[3] / "clients" / "java" / "src"
@@ -21,11 +22,18 @@ PATIENCE: Final = 60.0
 class Peer:
     """One process; its lines are what it prints. Ends with SIGKILL unless it was closed."""
 
-    def __init__(self, command: list[str], log: Path, *arguments: str) -> None:
+    def __init__(
+        self, command: list[str], log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._log = log
         with log.open("w") as errors:
             self.process = subprocess.Popen(
-                [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                [*command, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, **(environment or {})},
             )
         self._lines = queue.SimpleQueue[str]()
         self._reader = threading.Thread(target=self._read, daemon=True)

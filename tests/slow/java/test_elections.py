@@ -90,9 +90,7 @@ def test_a_leader_whose_node_dies_has_lost_and_runs_again(
 
 
 @pytest.mark.parametrize(("mode", "told"), [(EXCLUSIVE, "failed ProducerBusyException"), (FENCING, "elected 2")])
-def test_a_campaign_may_refuse_to_wait(
-    start: Start, node: NodeProcess, unique: Unique, mode: str, told: str
-) -> None:
+def test_a_campaign_may_refuse_to_wait(start: Start, node: NodeProcess, unique: Unique, mode: str, told: str) -> None:
     resource = unique("scheduler")
     start("lead", node.bootstrap, "a", resource, WAIT, SILENCE_MS).expect("elected 1")
     start("lead", node.bootstrap, "b", resource, mode, SILENCE_MS).expect(told)

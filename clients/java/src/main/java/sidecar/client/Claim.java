@@ -130,6 +130,14 @@ final class Claim implements AutoCloseable {
     }
 
     /**
+     * A question on the connection that holds the claim, which is silent otherwise: a login that ends after a time is
+     * renewed with it (KIP-368), and what forgets idle connections on the way does not.
+     */
+    void touch(Duration limit) throws IOException {
+        learnNodes(wire.uninterrupted(OWNER, METADATA, 1, new byte[4], limit));
+    }
+
+    /**
      * Waits for news of it, {@code waitMs} at most. Throws ProducerFencedException where it is lost; MovedException,
      * which is a TimeoutException, where this node does not know of it any more; TimeoutException.
      */

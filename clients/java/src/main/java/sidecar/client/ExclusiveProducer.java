@@ -138,8 +138,9 @@ public final class ExclusiveProducer<K, V> implements AutoCloseable {
         this.producer = producer;
         this.partitions = producer.partitionsFor(topic).size();
         this.numbering = new Numbering(topic, claim.lastIds(patience), partitions);
+        this.keeper = new Keeper(claim, name + ", owner of " + topic);
         // Nothing that still waits here may claim a topic that an operator released.
-        this.keeper = new Keeper(claim, name + ", owner of " + topic, () -> producer.close(Duration.ZERO));
+        keeper.lost().thenRunAsync(() -> producer.close(Duration.ZERO), work -> new Thread(work, "sidecar-end").start());
         keeper.start();
     }
 
@@ -225,7 +226,7 @@ public final class ExclusiveProducer<K, V> implements AutoCloseable {
                 producer.send(
                     new ProducerRecord<>(topic, partition, record.timestamp(), key, value, headers),
                     (metadata, error) -> answered(metadata, error, id, outcome, partition));
-            } catch (KafkaException error) {
+            } catch (KafkaException | IllegalStateException error) { // the latter: it was closed meanwhile
                 answered(null, error, id, outcome, partition);
             }
         }

@@ -16,10 +16,10 @@ final class Keeper {
     private static final Logger LOG = LoggerFactory.getLogger(Keeper.class);
     private static final int WATCH_MS = 10_000;
     private static final Duration WATCHED = Duration.ofSeconds(15);
+    private static final Duration TOUCHED = Duration.ofSeconds(10);
 
     private final Claim claim;
     private final String owner;
-    private final Runnable whenLost;
     private final Thread thread;
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
     private volatile ApiException failure;
@@ -29,11 +29,10 @@ final class Keeper {
     /** Completed once a node was asked whether the claim stands still; null where nobody asks. */
     private CompletableFuture<Void> doubt;
 
-    /** {@code owner}: a few words for logs; {@code whenLost} is run before anybody hears of the loss. */
-    Keeper(Claim claim, String owner, Runnable whenLost) {
+    /** {@code owner}: a few words for logs. */
+    Keeper(Claim claim, String owner) {
         this.claim = claim;
         this.owner = owner;
-        this.whenLost = whenLost;
         this.thread = new Thread(this::run, "sidecar-keeper: " + owner);
         thread.setDaemon(true);
     }
@@ -73,10 +72,9 @@ final class Keeper {
             failure = error;
         }
         LOG.warn("{}, owns it no more: {}", owner, error.getMessage());
-        whenLost.run();
-        answer();
         claim.wake();
         lost.complete(null);
+        answer();
     }
 
     /** Lets go of it; returns when it is free for others, where the node answers. */
@@ -86,7 +84,9 @@ final class Keeper {
         }
         claim.wake();
         try {
-            thread.join();
+            if (Thread.currentThread() != thread) { // that runs what an application does when it lost the topic
+                thread.join();
+            }
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
         }
@@ -130,6 +130,7 @@ final class Keeper {
             answer();
         }
         claim.watch(WATCH_MS, WATCHED);
+        claim.touch(TOUCHED);
     }
 
     private void pause() {

@@ -209,13 +209,14 @@ public final class LeaderElection implements AutoCloseable {
         while (!closed && isFresh()) {
             try {
                 ask((int) (silence / QUESTIONS / 1_000_000), heard + silence);
+                claim.touch(Duration.ofNanos(Math.max(1, heard + silence - System.nanoTime())));
             } catch (Wire.WokenException woken) {
                 continue;
             } catch (IOException | TimeoutException away) {
                 if (away instanceof Claim.MovedException moved) {
                     return new ProducerFencedException(moved.getMessage());
                 }
-                if (!claim.isHeld()) {
+                if (!claim.isHeld() && isFresh()) {
                     return reason();
                 }
                 pause();

@@ -43,6 +43,7 @@ final class Wire implements AutoCloseable {
     private final Map<String, ByteBuffer> answers = new HashMap<>();
     private int correlation;
     private volatile boolean woken;
+    private boolean deaf;
     private boolean closed;
 
     Wire(Map<String, ?> configs, String clientId) {
@@ -106,6 +107,16 @@ final class Wire implements AutoCloseable {
         }
     }
 
+    /** As {@link #call}, and {@link #wake} waits until the next one: it would cost the connection. */
+    byte[] uninterrupted(String name, int key, int version, byte[] body, Duration limit) throws IOException {
+        deaf = true;
+        try {
+            return call(name, key, version, body, limit);
+        } finally {
+            deaf = false;
+        }
+    }
+
     /** Waits, reading what comes meanwhile. */
     void pause(Duration time) throws IOException {
         long until = System.nanoTime() + time.toNanos();
@@ -158,7 +169,7 @@ final class Wire implements AutoCloseable {
         if (Thread.interrupted()) {
             throw new InterruptException("interrupted while a node was asked");
         }
-        if (woken) {
+        if (woken && !deaf) {
             woken = false;
             throw new WokenException();
         }

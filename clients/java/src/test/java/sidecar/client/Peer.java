@@ -3,8 +3,11 @@ package sidecar.client;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.StringReader;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.Map;
+import java.util.Properties;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -19,7 +22,10 @@ public final class Peer {
 
     public static void main(String[] arguments) throws IOException {
         var input = new BufferedReader(new InputStreamReader(System.in));
-        Map<String, String> configs = Map.of("bootstrap.servers", arguments[1], "client.id", arguments[2]);
+        var more = new Properties();
+        more.load(new StringReader(System.getenv().getOrDefault("PEER_SETTINGS", "")));
+        var configs = new HashMap<String, Object>(Map.of("bootstrap.servers", arguments[1], "client.id", arguments[2]));
+        more.forEach((name, value) -> configs.put((String) name, value));
         try {
             if (arguments[0].equals("write")) {
                 write(configs, arguments[3], AccessMode.valueOf(arguments[4]), input);
