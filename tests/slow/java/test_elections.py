@@ -94,3 +94,25 @@ def test_a_campaign_may_refuse_to_wait(start: Start, node: NodeProcess, unique: 
     resource = unique("scheduler")
     start("lead", node.bootstrap, "a", resource, WAIT, SILENCE_MS).expect("elected 1")
     start("lead", node.bootstrap, "b", resource, mode, SILENCE_MS).expect(told)
+
+
+def test_candidates_go_on_at_another_node_when_the_one_that_grants_is_killed(
+    start: Start, node_process: StartNode, unique: Unique
+) -> None:
+    cluster, resource = unique("c"), unique("scheduler")
+    nodes = [node_process(cluster=cluster, node_id=number) for number in (1, 2)]
+    bootstrap = ",".join(each.bootstrap for each in nodes)
+    peers = {name: start("lead", bootstrap, name, resource, WAIT, SILENCE_MS) for name in ("a", "b")}
+    with OwnClient(nodes[1].bootstrap) as own:
+        wait_for(lambda: own.owners(string(resource)).ownerships[0].owner_name, "an owner")
+        found = own.owners(string(resource)).ownerships[0]
+    first = peers.pop(found.owner_name)
+    first.expect("elected 1")
+    nodes[found.serving_node - 1].kill()
+    first.expect("lost TimeoutException")
+    [second] = peers.values()
+    wait_for(lambda: not first.silent() or not second.silent(), "one of them to lead")
+    leader, other = (second, first) if first.silent() else (first, second)
+    leader.expect("elected 1")
+    assert leads(leader)
+    assert not leads(other)

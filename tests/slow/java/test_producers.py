@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import StartNode
-from tests.kafka.client.proxy import Proxy
+from tests.conftest import StartNode, Unique
+from tests.kafka.client.proxy import PRODUCE, Proxy
+from tests.kafka.dedup.conftest import deduplicate
 from tests.kafka.exclusive.producers import RawProducer
 from tests.logs import read_log
 from tests.nodes import NodeProcess
+from tests.own import OwnClient
+from tests.own import topic as own_topic
 from tests.rest import Rest
 from tests.services import Services
 from tests.slow.java.conftest import Start
@@ -170,6 +173,73 @@ async def test_a_claim_that_was_lost_behind_a_dead_network_is_not_revived(
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"before", b"rival"]
 
 
+async def test_a_record_whose_answer_is_lost_is_sent_again_and_is_there_once(
+    start: Start, services: Services, hidden: tuple[NodeProcess, int], behind: Proxy
+) -> None:
+    topic, lost = create_topic(services.kafka_bootstrap, 1), []
+    peer = start("write", f"127.0.0.1:{hidden[1]}", "billing", topic, EXCLUSIVE)
+    await asyncio.to_thread(peer.expect, "open 1 -1")
+
+    def lose_the_first(key: int, answer: bytes) -> bytes | None:
+        if key != PRODUCE or lost:
+            return answer
+        lost.append(answer)
+        return None
+
+    behind.edit = lose_the_first
+    peer.ask("zero", "one")
+    for _ in range(2):
+        await asyncio.to_thread(peer.expect, "ok ")
+    await asyncio.to_thread(peer.close)
+    assert len(lost) == 1
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero", b"one"]
+
+
+async def test_what_a_producer_never_heard_of_is_not_doubled_by_the_next_one(
+    start: Start, services: Services, hidden: tuple[NodeProcess, int], behind: Proxy
+) -> None:
+    topic, rest, at = create_topic(services.kafka_bootstrap, 1), Rest(hidden[0].admin_url), f"127.0.0.1:{hidden[1]}"
+    deduplicate(rest, topic)
+    hasty = {"PEER_SETTINGS": "delivery.timeout.ms=2000\nrequest.timeout.ms=1000\n"}
+    first = start("write", at, "billing", topic, EXCLUSIVE, environment=hasty)
+    await asyncio.to_thread(first.expect, "open 1 -1")
+    behind.silent = True
+    first.ask("0 zero")
+    await asyncio.to_thread(first.expect, "error TimeoutException")
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero"]
+    first.kill()
+    behind.silent = False
+    behind.cut()
+    second = start("write", at, "billing", topic, WAIT)
+    await asyncio.to_thread(second.expect, "open 2 0")
+    second.ask("0 zero", "1 one")
+    for number, duplicate in enumerate(("true", "false")):
+        assert await asyncio.to_thread(receipt, second) == (number, duplicate, 2)
+    await asyncio.to_thread(second.close)
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero", b"one"]
+
+
+async def test_an_id_may_be_given_again_after_a_timeout(
+    start: Start, services: Services, hidden: tuple[NodeProcess, int], behind: Proxy
+) -> None:
+    topic = create_topic(services.kafka_bootstrap, 1)
+    deduplicate(Rest(hidden[0].admin_url), topic)
+    hasty = {"PEER_SETTINGS": "delivery.timeout.ms=2000\nrequest.timeout.ms=1000\n"}
+    peer = start("write", f"127.0.0.1:{hidden[1]}", "billing", topic, EXCLUSIVE, environment=hasty)
+    await asyncio.to_thread(peer.expect, "open 1 -1")
+    behind.silent = True
+    peer.ask("0 zero")
+    await asyncio.to_thread(peer.expect, "error TimeoutException")
+    behind.silent = False
+    behind.cut()
+    peer.ask("0 zero")
+    assert await asyncio.to_thread(peer.expect, "ok ") == ["0", "-1", "0", "false", "1"]
+    peer.ask("1 one")
+    assert await asyncio.to_thread(receipt, peer) == (1, "false", 1)
+    await asyncio.to_thread(peer.close)
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero", b"one"]
+
+
 def come_and_go(bootstrap: str, topic: str) -> None:
     with RawProducer(bootstrap, "rival;mode=exclusive") as rival:
         rival.initialise()
@@ -178,3 +248,29 @@ def come_and_go(bootstrap: str, topic: str) -> None:
 
 async def until(condition: Callable[[], object], what: str) -> None:
     await asyncio.to_thread(wait_for, condition, what)
+
+
+def test_an_owner_finds_the_node_that_serves_and_goes_on_at_the_next_one(
+    start: Start, node_process: StartNode, services: Services, unique: Unique
+) -> None:
+    cluster = unique("c")
+    nodes = [node_process(cluster=cluster, node_id=number) for number in (1, 2)]
+    rests = [Rest(each.admin_url) for each in nodes]
+    wait_for(lambda: all(len(r.call("GET", "/v1/status")[1]["nodes"]) == 2 for r in rests), "both nodes")
+    topic = create_topic(services.kafka_bootstrap, 1)
+    deduplicate(rests[0], topic, access_mode="exclusive")
+    with OwnClient(nodes[0].bootstrap) as own:
+        assert own.own(own_topic(topic)).error == 0
+        wait_for(lambda: rests[1].topic(topic)["serving_node"] == 1, "the other node to know who serves the topic")
+        waits = start("write", nodes[1].bootstrap, "billing", topic, WAIT)
+        wait_for(lambda: [each["name"] for each in rests[0].topic(topic)["waiting"]] == ["billing"], "it to wait")
+    waits.expect("open 2 -1")
+    waits.ask("zero")
+    assert receipt(waits) == (0, "false", 2)
+    nodes[0].kill()
+    waits.ask("one")
+    assert receipt(waits) == (1, "false", 2)
+    wait_for(lambda: rests[1].topic(topic)["owner"]["name"] == "billing", "the next node to know the owner")
+    waits.close()
+    wait_for(lambda: rests[1].topic(topic)["owner"] is None, "the topic to be free")
+    assert read_log(services.kafka_bootstrap, topic) == [b"zero", b"one"]

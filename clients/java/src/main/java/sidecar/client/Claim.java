@@ -26,7 +26,8 @@ import org.apache.kafka.common.errors.TimeoutException;
 final class Claim implements AutoCloseable {
     /** How long a node may be away before it is looked for again. */
     static final Duration AGAIN = Duration.ofMillis(100);
-    private static final Duration CONNECT = Duration.ofSeconds(5);
+    /** For what a node answers out of its memory. */
+    private static final Duration SHORT = Duration.ofSeconds(5);
     /** Besides what the request itself waits: the node may take the topic over and read its log. */
     private static final Duration ANSWER = Duration.ofSeconds(20);
     private static final Duration FAREWELL = Duration.ofSeconds(1);
@@ -184,7 +185,7 @@ final class Claim implements AutoCloseable {
                 if (producerId >= 0 && !wire.isOpen(OWNER)) { // a node keeps the place of a session that waited
                     wire.open(OWNER, address, FAREWELL);
                 }
-                wire.call(OWNER, RELEASE, 0, body, ANSWER);
+                wire.call(OWNER, RELEASE, 0, body, SHORT);
                 return;
             } catch (Wire.WokenException again) {
                 continue;
@@ -271,8 +272,8 @@ final class Claim implements AutoCloseable {
         IOException last = null;
         for (var each : candidates) {
             try {
-                wire.open(OWNER, each, CONNECT);
-                learnNodes(wire.call(OWNER, METADATA, 1, new byte[4], CONNECT));
+                wire.open(OWNER, each, SHORT);
+                learnNodes(wire.call(OWNER, METADATA, 1, new byte[4], SHORT));
                 address = each;
                 return true;
             } catch (Wire.WokenException woken) {
