@@ -18,8 +18,8 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TimeoutException;
 
 /**
- * One claim by Own: the node found that can grant it, waited for, held by one connection and watched by another, since a
- * Watch parks its connection (docs/reference/own-apis.md). Takes nothing back by itself: who uses it decides.
+ * One claim by Own: the node found that can grant it, waited for, held by one connection and watched by another, since
+ * a Watch parks its connection (docs/reference/own-apis.md). Takes nothing back by itself: who uses it decides.
  *
  * <p>One thread at a time uses it; any may call {@link #wake}.
  */

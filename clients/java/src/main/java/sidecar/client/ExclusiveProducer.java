@@ -35,14 +35,14 @@ import org.apache.kafka.common.utils.Utils;
  * }</pre>
  *
  * <p>It wraps a KafkaProducer and takes its settings. {@code bootstrap.servers} names nodes; {@code client.id} is the
- * producer's name, also for sequence ids, used by one live producer at a time: 1 to 255 bytes of UTF-8 without ;. Without
- * one a unique name is assigned, under which nobody resumes. {@code max.block.ms} bounds how long {@code open} tries
- * while no node answers; waiting for other owners does not count. {@code delivery.timeout.ms} bounds a record.
+ * producer's name, also for sequence ids, used by one live producer at a time: 1 to 255 bytes of UTF-8 without ;.
+ * Without one a unique name is assigned, under which nobody resumes. {@code max.block.ms} bounds how long {@code open}
+ * tries while no node answers; waiting for other owners does not count. {@code delivery.timeout.ms} bounds a record.
  *
  * <p><b>Sequence ids</b> are on if the topic has deduplication (PIP-6). Without a {@code sequenceId} they count up from
  * {@link #lastSequenceId} + 1; once you give one, give all. After a restart an application goes on after
- * {@code lastSequenceId}, or sends everything again: what is in the log already is not sent, and its {@link Receipt} has
- * {@code duplicate}. A repeated record has to go to the same partition, so one without key and partition goes to
+ * {@code lastSequenceId}, or sends everything again: what is in the log already is not sent, and its {@link Receipt}
+ * has {@code duplicate}. A repeated record has to go to the same partition, so one without key and partition goes to
  * partition id modulo their number. A record that failed while a later one of its partition was written is lost to its
  * id: send one at a time if every record counts.
  *
@@ -140,7 +140,7 @@ public final class ExclusiveProducer<K, V> implements AutoCloseable {
         this.numbering = new Numbering(topic, claim.lastIds(patience), partitions);
         this.keeper = new Keeper(claim, name + ", owner of " + topic);
         // Nothing that still waits here may claim a topic that an operator released.
-        keeper.lost().thenRunAsync(() -> producer.close(Duration.ZERO), work -> new Thread(work, "sidecar-end").start());
+        keeper.lost().thenRunAsync(() -> producer.close(Duration.ZERO), work -> new Thread(work, "end").start());
         keeper.start();
     }
 
@@ -177,16 +177,18 @@ public final class ExclusiveProducer<K, V> implements AutoCloseable {
         return keeper.failure();
     }
 
-    /** As {@link #send(ProducerRecord, long)}, under the next sequence id; without one on a topic that has none. */
+    /** {@link #send(ProducerRecord, long)} under the next sequence id; without one on a topic that has none. */
     public CompletableFuture<Receipt> send(ProducerRecord<K, V> record) {
         return send(record, (Long) null);
     }
 
     /**
      * Writes a record. The future fails with ProducerFencedException once the topic is lost: final, a new producer is
-     * needed, and what was under way at that moment may have been written; ProducerBusyException where another live session writes under the name; Kafka's TimeoutException after
-     * {@code delivery.timeout.ms}: whether the record will be written is not known then, and giving its id again is
-     * safe; Kafka's exception where the record itself is refused.
+     * needed, and what was under way at that moment may have been written; ProducerBusyException where another live
+     * session writes under the name; Kafka's TimeoutException after {@code delivery.timeout.ms}: whether the record
+     * will be written is not known then, and giving its id again is safe; Kafka's exception where the record itself is
+     * refused. What depends on the future runs in the producer's own thread, as a Callback does: it returns soon and
+     * does not send.
      *
      * @param sequenceId 0 or more, above every id that this producer sent to the partition
      * @throws SequenceException the id cannot be; nothing was sent
@@ -234,8 +236,8 @@ public final class ExclusiveProducer<K, V> implements AutoCloseable {
     }
 
     /**
-     * Waits for what was sent, {@code delivery.timeout.ms} at most, then gives the topic up; returns when it is free for
-     * others, where the node answers. What has no outcome by then fails, and may have been written. Nothing is sent
+     * Waits for what was sent, {@code delivery.timeout.ms} at most, then gives the topic up; returns when it is free
+     * for others, where the node answers. What has no outcome by then fails, and may have been written. Nothing is sent
      * again afterwards. Repeating it is harmless.
      */
     @Override
@@ -281,14 +283,16 @@ public final class ExclusiveProducer<K, V> implements AutoCloseable {
             return;
         }
         numbering.failed(partition, id);
-        if (error instanceof ProducerFencedException || error instanceof InvalidProducerEpochException) {
+        if (error instanceof ProducerFencedException) {
             keeper.lose(new ProducerFencedException(error.getMessage()));
         }
         if (keeper.failure() != null) {
             outcome.completeExceptionally(keeper.failure());
-        } else if (error instanceof PolicyViolationException) { // lost, or another session of the name
-            keeper.ask().thenRun(() -> outcome.completeExceptionally(
-                keeper.failure() != null ? keeper.failure() : new ProducerBusyException(error.getMessage())));
+        } else if (error instanceof PolicyViolationException || error instanceof InvalidProducerEpochException) {
+            var other = error instanceof PolicyViolationException
+                ? new ProducerBusyException(error.getMessage()) : error;
+            keeper.ask().thenRun(
+                () -> outcome.completeExceptionally(keeper.failure() != null ? keeper.failure() : other));
         } else {
             outcome.completeExceptionally(error);
         }

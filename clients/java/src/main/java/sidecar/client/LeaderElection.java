@@ -26,17 +26,17 @@ import org.slf4j.LoggerFactory;
  *     });
  * }</pre>
  *
- * <p>The claim belongs to a connection and ends with it: when this process dies, and when the node does. {@code lost} is
- * called at once where somebody takes the claim, an operator does or the node dies. A node that is silent, or a network
- * in between, says nothing: then {@code lost} is called, and {@link #isLeader} turns false, {@code silence} after the
- * last question that the node answered was sent. The claim may be another's before that: a node that does not renew its
- * lease is replaced.
+ * <p>The claim belongs to a connection and ends with it: when this process dies, and when the node does. {@code lost}
+ * is called at once where somebody takes the claim, an operator does or the node dies. A node that is silent, or a
+ * network in between, says nothing: then {@code lost} is called, and {@link #isLeader} turns false, {@code silence}
+ * after the last question that the node answered was sent. The claim may be another's before that: a node that does not
+ * renew its lease is replaced.
  *
  * <p><b>A process that is stalled</b> keeps its claim as long as its connection stands, unless somebody takes it with
- * {@link AccessMode#EXCLUSIVE_WITH_FENCING}. It notices nothing meanwhile, and cannot stop what it has sent elsewhere. So
- * let what leads write through something that refuses a former leader: an {@link ExclusiveProducer}, or a store that
- * compares the generation of a {@link Resource#topic}, which never falls. The generation of a string begins again with 1
- * once nobody owned it: it is no fencing token.
+ * {@link AccessMode#EXCLUSIVE_WITH_FENCING}. It notices nothing meanwhile, and cannot stop what it has sent elsewhere.
+ * So let what leads write through something that refuses a former leader: an {@link ExclusiveProducer}, or a store that
+ * compares the generation of a {@link Resource#topic}, which never falls. The generation of a string begins again with
+ * 1 once nobody owned it: it is no fencing token.
  */
 public final class LeaderElection implements AutoCloseable {
 
@@ -59,8 +59,8 @@ public final class LeaderElection implements AutoCloseable {
         void lost(KafkaException why);
 
         /**
-         * The campaign is over for good: ProducerBusyException with {@link AccessMode#EXCLUSIVE}, a login that failed, a
-         * topic that is not there or may not be claimed.
+         * The campaign is over for good: ProducerBusyException with {@link AccessMode#EXCLUSIVE}, a login that failed,
+         * a topic that is not there or may not be claimed.
          */
         default void failed(KafkaException why) {}
     }
@@ -127,8 +127,8 @@ public final class LeaderElection implements AutoCloseable {
     }
 
     /**
-     * Whether it leads, as far as a node answered within {@code silence}. Costs no request; of a process that was stalled
-     * longer than that it is false before anything else happens.
+     * Whether it leads, as far as a node answered within {@code silence}. Costs no request; of a process that was
+     * stalled longer than that it is false before anything else happens.
      */
     public boolean isLeader() {
         return leads && isFresh();

@@ -54,7 +54,7 @@ final class Wire implements AutoCloseable {
         this.selector = new Selector(Selector.NO_IDLE_TIMEOUT_MS, metrics, Time.SYSTEM, "sidecar", builder, log);
     }
 
-    /** Connects under this name, ending what had it. Throws AuthenticationException where the node refuses the login. */
+    /** Connects under this name, ending what had it. Throws AuthenticationException where the login is refused. */
     void open(String name, String address, Duration limit) throws IOException {
         close(name);
         long until = System.nanoTime() + limit.toNanos();
