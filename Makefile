@@ -27,7 +27,7 @@ BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim mutants fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,10 @@ test-oldest: setup ## some tests with the oldest dependencies that pyproject.tom
 
 test-clients: setup spark ## the matrix of real clients and features
 	@$(BIN)/pytest -m clients tests/clients $(ARGS)
+
+java: setup ## build the client library for Java with Maven, and test it against a node
+	@mvn --batch-mode --quiet -f clients/java verify
+	@$(BIN)/pytest -m "slow or smoke" tests/slow/java $(ARGS)
 
 sim: setup ## histories on the simulator: MINUTES=10, SEEDS=0-999, or one again: SEED=7 ARGS='--trace --shrink'
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),1))) $(ARGS)

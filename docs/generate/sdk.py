@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import sidecar.client
 from docs.generate import markdown
-<<<<<<< HEAD
-from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Mode, NewTopic, Receipt, ShadowReader, facts
-=======
-from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Receipt, Record, ShadowReader, facts
->>>>>>> wt-sdk
+from sidecar.client import (
+    AdminClient,
+    ExclusiveProducer,
+    Leadership,
+    Mode,
+    NewTopic,
+    Receipt,
+    Record,
+    ShadowReader,
+    facts,
+)
 from sidecar.client.errors import OF_HTTP, OF_KAFKA, OF_OWN, SidecarError
 from sidecar.protocol.errors import error_name
 
@@ -92,15 +98,10 @@ def page() -> str:
     lines += ["## What breaks", "", *markdown.table(("what", "`ExclusiveProducer`", "`Leadership`"), _RECOVERY), ""]
     lines += ["## Errors", "", *_docstring(SidecarError), *_errors()]
     lines += ["## `sidecar.client.sync`", "", *markdown.prose(_SYNC)]
-<<<<<<< HEAD
     modes = ", ".join(f"`{each}`" for each in get_args(Mode))
     lines += ["## `Mode`", "", f"{modes}: what they mean is in [client.id](client-id.md#modes).", ""]
-    for value in (NewTopic, Receipt):
+    for value in (NewTopic, Record, Receipt):
         lines += [f"## `{value.__name__}`", "", f"`{_fields(value)}`", "", *_docstring(value)]
-=======
-    for each in (Record, Receipt):
-        lines += [f"## `{each.__name__}`", "", f"`{_fields(each)}`", "", *_docstring(each)]
->>>>>>> wt-sdk
     lines += ["## `sidecar.client.facts`", "", *_docstring(facts)]
     rows = [
         (f"`{name}`", f"`{_fields(found)}`", _line(found))
