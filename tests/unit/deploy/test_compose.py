@@ -27,8 +27,10 @@ def node_settings(name: str) -> Settings:
 
 
 def schema_check(path: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    text = resolved(path.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    command += ["--default-filetype", "yaml", "-"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, input=text)
 
 
 def test_the_compose_file_follows_the_compose_schema():
@@ -110,6 +112,7 @@ def test_an_image_of_ours_is_built_by_one_service_alone():
     built = [ours[name] for name in ours if "build" in SERVICES[name]]
 
     assert sorted(built) == sorted(set(ours.values()))
+    assert {SERVICES[name]["pull_policy"] for name in ours} == {"never"}
 
 
 @pytest.mark.parametrize("name", ["demo", "load"])
