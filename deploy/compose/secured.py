@@ -5,8 +5,9 @@
 
 /keys keeps everything, and only root reads it. A server has the volume with its own files, and not the others.
 
-    ADVERTISED_HOST     name or address of this machine as clients see it; the nodes' certificate is for it, too
-    KAFKA_UID …         the users that the servers run as
+    ADVERTISED_HOST             name or address of this machine as clients see it; the nodes' certificate is for it, too
+    NODE_1_PORT, NODE_2_PORT    of the nodes on this machine
+    KAFKA_UID …                 the users that the servers run as
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def make_keys() -> None:
     }
     give("node", dict(node))
     give("prometheus", {"ca.pem": ca, "read-token": secrets.text("read.token")})
-    give("clients", {"ca.pem": ca, **secrets.client_files(f"{host}:19092,{host}:19093", "ca.pem")})
+    ports = (os.environ.get("NODE_1_PORT") or "19292", os.environ.get("NODE_2_PORT") or "19293")
+    nodes = ",".join(f"{host}:{port}" for port in ports)
+    give("clients", {"ca.pem": ca, **secrets.client_files(nodes, "ca.pem")})
 
 
 def make_users() -> None:

@@ -135,7 +135,9 @@ def _refusal(caller: Caller, right: Right, rules: Rules, who: str) -> Refusal | 
 def _of_write(caller: Caller, who: str) -> Refusal | None:
     if who != LOCAL:
         return Refusal(
-            403, "without SIDECAR_ADMIN_TOKEN set on the node, it accepts writes only from its own machine or container"
+            403,
+            "without SIDECAR_ADMIN_TOKEN set on the node, it accepts writes only from its own machine or container: set"
+            " one, or run the command there (docker compose exec sidecar-1 sidecar …, kubectl exec POD -- sidecar …)",
         )
     if not _names_this_machine(caller.host) or (caller.origin and _place(caller.origin) != caller.host):
         return Refusal(403, "without SIDECAR_ADMIN_TOKEN set on the node, writes through another web site are refused")

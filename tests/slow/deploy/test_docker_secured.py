@@ -6,9 +6,7 @@ tests/slow/local/test_up_secured.py.
 
 from __future__ import annotations
 
-import json
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from tests.slow.deploy.test_docker import PATIENCE_S, PROMETHEUS, refusal
-from tests.unit.deploy.files import ROOT
+from tests.slow.deploy.stack import PATIENCE_S, Stack, refusal, running
 from tests.wait import wait_for
 
 pytestmark = pytest.mark.timeout(1800)
@@ -38,17 +35,21 @@ asyncio.run(main())
 """
 
 
-class Compose:
-    """The commands of secured.yaml's head under a project name of its own."""
+def redis_uid() -> str:
+    """Who the image's Redis is: another one than 999 in images of distributions."""
+    command = ["docker", "run", "--rm", "redis:8-alpine", "id", "-u", "redis"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
 
-    def __init__(self, clients: Path) -> None:
-        self.clients = clients
 
-    def run(self, *arguments: str, stdin: str = "") -> str:
-        command = ["docker", "compose", "-f", "compose.yaml", "-f", "deploy/compose/secured.yaml", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900, input=stdin)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+class Secured:
+    """The stack, and the files that it has for clients."""
+
+    def __init__(self, stack: Stack, clients: Path) -> None:
+        self.run, self.query, self.clients = stack.run, stack.query, clients
+        self.copy_files()
+
+    def copy_files(self) -> None:
+        self.run("cp", "keys:/keys-of-clients/.", str(self.clients))
 
     def settings(self, user: str, **more: str) -> dict[str, Any]:
         lines = (self.clients / f"{user}.conf").read_text().splitlines()
@@ -56,27 +57,12 @@ class Compose:
         return {**found, "ssl.ca.location": str(self.clients / "ca.pem"), "message.timeout.ms": "30000", **more}
 
 
-def redis_uid() -> str:
-    """Who the image's Redis is: another one than 999 in images of distributions."""
-    command = ["docker", "run", "--rm", "redis:8-alpine", "id", "-u", "redis"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
-
-
 @pytest.fixture(scope="module")
-def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     if reason := refusal():
         pytest.skip(reason)
-    clients = tmp_path_factory.mktemp("clients")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("COMPOSE_PROJECT_NAME", f"sidecar-test-{uuid.uuid4().hex[:8]}")
-        environment.setenv("REDIS_UID", redis_uid())
-        running = Compose(clients)
-        try:
-            running.run("up", "--build", "--wait")
-            running.run("cp", "keys:/keys-of-clients/.", str(clients))
-            yield running
-        finally:
-            running.run("down", "--volumes")
+    with running(secured=True, REDIS_UID=redis_uid()) as stack:
+        yield Secured(stack, tmp_path_factory.mktemp("clients"))
 
 
 def produce(settings: dict[str, Any], topic: str) -> int:
@@ -87,32 +73,26 @@ def produce(settings: dict[str, Any], topic: str) -> int:
     return codes[0]
 
 
-def test_a_client_on_the_host_writes_where_it_may(compose: Compose):
+def test_a_client_on_the_host_writes_where_it_may(compose: Secured):
     assert produce(compose.settings("app"), "app-orders") == 0
     assert produce(compose.settings("app"), "orders") == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert produce(compose.settings("admin"), "orders") == 0
 
 
-def test_a_client_in_a_container_comes_in_by_the_other_listener(compose: Compose):
+def test_a_client_in_a_container_comes_in_by_the_other_listener(compose: Secured):
     compose.run("exec", "-T", "sidecar-1", "sidecar", "topic", "set", "app-inside", "--access", "exclusive")
     assert produce(compose.settings("admin", **{"client.id": "first"}), "app-inside") == 0
     password = compose.settings("app")["sasl.password"]
     wait_for(lambda: int(compose.run("exec", "-T", "sidecar-2", "python", "-c", INSIDE, stdin=password)) > 0, "a turn")
 
 
-def test_a_second_start_keeps_users_and_data(compose: Compose):
+def test_a_second_start_keeps_users_and_data(compose: Secured):
     before = (compose.clients / "app.conf").read_text()
     compose.run("up", "--wait", "--force-recreate")
-    compose.run("cp", "keys:/keys-of-clients/.", str(compose.clients))
+    compose.copy_files()
     assert (compose.clients / "app.conf").read_text() == before
     assert produce(compose.settings("app"), "app-orders") == 0
 
 
-def test_prometheus_scrapes_both_nodes_with_its_token(compose: Compose):
-    def up() -> bool:
-        command = ["curl", "-s", f"{PROMETHEUS}/api/v1/query?query=sum(up)"]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-        found = json.loads(answer)["data"]["result"]
-        return bool(found) and found[0]["value"][1] == "3"
-
-    wait_for(up, "two scraped nodes and itself", PATIENCE_S)
+def test_prometheus_scrapes_both_nodes_with_its_token(compose: Secured):
+    wait_for(lambda: compose.query("sum(up) == 3"), "two scraped nodes and itself", PATIENCE_S)

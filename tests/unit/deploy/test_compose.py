@@ -6,17 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 
+from sidecar.local import StackConfig
 from sidecar.settings import Settings, load
-from tests.unit.deploy.files import COMPOSE, ROOT, SETTINGS, Tree, resolved
+from tests.unit.deploy.files import COMPOSE, ROOT, SETTINGS, Tree, load_yaml, resolved
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+FILES = (COMPOSE, ROOT / "deploy" / "compose" / "secured.yaml")
 
 SERVICES: Tree = yaml.safe_load(resolved(COMPOSE.read_text(encoding="utf-8")))["services"]
 
@@ -28,8 +27,10 @@ def node_settings(name: str) -> Settings:
 
 
 def schema_check(path: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    text = resolved(path.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    command += ["--default-filetype", "yaml", "-"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, input=text)
 
 
 def test_the_compose_file_follows_the_compose_schema():
@@ -65,6 +66,53 @@ def test_a_node_advertises_what_is_published_for_it(name: str):
     assert f"{outside.advertise}:{outside.listen.port}" in SERVICES[name]["ports"]
     assert (inside.advertise.host, inside.advertise.port) == (name, inside.listen.port)
     assert [port for port in SERVICES[name]["ports"] if port.endswith(f":{inside.listen.port}")] == []
+
+
+def test_every_published_port_is_a_variable_and_by_default_none_of_sidecar_up():
+    published = [port for each in load_yaml(COMPOSE)["services"].values() for port in each.get("ports", [])]
+    found = [re.fullmatch(r".+:\$\{(\w+)_PORT:-(\d+)\}:\d+", port) for port in published]
+    up, stack = load({}), StackConfig(Path())
+
+    assert len({each[1] for each in found if each}) == len(published)
+    taken = {up.listen.port, up.admin_listen.port, stack.kafka_port, stack.redis_port}
+    assert {int(each[2]) for each in found if each}.isdisjoint(taken)
+
+
+@pytest.mark.parametrize("name", ["sidecar-1", "sidecar-2"])
+def test_a_node_advertises_the_port_that_a_variable_gives_it(name: str):
+    number = name[-1]
+    text = re.sub(rf"\$\{{NODE_{number}_PORT:-\d+\}}", "7777", COMPOSE.read_text(encoding="utf-8"))
+    service = yaml.safe_load(resolved(text))["services"][name]
+
+    assert service["environment"]["SIDECAR_ADVERTISED_LISTENERS"].endswith("OUTSIDE://127.0.0.1:7777")
+    assert "127.0.0.1:7777:19093" in service["ports"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_health_check_needs_a_newer_engine_than_is_asked_for(file: Path):
+    checks = [each["healthcheck"] for each in load_yaml(file)["services"].values() if "healthcheck" in each]
+
+    assert [check for check in checks if "start_interval" in check] == []  # Engine 25
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_a_bound_for_its_memory(name: str):
+    assert re.fullmatch(r"\d+[mg]", SERVICES[name]["mem_limit"])
+
+
+def test_redis_refuses_claims_before_the_kernel_ends_it():
+    command = SERVICES["redis"]["command"]
+    most = int(command[command.index("--maxmemory") + 1].removesuffix("mb"))
+
+    assert most < int(SERVICES["redis"]["mem_limit"].removesuffix("m"))
+
+
+def test_an_image_of_ours_is_built_by_one_service_alone():
+    ours = {name: each["image"] for name, each in SERVICES.items() if each["image"].startswith("kafka-sidecar")}
+    built = [ours[name] for name in ours if "build" in SERVICES[name]]
+
+    assert sorted(built) == sorted(set(ours.values()))
+    assert {SERVICES[name]["pull_policy"] for name in ours} == {"never"}
 
 
 @pytest.mark.parametrize("name", ["demo", "load"])

@@ -48,8 +48,19 @@ def test_prometheus_loads_the_rules_from_what_is_mounted():
 
 def test_an_alert_leads_to_its_entry_of_the_runbook():
     links = {name: rule["annotations"]["runbook_url"] for name, rule in ALERTS.items()}
+    place = "{{ with $externalLabels.runbook }}{{ . }}{{ else }}deploy/runbook.md{{ end }}"
 
-    assert links == {name: f"deploy/runbook.md#{name.lower()}" for name in ALERTS}
+    assert links == {name: f"{place}#{name.lower()}" for name in ALERTS}
+
+
+@pytest.mark.parametrize("path", [PROMETHEUS, PROMETHEUS.with_name("secured.yml")], ids=["plain", "secured"])
+def test_a_variable_of_the_compose_file_says_where_the_runbook_is_and_labels_no_alert(path: Path):
+    found = load_yaml(path)
+    [relabelling] = found["alerting"]["alert_relabel_configs"]
+
+    assert found["global"]["external_labels"] == {"runbook": "${RUNBOOK_URL}"}
+    assert load_yaml(COMPOSE)["services"]["prometheus"]["environment"] == {"RUNBOOK_URL": None}
+    assert relabelling == {"action": "labeldrop", "regex": "runbook"}
 
 
 def test_the_runbook_has_an_entry_for_each_alert_and_no_other():

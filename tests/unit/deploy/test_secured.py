@@ -50,7 +50,9 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for target in mounts(SECURED["keys"]).values():
         (tmp_path / target.name).mkdir()
     for name, value in SECURED["keys"]["environment"].items():
-        monkeypatch.setenv(name, str(os.getuid()) if name.endswith("_UID") else value or "kafka.example.com")
+        monkeypatch.setenv(name, str(os.getuid()) if name.endswith("_UID") else value or "")
+    monkeypatch.setenv("ADVERTISED_HOST", "kafka.example.com")
+    monkeypatch.setenv("NODE_2_PORT", "39093")
     program.make_keys()
     return tmp_path
 
@@ -154,7 +156,7 @@ def test_keys_are_for_their_owner_alone_and_stay(made: Path):
     assert len(files) > 20
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     clients = made / "keys-of-clients"
-    assert "bootstrap.servers=kafka.example.com:19092,kafka.example.com:19093\n" in (clients / "app.conf").read_text()
+    assert "bootstrap.servers=kafka.example.com:19292,kafka.example.com:39093\n" in (clients / "app.conf").read_text()
     assert "ssl.truststore.location=ca.pem\n" in (clients / "app.properties").read_text()
 
 
