@@ -158,7 +158,7 @@ PRODUCERS_PAGE: Final = page_of("Producers", PRODUCER)
 TOPIC: Final = Shape(
     "Topic",
     "`owners` (by partition) only where the scope is partition; `owner` is null then. "
-    "`shadowReplication` (by shadow) only of one topic that is asked for.",
+    "`policies` and `shadowReplication` (by shadow) only of one topic that is asked for.",
     topic=TEXT.of("name"),
     policy=POLICY.kind.or_null(),
     generation=COUNT.said("Rises with each change of owner; 0: never owned."),
@@ -177,6 +177,9 @@ TOPIC: Final = Shape(
     deduplication_detail=TEXT.or_null().said("How far the reading has come, or what is lost."),
     owners=by_key(PARTITION_OWNER.kind).or_absent(),
     shadowReplication=by_key(SHADOW_STATS.kind).or_absent(),
+    policies=by_key(POLICY.kind)
+    .said("The policies that cover it, by topic or prefix, each with the fields that it decides; the nearest wins.")
+    .or_absent(),
 )
 TOPICS: Final = page_of("Topics", TOPIC)
 _INT16: Final = 2**15 - 1

@@ -1,6 +1,6 @@
 /** The strip at the top: whether the node serves, what it depends on, who else is alive; and the banner where it is silent. */
 
-import { showResult } from './acts.js';
+import { showResult } from './dialog.js';
 import { connection, get } from './api.js';
 import { byId, fill } from './dom.js';
 import { clock, duration, number, since, tag } from './format.js';

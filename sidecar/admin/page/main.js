@@ -1,11 +1,12 @@
 /** Puts the page together: which section is shown (by the part of the address behind #), the token, the two streams. */
 
 import { token } from './api.js';
-import { startActs, showResult } from './acts.js';
 import { Clients } from './clients.js';
+import { showResult, startDialog } from './dialog.js';
 import { byId } from './dom.js';
 import { feed, startFeed } from './feed.js';
 import { startHealth } from './health.js';
+import { Prefix } from './prefix.js';
 import { Settings } from './settings.js';
 import { Shadow } from './shadow.js';
 import { Shadows } from './shadows.js';
@@ -16,12 +17,12 @@ const HAPPENED_MS = 300;
 /** What a header can hold, and the node's setting takes. */
 const TOKEN = /^[!-~]+$/;
 
-/** By the address: a section, and one thing in it. */
+/** By the address: a section, one thing in it, and what has a name that ends with a star. */
 const VIEWS = {
-  topics: { all: new Topics(), one: new Topic() },
-  shadows: { all: new Shadows(), one: new Shadow() },
-  clients: { all: new Clients(), one: null },
-  settings: { all: new Settings(), one: null },
+  topics: { all: new Topics(), one: new Topic(), many: new Prefix() },
+  shadows: { all: new Shadows(), one: new Shadow(), many: null },
+  clients: { all: new Clients(), one: null, many: null },
+  settings: { all: new Settings(), one: null, many: null },
 };
 
 /** @type {import('./view.js').View | null} */
@@ -29,10 +30,11 @@ let shown = null;
 
 /** @param {boolean} asked whether a person went there, whose focus then belongs at the heading */
 function route(asked) {
-  const [section, name] = location.hash.replace(/^#\//, '').split('/');
+  const [section, named] = location.hash.replace(/^#\//, '').split('/');
   const place = Object.hasOwn(VIEWS, section) ? section : 'topics';
   const known = VIEWS[place];
-  const view = (name && known.one) || known.all;
+  const name = decoded(named ?? '');
+  const view = (name.endsWith('*') && known.many) || (name && known.one) || known.all;
   for (const link of document.querySelectorAll('.tabs a')) {
     const here = link.getAttribute('href') === `#/${place}`;
     if (here) link.setAttribute('aria-current', view === known.all ? 'page' : 'true');
@@ -43,7 +45,7 @@ function route(asked) {
     byId('main').replaceChildren(view.element);
     shown = view;
   }
-  view.open(decoded(name ?? ''));
+  view.open(name);
   if (asked) view.heading.focus();
 }
 
@@ -97,7 +99,7 @@ byId('skip').addEventListener('click', (event) => {
 });
 window.addEventListener('hashchange', () => route(true));
 startToken();
-startActs();
+startDialog();
 startHealth();
 startFeed();
 route(false);

@@ -1,10 +1,10 @@
 /** All shadows with their lag. Numbers cost the node a look at Kafka: only those on the screen are asked for, one by one. */
 
 import { Refusal, get, path } from './api.js';
-import { askToCreateShadow } from './acts.js';
 import { build, byId } from './dom.js';
 import { bar, number, since, size, tag } from './format.js';
 import { Pager } from './paged.js';
+import { askToCreateShadow } from './shadow_acts.js';
 import { table } from './table.js';
 import { View } from './view.js';
 

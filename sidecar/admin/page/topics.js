@@ -5,6 +5,8 @@ import { build, byId } from './dom.js';
 import { number, since, tag } from './format.js';
 import { node } from './health.js';
 import { Listed } from './paged.js';
+import { askToCreateTopic, askToSetPolicy } from './topic_acts.js';
+import { button, ownerless } from './topic_parts.js';
 
 const PAGE = 50;
 const TYPING_MS = 250;
@@ -17,7 +19,13 @@ export class Topics extends Listed {
     this.buttons.append(build(['form', { role: 'search', class: 'filter' },
       ['label', { for: NAME, class: 'unseen' }, 'Filter by name'],
       ['input', { id: NAME, type: 'search', placeholder: 'Filter by name', autocomplete: 'off', spellcheck: 'false' }],
-      ['label', {}, ['input', { id: GOVERNED, type: 'checkbox', checked: true }], ' governed only']]));
+      ['label', {}, ['input', { id: GOVERNED, type: 'checkbox', checked: true }], ' governed only']]),
+    build(button('create', 'Create topic…')), build(button('policy', 'Set policy…')));
+    this.buttons.addEventListener('click', (event) => {
+      const act = event.target instanceof HTMLElement && event.target.dataset.act;
+      if (act === 'create') askToCreateTopic(() => this.poll.now());
+      else if (act === 'policy') askToSetPolicy('', undefined, () => this.poll.now());
+    });
     let typing = 0;
     this.buttons.addEventListener('submit', (event) => event.preventDefault());
     this.buttons.addEventListener('input', () => {
@@ -51,7 +59,7 @@ export class Topics extends Listed {
 /** @param {any} topic */
 function owner(topic) {
   if (topic.owners) return [['span', {}, `${number(Object.keys(topic.owners).length)} of ${number(topic.partitions)} partitions owned`]];
-  if (!topic.owner) return [['span', { class: 'soft' }, topic.policy ? 'nobody' : '–']];
+  if (!topic.owner) return [['span', { class: 'soft' }, topic.policy && topic.partitions ? ownerless(topic.policy) : '–']];
   return [['span', { class: 'name' }, topic.owner.name], ' ', ['span', { class: 'soft' }, topic.owner.session]];
 }
 
@@ -74,7 +82,7 @@ function access(topic) {
   return parts;
 }
 
-const COLUMNS = [
+export const COLUMNS = [
   {
     title: 'Topic',
     parts: (topic) => [['a', { href: `#/topics/${path(topic.topic)}`, class: 'name' }, topic.topic], ...(topic.topic.endsWith('*') ? [' ', tag('quiet', 'prefix')] : [])],
