@@ -1,15 +1,19 @@
 /** Puts the page together: which section is shown (by the part of the address behind #), the token, the two streams. */
 
+import { address, remember } from './address.js';
 import { token } from './api.js';
 import { Clients } from './clients.js';
 import { showResult, startDialog } from './dialog.js';
 import { byId } from './dom.js';
 import { feed, startFeed } from './feed.js';
+import { feedOf, startPanel } from './feed_panel.js';
 import { startHealth } from './health.js';
 import { Prefix } from './prefix.js';
+import { Refusals } from './refusals.js';
 import { Settings } from './settings.js';
 import { Shadow } from './shadow.js';
 import { Shadows } from './shadows.js';
+import { retitle } from './title.js';
 import { Topic } from './topic.js';
 import { Topics } from './topics.js';
 
@@ -21,6 +25,7 @@ const TOKEN = /^[!-~]+$/;
 const VIEWS = {
   topics: { all: new Topics(), one: new Topic(), many: new Prefix() },
   shadows: { all: new Shadows(), one: new Shadow(), many: null },
+  refusals: { all: new Refusals(), one: null, many: null },
   clients: { all: new Clients(), one: null, many: null },
   settings: { all: new Settings(), one: null, many: null },
 };
@@ -30,10 +35,9 @@ let shown = null;
 
 /** @param {boolean} asked whether a person went there, whose focus then belongs at the heading */
 function route(asked) {
-  const [section, named] = location.hash.replace(/^#\//, '').split('/');
+  const { section, name, query } = address();
   const place = Object.hasOwn(VIEWS, section) ? section : 'topics';
   const known = VIEWS[place];
-  const name = decoded(named ?? '');
   const view = (name.endsWith('*') && known.many) || (name && known.one) || known.all;
   for (const link of document.querySelectorAll('.tabs a')) {
     const here = link.getAttribute('href') === `#/${place}`;
@@ -45,17 +49,11 @@ function route(asked) {
     byId('main').replaceChildren(view.element);
     shown = view;
   }
-  view.open(name);
+  if (view === known.all) remember(place);
+  retitle({ view: view === known.all ? view.title : name });
+  feedOf(view === known.all ? '' : name);
+  view.open(name, query);
   if (asked) view.heading.focus();
-}
-
-/** @param {string} name */
-function decoded(name) {
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name; // somebody typed a lone %
-  }
 }
 
 function tellToken() {
@@ -101,5 +99,6 @@ window.addEventListener('hashchange', () => route(true));
 startToken();
 startDialog();
 startHealth();
+startPanel();
 startFeed();
 route(false);

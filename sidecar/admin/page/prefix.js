@@ -14,7 +14,7 @@ const PAGE = 50;
 
 export class Prefix extends Named {
   constructor() {
-    super({ title: 'Prefix', about: 'All topics whose names begin so, those made later too. A topic’s own policy and a longer prefix go before it; a shadow has the policy of its source.', every: 5_000 });
+    super({ title: 'Prefix', section: 'topics', about: 'All topics whose names begin so, those made later too. A topic’s own policy and a longer prefix go before it; a shadow has the policy of its source.', every: 5_000 });
     /** @type {any} */
     this.prefix = null;
     this.facts = /** @type {HTMLElement} */ (build(['div', {}]));

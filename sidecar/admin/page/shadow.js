@@ -14,7 +14,7 @@ const PAGE = 100;
 
 export class Shadow extends Named {
   constructor() {
-    super({ title: 'Shadow', every: 5_000 });
+    super({ title: 'Shadow', section: 'shadows', every: 5_000 });
     /** @type {any} */
     this.shadow = null;
     /** @type {any[]} */
@@ -82,10 +82,10 @@ function aboutShadow(shadow) {
 }
 
 const CURSORS = [
-  { title: 'Group', parts: (each) => [['span', { class: 'name' }, each.group]] },
-  { title: 'State', parts: (each) => [tag(each.members ? 'good' : 'quiet', String(each.state).toLowerCase())] },
-  { title: 'Members', numeric: true, parts: (each) => [number(each.members)] },
-  { title: 'Lag', parts: (each) => [bar(each.lag, each.largest)] },
+  { title: 'Group', by: (each) => each.group, parts: (each) => [['span', { class: 'name' }, each.group]] },
+  { title: 'State', by: (each) => String(each.state), parts: (each) => [tag(each.members ? 'good' : 'quiet', String(each.state).toLowerCase())] },
+  { title: 'Members', numeric: true, by: (each) => each.members, parts: (each) => [number(each.members)] },
+  { title: 'Lag', by: (each) => each.lag, parts: (each) => [bar(each.lag, each.largest)] },
   {
     title: 'Partitions',
     parts: (each) => [['details', {}, ['summary', {}, `${number(Object.keys(each.partitions).length)} committed`],

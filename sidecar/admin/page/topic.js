@@ -4,15 +4,19 @@ import { Refusal, get, path } from './api.js';
 import { askToEnd } from './acts.js';
 import { build, fill } from './dom.js';
 import { number } from './format.js';
+import { node } from './health.js';
 import { nearestFirst } from './policy.js';
+import { REFUSED, refusalKey } from './refusals.js';
 import { askToCreateShadow, askToDeleteShadow } from './shadow_acts.js';
 import { askToForgetName, askToForgetPolicy, askToSetPolicy } from './topic_acts.js';
 import { OWNERS, POLICIES, PRODUCERS, SHADOWS, WAITING, aboutTopic, block, button } from './topic_parts.js';
 import { Named, facts } from './view.js';
 
+const REFUSALS = 20;
+
 export class Topic extends Named {
   constructor() {
-    super({ title: 'Topic', every: 3_000 });
+    super({ title: 'Topic', section: 'topics', every: 3_000 });
     /** @type {any} */
     this.topic = null;
     /** @type {any[]} */
@@ -23,6 +27,7 @@ export class Topic extends Named {
       waiting: block('Waiting, in order', (each) => `${each.session} ${each.partition}`, WAITING),
       producers: block('Producers and last sequence ids', (each) => each.name, PRODUCERS),
       shadows: block('Shadows', (each) => each.name, SHADOWS),
+      refusals: block('Refused lately by this node', refusalKey, REFUSED),
       policies: block('Policies that cover it, the nearest first', (each) => each.name, POLICIES),
     };
     this.content.append(this.facts, ...Object.values(this.blocks).map((each) => each.element));
@@ -36,11 +41,11 @@ export class Topic extends Named {
 
   async load() {
     const topic = await get(`v1/topics/${path(this.name)}`);
-    return { topic, producers: await producersOf(topic) };
+    return { topic, producers: await producersOf(topic), refusals: await get(`v1/refusals?${new URLSearchParams({ topic: this.name, page_size: String(REFUSALS) })}`) };
   }
 
-  /** @param {{topic: any, producers: {items: any[], why: string}}} found */
-  show({ topic, producers }) {
+  /** @param {{topic: any, producers: {items: any[], why: string}, refusals: {items: any[]}}} found */
+  show({ topic, producers, refusals }) {
     super.show(topic);
     this.topic = topic;
     this.producers = producers.items;
@@ -62,6 +67,7 @@ export class Topic extends Named {
     this.blocks.waiting.show(topic.waiting, topic.policy ? 'No session waits.' : '');
     this.blocks.producers.show(producers.items, producers.why);
     this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), topic.partitions ? 'It has no shadow.' : '');
+    this.blocks.refusals.show(refusals.items, whyNothing(topic));
     this.blocks.policies.show(nearestFirst(topic.policies ?? {}).map(([name, policy]) => ({ name, policy })), '');
   }
 
@@ -82,6 +88,15 @@ export class Topic extends Named {
       askToEnd(act, this.name, owner, done);
     }
   }
+}
+
+/**
+ * Of the refusals, each node keeps its own.
+ *
+ * @param {any} topic
+ */
+function whyNothing({ serving_node: serving }) {
+  return serving === null || serving === node.id ? 'This node refused nothing of it lately.' : `This node refused nothing of it lately. Node ${serving} serves the topic and keeps its own list.`;
 }
 
 /**

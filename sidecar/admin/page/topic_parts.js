@@ -79,10 +79,10 @@ export const POLICIES = [
 ];
 
 export const OWNERS = [
-  { title: 'Partition', parts: (each) => [each.partition] },
-  { title: 'Owner', parts: (each) => [['span', { class: 'name' }, each.name], ' ', ['span', { class: 'soft' }, each.session]] },
-  { title: 'Generation', numeric: true, parts: (each) => [number(each.generation)] },
-  { title: 'Since', parts: (each) => [since(each.since)] },
+  { title: 'Partition', by: (each) => Number(each.partition), parts: (each) => [each.partition] },
+  { title: 'Owner', by: (each) => each.name, parts: (each) => [['span', { class: 'name' }, each.name], ' ', ['span', { class: 'soft' }, each.session]] },
+  { title: 'Generation', numeric: true, by: (each) => each.generation, parts: (each) => [number(each.generation)] },
+  { title: 'Since', by: (each) => each.since, parts: (each) => [since(each.since)] },
   {
     title: 'Actions',
     parts: (each) => [['span', { class: 'buttons' },
@@ -99,8 +99,8 @@ export const WAITING = [
 ];
 
 export const PRODUCERS = [
-  { title: 'Producer', parts: (each) => [['span', { class: 'name' }, each.name]] },
-  { title: 'In all partitions', numeric: true, parts: (each) => [number(each.last_sequence_id)] },
+  { title: 'Producer', by: (each) => each.name, parts: (each) => [['span', { class: 'name' }, each.name]] },
+  { title: 'In all partitions', numeric: true, by: (each) => each.last_sequence_id, parts: (each) => [number(each.last_sequence_id)] },
   {
     title: 'By partition',
     parts: (each) => [['ul', { class: 'ids' }, ...Object.entries(each.last_sequence_ids).map(([partition, last]) => ['li', {}, ['span', { class: 'soft' }, partition], ` ${number(last)}`])]],
@@ -109,8 +109,8 @@ export const PRODUCERS = [
 ];
 
 export const SHADOWS = [
-  { title: 'Shadow', parts: (each) => [['a', { href: `#/shadows/${path(each.name)}`, class: 'name' }, each.name]] },
-  { title: 'Groups', numeric: true, parts: (each) => [number(each.groups)] },
-  { title: 'Lag', parts: (each) => [each.total_lag === undefined ? '–' : bar(each.total_lag, each.largest)] },
+  { title: 'Shadow', by: (each) => each.name, parts: (each) => [['a', { href: `#/shadows/${path(each.name)}`, class: 'name' }, each.name]] },
+  { title: 'Groups', numeric: true, by: (each) => each.groups, parts: (each) => [number(each.groups)] },
+  { title: 'Lag', by: (each) => each.total_lag, parts: (each) => [each.total_lag === undefined ? '–' : bar(each.total_lag, each.largest)] },
   { title: 'Actions', parts: (each) => [button('delete-shadow', 'Delete…', 'danger', each.name, `Delete the shadow ${each.name}`)] },
 ];
