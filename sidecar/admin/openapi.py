@@ -191,6 +191,7 @@ def _topic_paths() -> Schema:
         *paged(),
         flag("governed", "Only topics that have a policy."),
         in_query("contains", TEXT.schema, "Only names with this in them, whatever the case."),
+        in_query("prefix", TEXT.schema, "Only names that begin with this: what a policy of `PREFIX*` covers."),
     ]
     deleted = write("deleteTopic", "Delete a topic with its records", {**nothing("Deleted"), "409": FAILED})
     force = flag("force", "Its shadows and their cursors too; else a topic with shadows is 409.")

@@ -45,7 +45,7 @@ class _File:
 
 
 class Page:
-    """The handlers. Reads all files when it is made: 80 KB, and no disk while the node serves."""
+    """The handlers. Reads all files when it is made: 110 KB, and no disk while the node serves."""
 
     def __init__(self) -> None:
         self._files = {

@@ -103,14 +103,14 @@ class Rest:
         token = str(first + size) if first + size < len(every) else None
         return reply({"items": items, "next_page_token": token})
 
-    @asked.takes("page_size", "page_token", "governed", "contains")
+    @asked.takes("page_size", "page_token", "governed", "contains", "prefix")
     async def topics(self, request: web.Request) -> web.Response:
         """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
         size, after = asked.page_size(request), asked.last_topic(request)
-        part = request.query.get("contains", "").lower()
+        part, prefix = request.query.get("contains", "").lower(), request.query.get("prefix", "")
         knows = await self._catch_up()
         every = await self._port.topic_names(governed=asked.flag(request, "governed"))
-        known = [name for name in every if name > after and part in name.lower()]
+        known = [name for name in every if name > after and part in name.lower() and name.startswith(prefix)]
         page = known[:size]
         items: list[dict[str, Any]] = []
         for number, topic in enumerate(await self._port.topics(page), start=1):

@@ -158,7 +158,7 @@ PRODUCERS_PAGE: Final = page_of("Producers", PRODUCER)
 TOPIC: Final = Shape(
     "Topic",
     "`owners` (by partition) only where the scope is partition; `owner` is null then. "
-    "`shadowReplication` (by shadow) only of one topic that is asked for.",
+    "`policies` and `shadowReplication` (by shadow) only of one topic that is asked for.",
     topic=TEXT.of("name"),
     policy=POLICY.kind.or_null(),
     generation=COUNT.said("Rises with each change of owner; 0: never owned."),
@@ -178,6 +178,9 @@ TOPIC: Final = Shape(
     owners=by_key(PARTITION_OWNER.kind).or_absent(),
     shadowReplication=by_key(SHADOW_STATS.kind)
     .said("Statistics of its shadows, by shadow. Spelled as in Pulsar's PIP-180, unlike all other fields.")
+    .or_absent(),
+    policies=by_key(POLICY.kind)
+    .said("The policies that cover it, by topic or prefix, each with the fields that it decides; the nearest wins.")
     .or_absent(),
 )
 TOPICS: Final = page_of("Topics", TOPIC)

@@ -228,6 +228,8 @@ class Topic:
     owners: Mapping[int, PartitionOwner] | None = None
     shadow_stats: Mapping[str, ShadowStats] | None = field(default=None, metadata={"name": "shadowReplication"})
     """By name of the shadow; only where one topic was asked for."""
+    policies: Mapping[str, Policy] | None = None
+    """The policies that cover it, by topic or prefix; only where one topic was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,11 +130,8 @@ class PolicyBook:
         return getattr(self.effective(topic), "scope", None) or Scope.TOPIC
 
     def _effective(self, topic: str) -> PolicyFields | None:
-        if topic.startswith("__"):
-            return None
-        found = [self._by_name[topic]] if topic in self._by_name else []
-        found += [self._by_name[prefix + "*"] for prefix in self._prefixes if topic.startswith(prefix)]
-        if self._default is not None:
+        found = [policy for _, policy in self.covering(topic)]
+        if self._default is not None and not topic.startswith("__"):
             found.append(self._default)
         if not found:
             return None
@@ -142,3 +139,13 @@ class PolicyBook:
         for policy in [*found, _DEFAULT]:
             merged = policy.merged(merged)
         return merged
+
+    def covering(self, name: str) -> list[tuple[str, PolicyFields]]:
+        """The policies that were set for a topic, or for all that a prefix stands for, each under its name: its own
+        first, then those of prefixes, the longest first. None covers an internal topic.
+        """
+        if name.startswith("__"):
+            return []
+        own = [(name, self._by_name[name])] if name in self._by_name else []
+        wider = [prefix for prefix in self._prefixes if name.startswith(prefix) and f"{prefix}*" != name]
+        return own + [(f"{prefix}*", self._by_name[f"{prefix}*"]) for prefix in wider]

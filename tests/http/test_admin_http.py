@@ -192,6 +192,14 @@ async def test_names_are_found_by_a_part_of_them_page_by_page(served: Served):
     assert (await served.ask("GET", "/v1/topics?contains=nowhere")).body["items"] == []
 
 
+async def test_what_a_prefix_covers_is_found_by_the_beginning_of_names(served: Served):
+    found = (await served.ask("GET", "/v1/topics?prefix=many-&page_size=2")).body
+    assert [item["topic"] for item in found["items"]] == ["many-0", "many-1"]
+    assert found["next_page_token"] == "many-1"
+    assert (await served.ask("GET", "/v1/topics?prefix=any-")).body["items"] == []
+    assert (await served.ask("GET", "/v1/topics?prefix=MANY-")).body["items"] == []
+
+
 @pytest.mark.parametrize("query", ["page_size=0", "page_size=1001", "page_size=x", "page_size=-1", "governed=maybe"])
 async def test_a_query_that_makes_no_sense_is_400(served: Served, query: str):
     assert (await served.ask("GET", f"/v1/topics?{query}")).status == 400
@@ -200,7 +208,7 @@ async def test_a_query_that_makes_no_sense_is_400(served: Served, query: str):
 @pytest.mark.parametrize(
     ("method", "target", "told"),
     [
-        ("GET", "/v1/topics?governd=true", "'governd'; possible: page_size, page_token, governed, contains"),
+        ("GET", "/v1/topics?governd=true", "'governd'; possible: page_size, page_token, governed, contains, prefix"),
         ("POST", "/v1/topics/orders/fence?partitoin=1", "'partitoin'; possible: partition"),
         ("POST", "/v1/topics/orders/fence?generation=1", "'generation'; possible: partition"),
         ("DELETE", "/v1/topics/orders/policy?x", "'x'; possible: partition"),

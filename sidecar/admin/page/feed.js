@@ -7,6 +7,7 @@
 
 import { connection, decoded, path, token } from './api.js';
 import { byId, build, fill } from './dom.js';
+import { sift } from './feed_panel.js';
 import { clock, number } from './format.js';
 import { read } from './stream.js';
 
@@ -86,7 +87,7 @@ function take(message) {
     seen.delete(oldest.dataset.event);
     oldest.remove();
   }
-  byId('feed-none').hidden = true;
+  sift();
   feed.dispatchEvent(new CustomEvent('happened', { detail: event }));
 }
 
@@ -94,7 +95,7 @@ function take(message) {
 function entry(event) {
   const where = event.partition === null ? '' : ` · partition ${event.partition}`;
   const about = event.kind === 'shadow' ? 'shadows' : 'topics';
-  return /** @type {Element} */ (build(['li', { 'data-event': event.id },
+  return /** @type {Element} */ (build(['li', { 'data-event': event.id, 'data-topic': event.topic },
     ['p', {},
       ['time', { datetime: event.at, title: event.at, class: 'soft' }, clock(event.at)], ' ',
       ['span', { class: `tag ${COLOURS[event.kind]}` }, event.kind], ' ',

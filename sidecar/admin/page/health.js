@@ -1,10 +1,11 @@
 /** The strip at the top: whether the node serves, what it depends on, who else is alive; and the banner where it is silent. */
 
-import { showResult } from './acts.js';
+import { showResult } from './dialog.js';
 import { connection, get } from './api.js';
 import { byId, fill } from './dom.js';
 import { clock, duration, number, since, tag } from './format.js';
 import { Poll } from './poll.js';
+import { retitle } from './title.js';
 
 const EVERY_MS = 3_000;
 const KINDS = { serving: 'good', starting: 'warn', draining: 'warn' };
@@ -19,7 +20,7 @@ function show(status) {
   }
   node.id = status.node_id;
   node.version ||= status.version;
-  document.title = `${status.ready ? '' : '(!) '}Node ${status.node_id} · ${status.cluster} · Kafka sidecar`;
+  retitle({ node: `Node ${status.node_id} · ${status.cluster} · Kafka sidecar`, ready: status.ready });
   fill(byId('place'), `node ${status.node_id} of cluster ${status.cluster}, for clients at ${status.advertise}`);
   const serving = status.state === 'serving' && !status.ready ? tag('bad', 'not ready') : tag(KINDS[status.state] ?? 'warn', status.state);
   fill(

@@ -1,14 +1,19 @@
 /** Puts the page together: which section is shown (by the part of the address behind #), the token, the two streams. */
 
+import { address, remember } from './address.js';
 import { token } from './api.js';
-import { startActs, showResult } from './acts.js';
 import { Clients } from './clients.js';
+import { showResult, startDialog } from './dialog.js';
 import { byId } from './dom.js';
 import { feed, startFeed } from './feed.js';
+import { feedOf, startPanel } from './feed_panel.js';
 import { startHealth } from './health.js';
+import { Prefix } from './prefix.js';
+import { Refusals } from './refusals.js';
 import { Settings } from './settings.js';
 import { Shadow } from './shadow.js';
 import { Shadows } from './shadows.js';
+import { retitle } from './title.js';
 import { Topic } from './topic.js';
 import { Topics } from './topics.js';
 
@@ -16,12 +21,13 @@ const HAPPENED_MS = 300;
 /** What a header can hold, and the node's setting takes. */
 const TOKEN = /^[!-~]+$/;
 
-/** By the address: a section, and one thing in it. */
+/** By the address: a section, one thing in it, and what has a name that ends with a star. */
 const VIEWS = {
-  topics: { all: new Topics(), one: new Topic() },
-  shadows: { all: new Shadows(), one: new Shadow() },
-  clients: { all: new Clients(), one: null },
-  settings: { all: new Settings(), one: null },
+  topics: { all: new Topics(), one: new Topic(), many: new Prefix() },
+  shadows: { all: new Shadows(), one: new Shadow(), many: null },
+  refusals: { all: new Refusals(), one: null, many: null },
+  clients: { all: new Clients(), one: null, many: null },
+  settings: { all: new Settings(), one: null, many: null },
 };
 
 /** @type {import('./view.js').View | null} */
@@ -29,10 +35,10 @@ let shown = null;
 
 /** @param {boolean} asked whether a person went there, whose focus then belongs at the heading */
 function route(asked) {
-  const [section, name] = location.hash.replace(/^#\//, '').split('/');
+  const { section, name, query } = address();
   const place = Object.hasOwn(VIEWS, section) ? section : 'topics';
   const known = VIEWS[place];
-  const view = (name && known.one) || known.all;
+  const view = (name.endsWith('*') && known.many) || (name && known.one) || known.all;
   for (const link of document.querySelectorAll('.tabs a')) {
     const here = link.getAttribute('href') === `#/${place}`;
     if (here) link.setAttribute('aria-current', view === known.all ? 'page' : 'true');
@@ -43,17 +49,11 @@ function route(asked) {
     byId('main').replaceChildren(view.element);
     shown = view;
   }
-  view.open(decoded(name ?? ''));
+  if (view === known.all) remember(place);
+  retitle({ view: view === known.all ? view.title : name });
+  feedOf(view === known.all ? '' : name);
+  view.open(name, query);
   if (asked) view.heading.focus();
-}
-
-/** @param {string} name */
-function decoded(name) {
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name; // somebody typed a lone %
-  }
 }
 
 function tellToken() {
@@ -97,7 +97,8 @@ byId('skip').addEventListener('click', (event) => {
 });
 window.addEventListener('hashchange', () => route(true));
 startToken();
-startActs();
+startDialog();
 startHealth();
+startPanel();
 startFeed();
 route(false);

@@ -1,5 +1,6 @@
 /** Lists in pages: the buttons that turn them, and views that are one list of the node that is asked. */
 
+import { keep } from './address.js';
 import { Refusal, get } from './api.js';
 import { build, fill } from './dom.js';
 import { table } from './table.js';
@@ -54,7 +55,7 @@ export class Pager {
    *
    * @param {number} count what the page holds
    * @param {string | null} next the token of the page behind it
-   * @param {string} [more] said behind the number of the page
+   * @param {string} [more] said behind the number of the page, where there are several
    * @returns {boolean} whether this is the page to show
    */
   shows(count, next, more = '') {
@@ -74,7 +75,14 @@ export class Pager {
   }
 }
 
+const TYPING_MS = 250;
+
 export class Listed extends View {
+  /** @type {HTMLInputElement[]} each is named by the parameter of the node that it stands for */
+  #fields = [];
+
+  #sort = '';
+
   /**
    * @param {{title: string, about?: string, every: number, path: string, page?: number, key: (item: any) => string, columns: any[], none?: string}} options
    *   `page`: how many at a time, where the node has pages of it; `none`: said where there is nothing
@@ -82,14 +90,64 @@ export class Listed extends View {
   constructor(options) {
     super(options);
     this.options = options;
-    this.table = table(options.title, options.key, options.columns);
+    this.table = table(options.title, options.key, options.columns, (sort) => {
+      this.#sort = sort;
+      keep(this.section, { sort });
+      this.poll.now();
+    });
     this.pager = new Pager(options.title.toLowerCase(), () => this.poll.renew());
     this.content.append(...this.table.parts, this.pager.element);
   }
 
+  /** Its name in the address. */
+  get section() {
+    return this.options.title.toLowerCase();
+  }
+
+  /**
+   * Fields that narrow the list down: inputs with `data-filter`, the parameter of the node that each stands for.
+   *
+   * @param {...any} parts the fields and their labels
+   */
+  filters(...parts) {
+    const form = /** @type {HTMLElement} */ (build(['form', { role: 'search', class: 'filter' }, ...parts]));
+    this.#fields = [...form.querySelectorAll('input')];
+    this.buttons.append(form);
+    form.addEventListener('submit', (event) => event.preventDefault());
+    let typing = 0;
+    form.addEventListener('input', () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => {
+        keep(this.section, Object.fromEntries(this.#fields.map((each) => [each.dataset.filter, said(each, true)])));
+        this.pager.restart();
+        this.poll.renew();
+      }, TYPING_MS);
+    });
+  }
+
   /** @returns {Record<string, string>} what is asked for besides the page */
   wanted() {
-    return {};
+    return Object.fromEntries(this.#fields.map((each) => [each.dataset.filter, said(each)]).filter(([, value]) => value));
+  }
+
+  /**
+   * @param {string} name
+   * @param {URLSearchParams} query
+   */
+  open(name, query) {
+    const before = JSON.stringify(this.wanted());
+    for (const field of this.#fields) {
+      const value = query.get(field.dataset.filter ?? '');
+      if (field.type === 'checkbox') field.checked = value === null ? field.defaultChecked : value === 'true';
+      else field.value = value ?? '';
+    }
+    this.#sort = query.get('sort') ?? '';
+    this.table.sort(this.#sort);
+    if (JSON.stringify(this.wanted()) !== before) {
+      this.pager.restart();
+      this.poll.stop(); // what is under way answers another question
+    }
+    super.open(name, query);
   }
 
   /** Why there is nothing. */
@@ -103,7 +161,7 @@ export class Listed extends View {
 
   /** @param {{items: any[], next_page_token: string | null}} found */
   show({ items, next_page_token: next }) {
-    if (this.pager.shows(items.length, next)) this.table.show(items, this.whyNone());
+    if (this.pager.shows(items.length, next, this.#sort && ', sorted within the page')) this.table.show(items, this.whyNone());
   }
 
   /** @param {Error} error */
@@ -111,4 +169,15 @@ export class Listed extends View {
     const missing = error instanceof Refusal && error.status === 404;
     super.failed(missing ? new Refusal(404, `This node does not list its ${this.options.title.toLowerCase()}: it is of an older version.`) : error);
   }
+}
+
+/**
+ * What a field says; `''` where it says nothing.
+ *
+ * @param {HTMLInputElement} field
+ * @param {boolean} [only] what it says by itself is nothing
+ */
+function said(field, only = false) {
+  if (field.type !== 'checkbox') return field.value.trim();
+  return only && field.checked === field.defaultChecked ? '' : String(field.checked);
 }

@@ -4,10 +4,10 @@ import { tag } from './format.js';
 import { Listed } from './paged.js';
 
 const COLUMNS = [
-  { title: 'Setting', parts: (each) => [['span', { class: 'name' }, each.setting]] },
+  { title: 'Setting', by: (each) => each.setting, parts: (each) => [['span', { class: 'name' }, each.setting]] },
   { title: 'Value', parts: (each) => [each.value === '' ? ['span', { class: 'soft' }, 'empty'] : ['code', {}, each.value]] },
-  { title: 'Comes from', parts: (each) => [each.origin === 'default' ? ['span', { class: 'soft' }, 'default'] : tag('quiet', each.origin)] },
-  { title: 'Change needs', parts: (each) => [each.reloadable ? 'a reload (SIGHUP)' : 'a restart'] },
+  { title: 'Comes from', by: (each) => each.origin, parts: (each) => [each.origin === 'default' ? ['span', { class: 'soft' }, 'default'] : tag('quiet', each.origin)] },
+  { title: 'Change needs', by: (each) => String(each.reloadable), parts: (each) => [each.reloadable ? 'a reload (SIGHUP)' : 'a restart'] },
 ];
 
 export class Settings extends Listed {

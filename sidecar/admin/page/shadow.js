@@ -1,31 +1,41 @@
 /** One shadow: who may read it, how it is read, and the cursors of its groups with their lag. */
 
 import { Refusal, get, path } from './api.js';
-import { askToDeleteShadow } from './acts.js';
 import { build, fill } from './dom.js';
 import { bar, number, since, size, tag } from './format.js';
 import { Pager } from './paged.js';
+import { askToChangeShadow, askToDeleteShadow, askToResetCursor } from './shadow_acts.js';
 import { stateOf } from './shadows.js';
 import { table } from './table.js';
+import { button } from './topic_parts.js';
 import { Named, facts } from './view.js';
 
 const PAGE = 100;
 
 export class Shadow extends Named {
   constructor() {
-    super({ title: 'Shadow', every: 5_000 });
-    this.source = '';
+    super({ title: 'Shadow', section: 'shadows', every: 5_000 });
+    /** @type {any} */
+    this.shadow = null;
+    /** @type {any[]} */
+    this.groups = [];
     this.facts = /** @type {HTMLElement} */ (build(['div', {}]));
     this.cursors = table('Cursors', (cursor) => cursor.group, CURSORS);
     this.pager = new Pager('cursors', () => this.poll.renew());
     this.content.append(this.facts, build(['h3', {}, 'Cursors']), ...this.cursors.parts, this.pager.element);
     this.element.addEventListener('click', (event) => {
-      const pressed = event.target instanceof HTMLElement && event.target.dataset.act;
-      if (pressed === 'delete') askToDeleteShadow(this.source, this.name, () => this.poll.now());
+      const { act, of } = event.target instanceof HTMLElement ? event.target.dataset : {};
+      const done = () => this.poll.now();
+      if (!this.shadow) return;
+      if (act === 'delete') askToDeleteShadow(this.shadow.source, this.name, done);
+      else if (act === 'change') askToChangeShadow(this.shadow, done);
+      else if (act === 'reset') askToResetCursor(this.name, this.groups.find((each) => each.group === of) ?? { group: of }, done);
     });
   }
 
   forget() {
+    this.shadow = null;
+    this.groups = [];
     this.pager.restart();
   }
 
@@ -42,8 +52,9 @@ export class Shadow extends Named {
   /** @param {{shadow: any, cursors: any, why: string}} found */
   show({ shadow, cursors, why }) {
     super.show(shadow);
-    this.source = shadow.source;
-    fill(this.buttons, ['button', { type: 'button', 'data-act': 'delete', class: 'danger' }, 'Delete…']);
+    this.shadow = shadow;
+    this.groups = cursors.items;
+    fill(this.buttons, button('change', 'Change…'), button('delete', 'Delete…', 'danger'));
     fill(this.facts, facts(aboutShadow(shadow)));
     if (!this.pager.shows(why ? 1 : cursors.items.length, cursors.next_page_token)) return;
     const largest = Math.max(0, ...cursors.items.map((each) => each.lag));
@@ -71,13 +82,14 @@ function aboutShadow(shadow) {
 }
 
 const CURSORS = [
-  { title: 'Group', parts: (each) => [['span', { class: 'name' }, each.group]] },
-  { title: 'State', parts: (each) => [tag(each.members ? 'good' : 'quiet', String(each.state).toLowerCase())] },
-  { title: 'Members', numeric: true, parts: (each) => [number(each.members)] },
-  { title: 'Lag', parts: (each) => [bar(each.lag, each.largest)] },
+  { title: 'Group', by: (each) => each.group, parts: (each) => [['span', { class: 'name' }, each.group]] },
+  { title: 'State', by: (each) => String(each.state), parts: (each) => [tag(each.members ? 'good' : 'quiet', String(each.state).toLowerCase())] },
+  { title: 'Members', numeric: true, by: (each) => each.members, parts: (each) => [number(each.members)] },
+  { title: 'Lag', by: (each) => each.lag, parts: (each) => [bar(each.lag, each.largest)] },
   {
     title: 'Partitions',
     parts: (each) => [['details', {}, ['summary', {}, `${number(Object.keys(each.partitions).length)} committed`],
       ['ul', { class: 'ids' }, ...Object.entries(each.partitions).map(([partition, at]) => ['li', {}, ['span', { class: 'soft' }, partition], ` ${number(at.offset)} of ${number(at.end)}`])]]],
   },
+  { title: 'Actions', parts: (each) => [button('reset', 'Reset…', 'danger', each.group, `Reset the cursor of ${each.group}`)] },
 ];

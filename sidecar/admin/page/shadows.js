@@ -1,10 +1,11 @@
 /** All shadows with their lag. Numbers cost the node a look at Kafka: only those on the screen are asked for, one by one. */
 
+import { keep } from './address.js';
 import { Refusal, get, path } from './api.js';
-import { askToCreateShadow } from './acts.js';
 import { build, byId } from './dom.js';
 import { bar, number, since, size, tag } from './format.js';
 import { Pager } from './paged.js';
+import { askToCreateShadow } from './shadow_acts.js';
 import { table } from './table.js';
 import { View } from './view.js';
 
@@ -19,7 +20,7 @@ export class Shadows extends View {
     this.items = [];
     /** @type {Map<string, any>} */
     this.stats = new Map();
-    this.table = table('Shadows', (shadow) => shadow.name, COLUMNS);
+    this.table = table('Shadows', (shadow) => shadow.name, COLUMNS, (sort) => keep('shadows', { sort }));
     this.pager = new Pager('shadows', () => this.#turn());
     this.buttons.append(
       build(['label', { for: FILTER, class: 'unseen' }, 'Filter by name or source']),
@@ -28,6 +29,7 @@ export class Shadows extends View {
     );
     this.content.append(...this.table.parts, this.pager.element);
     this.buttons.addEventListener('input', () => {
+      keep('shadows', { contains: /** @type {HTMLInputElement} */ (byId(FILTER)).value.trim() });
       this.pager.restart();
       this.#turn();
     });
@@ -35,6 +37,21 @@ export class Shadows extends View {
       const pressed = event.target instanceof HTMLElement && event.target.dataset.act;
       if (pressed === 'create') askToCreateShadow('', () => this.poll.now());
     });
+  }
+
+  /**
+   * @param {string} name
+   * @param {URLSearchParams} query
+   */
+  open(name, query) {
+    const field = /** @type {HTMLInputElement} */ (byId(FILTER));
+    const wanted = query.get('contains') ?? '';
+    if (field.value.trim() !== wanted) {
+      field.value = wanted;
+      this.pager.restart();
+    }
+    this.table.sort(query.get('sort') ?? '');
+    super.open(name, query);
   }
 
   #turn() {
@@ -113,12 +130,12 @@ export function stateOf(shadow) {
 }
 
 const COLUMNS = [
-  { title: 'Shadow', parts: (each) => [['a', { href: `#/shadows/${path(each.name)}`, class: 'name' }, each.name]] },
-  { title: 'Source', parts: (each) => [['a', { href: `#/topics/${path(each.source)}`, class: 'name' }, each.source]] },
-  { title: 'State', parts: stateOf },
-  { title: 'Readers', numeric: true, parts: (each) => [number(each.stats?.readers)] },
-  { title: 'Read', numeric: true, parts: (each) => [size(each.stats?.bytes)] },
-  { title: 'Last read', parts: (each) => [since(each.stats?.last_read)] },
-  { title: 'Groups', numeric: true, parts: (each) => [number(each.stats?.groups)] },
-  { title: 'Lag', parts: (each) => [each.stats ? bar(each.stats.total_lag, each.largest) : '–'] },
+  { title: 'Shadow', by: (shadow) => shadow.name, parts: (each) => [['a', { href: `#/shadows/${path(each.name)}`, class: 'name' }, each.name]] },
+  { title: 'Source', by: (shadow) => shadow.source, parts: (each) => [['a', { href: `#/topics/${path(each.source)}`, class: 'name' }, each.source]] },
+  { title: 'State', by: (shadow) => shadow.state, parts: stateOf },
+  { title: 'Readers', numeric: true, by: (shadow) => shadow.stats?.readers, parts: (each) => [number(each.stats?.readers)] },
+  { title: 'Read', numeric: true, by: (shadow) => shadow.stats?.bytes, parts: (each) => [size(each.stats?.bytes)] },
+  { title: 'Last read', by: (shadow) => shadow.stats?.last_read, parts: (each) => [since(each.stats?.last_read)] },
+  { title: 'Groups', numeric: true, by: (shadow) => shadow.stats?.groups, parts: (each) => [number(each.stats?.groups)] },
+  { title: 'Lag', by: (shadow) => shadow.stats?.total_lag, parts: (each) => [each.stats ? bar(each.stats.total_lag, each.largest) : '–'] },
 ];

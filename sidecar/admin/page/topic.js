@@ -1,23 +1,34 @@
 /** One topic: its policy, who owns it, who waits, which ids its producers have reached, its shadows; and what can be done. */
 
 import { Refusal, get, path } from './api.js';
-import { askToCreateShadow, askToDeleteShadow, askToEnd } from './acts.js';
+import { askToEnd } from './acts.js';
 import { build, fill } from './dom.js';
-import { bar, number, since, tag } from './format.js';
-import { table } from './table.js';
+import { number } from './format.js';
+import { node } from './health.js';
+import { nearestFirst } from './policy.js';
+import { REFUSED, refusalKey } from './refusals.js';
+import { askToCreateShadow, askToDeleteShadow } from './shadow_acts.js';
+import { askToForgetName, askToForgetPolicy, askToSetPolicy } from './topic_acts.js';
+import { OWNERS, POLICIES, PRODUCERS, SHADOWS, WAITING, aboutTopic, block, button } from './topic_parts.js';
 import { Named, facts } from './view.js';
+
+const REFUSALS = 20;
 
 export class Topic extends Named {
   constructor() {
-    super({ title: 'Topic', every: 3_000 });
+    super({ title: 'Topic', section: 'topics', every: 3_000 });
     /** @type {any} */
     this.topic = null;
+    /** @type {any[]} */
+    this.producers = [];
     this.facts = build(['div', {}]);
     this.blocks = {
       owners: block('Owners by partition', (each) => each.partition, OWNERS),
       waiting: block('Waiting, in order', (each) => `${each.session} ${each.partition}`, WAITING),
       producers: block('Producers and last sequence ids', (each) => each.name, PRODUCERS),
       shadows: block('Shadows', (each) => each.name, SHADOWS),
+      refusals: block('Refused lately by this node', refusalKey, REFUSED),
+      policies: block('Policies that cover it, the nearest first', (each) => each.name, POLICIES),
     };
     this.content.append(this.facts, ...Object.values(this.blocks).map((each) => each.element));
     this.element.addEventListener('click', (event) => this.#act(event));
@@ -25,23 +36,28 @@ export class Topic extends Named {
 
   forget() {
     this.topic = null;
+    this.producers = [];
   }
 
   async load() {
     const topic = await get(`v1/topics/${path(this.name)}`);
-    return { topic, producers: await producersOf(topic) };
+    return { topic, producers: await producersOf(topic), refusals: await get(`v1/refusals?${new URLSearchParams({ topic: this.name, page_size: String(REFUSALS) })}`) };
   }
 
-  /** @param {{topic: any, producers: {items: any[], why: string}}} found */
-  show({ topic, producers }) {
+  /** @param {{topic: any, producers: {items: any[], why: string}, refusals: {items: any[]}}} found */
+  show({ topic, producers, refusals }) {
     super.show(topic);
     this.topic = topic;
-    const legal = topic.partitions > 0;
+    this.producers = producers.items;
+    const own = topic.policies?.[topic.topic];
+    const legal = !topic.topic.startsWith('__');
     fill(
       this.buttons,
       topic.owner ? button('fence', 'Fence…', 'danger') : null,
       topic.owner ? button('release', 'Release…') : null,
-      legal ? button('shadow', 'Create shadow…') : null,
+      legal ? button('policy', 'Set policy…') : null,
+      own ? button('forget-policy', 'Forget policy…', 'danger') : null,
+      legal && topic.partitions ? button('shadow', 'Create shadow…') : null,
     );
     fill(/** @type {Element} */ (this.facts), facts(aboutTopic(topic)));
     const owners = Object.entries(topic.owners ?? {}).map(([partition, owner]) => ({ partition, ...owner }));
@@ -50,7 +66,9 @@ export class Topic extends Named {
     this.blocks.owners.show(owners, topic.owners ? 'No partition has an owner now.' : '');
     this.blocks.waiting.show(topic.waiting, topic.policy ? 'No session waits.' : '');
     this.blocks.producers.show(producers.items, producers.why);
-    this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), legal ? 'It has no shadow.' : '');
+    this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), topic.partitions ? 'It has no shadow.' : '');
+    this.blocks.refusals.show(refusals.items, whyNothing(topic));
+    this.blocks.policies.show(nearestFirst(topic.policies ?? {}).map(([name, policy]) => ({ name, policy })), '');
   }
 
   /** @param {MouseEvent} event */
@@ -59,13 +77,26 @@ export class Topic extends Named {
     if (!pressed || !this.topic) return;
     const done = () => this.poll.now();
     const { act = '', of = '' } = pressed.dataset;
+    const own = this.topic.policies?.[this.name];
     if (act === 'shadow') askToCreateShadow(this.name, done);
     else if (act === 'delete-shadow') askToDeleteShadow(this.name, of, done);
+    else if (act === 'policy') askToSetPolicy(this.name, own, done);
+    else if (act === 'forget-policy') askToForgetPolicy(this.name, own, done);
+    else if (act === 'forget-name') askToForgetName(this.name, of, number(this.producers.find((each) => each.name === of)?.last_sequence_id), done);
     else if (act === 'fence' || act === 'release') {
       const owner = of ? { ...this.topic.owners[of], partition: of } : { ...this.topic.owner, generation: this.topic.generation };
       askToEnd(act, this.name, owner, done);
     }
   }
+}
+
+/**
+ * Of the refusals, each node keeps its own.
+ *
+ * @param {any} topic
+ */
+function whyNothing({ serving_node: serving }) {
+  return serving === null || serving === node.id ? 'This node refused nothing of it lately.' : `This node refused nothing of it lately. Node ${serving} serves the topic and keeps its own list.`;
 }
 
 /**
@@ -89,96 +120,3 @@ async function producersOf(topic) {
     return { items: [], why: error.message };
   }
 }
-
-/**
- * A list with its heading.
- *
- * @param {string} title
- * @param {(item: any) => string} key
- * @param {any[]} columns
- */
-function block(title, key, columns) {
-  const list = table(title, key, columns);
-  const element = /** @type {HTMLElement} */ (build(['section', { class: 'block' }, ['h3', {}, title]]));
-  element.append(...list.parts);
-  return {
-    element,
-    /**
-     * @param {any[]} items
-     * @param {string} why said where there are none; empty: the block is left out then
-     */
-    show(items, why) {
-      list.show(items, why);
-      element.hidden = !items.length && !why;
-    },
-  };
-}
-
-/**
- * @param {string} act
- * @param {string} text
- * @param {string} [kind]
- * @param {string} [of]
- * @param {string} [label]
- */
-function button(act, text, kind, of, label) {
-  return ['button', { type: 'button', 'data-act': act, class: kind, 'data-of': of, 'aria-label': label }, text];
-}
-
-/** @param {any} topic */
-function aboutTopic(topic) {
-  const { policy, owner } = topic;
-  const ids = { ready: 'good', lost: 'bad', reading: 'warn' }[topic.deduplication_state] ?? 'quiet';
-  /** @type {[string, ...any[]][]} */
-  const lines = [['Access', policy ? (policy.access_mode ?? 'not said').replaceAll('_', ' ') : 'not governed: it passes through']];
-  if (policy) {
-    if (owner) {
-      lines.push(['Owner', ['span', { class: 'name' }, owner.name], ' ', ['span', { class: 'soft' }, owner.session]]);
-      lines.push(['Mode of the owner', owner.mode.replaceAll('_', ' ')], ['Owner since', since(owner.since)]);
-      if (owner.client) lines.push(['Client', ['span', { class: 'name' }, owner.client]]);
-    } else if (!topic.owners) lines.push(['Owner', 'nobody']);
-    lines.push(['Generation', topic.generation ? number(topic.generation) : 'never owned']);
-    lines.push(['Scope', policy.scope ?? 'not said'], ['Deduplication', tag(ids, policy.deduplication ? topic.deduplication_state ?? 'on' : 'off')]);
-    if (topic.deduplication_detail) lines.push(['Sequence ids', topic.deduplication_detail]);
-    if (policy.exclusive_reader) lines.push(['Readers', 'exclusive: by claim']);
-  }
-  if (topic.partitions) lines.push(['Partitions', number(topic.partitions)]);
-  if (topic.serving_node !== null) lines.push(['Served by', `node ${topic.serving_node}`]);
-  return lines;
-}
-
-const OWNERS = [
-  { title: 'Partition', parts: (each) => [each.partition] },
-  { title: 'Owner', parts: (each) => [['span', { class: 'name' }, each.name], ' ', ['span', { class: 'soft' }, each.session]] },
-  { title: 'Generation', numeric: true, parts: (each) => [number(each.generation)] },
-  { title: 'Since', parts: (each) => [since(each.since)] },
-  {
-    title: 'Actions',
-    parts: (each) => [['span', { class: 'buttons' },
-      button('fence', 'Fence…', 'danger', each.partition, `Fence the owner of partition ${each.partition}`),
-      button('release', 'Release…', undefined, each.partition, `Release partition ${each.partition}`)]],
-  },
-];
-
-const WAITING = [
-  { title: 'Producer', parts: (each) => [['span', { class: 'name' }, each.name]] },
-  { title: 'Session', parts: (each) => [['span', { class: 'name' }, each.session]] },
-  { title: 'Partition', parts: (each) => [each.partition ?? 'all'] },
-  { title: 'Waiting for', parts: (each) => [since(each.since)] },
-];
-
-const PRODUCERS = [
-  { title: 'Producer', parts: (each) => [['span', { class: 'name' }, each.name]] },
-  { title: 'In all partitions', numeric: true, parts: (each) => [number(each.last_sequence_id)] },
-  {
-    title: 'By partition',
-    parts: (each) => [['ul', { class: 'ids' }, ...Object.entries(each.last_sequence_ids).map(([partition, last]) => ['li', {}, ['span', { class: 'soft' }, partition], ` ${number(last)}`])]],
-  },
-];
-
-const SHADOWS = [
-  { title: 'Shadow', parts: (each) => [['a', { href: `#/shadows/${path(each.name)}`, class: 'name' }, each.name]] },
-  { title: 'Groups', numeric: true, parts: (each) => [number(each.groups)] },
-  { title: 'Lag', parts: (each) => [each.total_lag === undefined ? '–' : bar(each.total_lag, each.largest)] },
-  { title: 'Actions', parts: (each) => [button('delete-shadow', 'Delete…', 'danger', each.name, `Delete the shadow ${each.name}`)] },
-];

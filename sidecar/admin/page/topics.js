@@ -1,57 +1,45 @@
 /** All topics, page by page: the node filters and cuts, so that thousands of them cost no more than one screen. */
 
 import { path } from './api.js';
-import { build, byId } from './dom.js';
+import { build } from './dom.js';
 import { number, since, tag } from './format.js';
 import { node } from './health.js';
 import { Listed } from './paged.js';
+import { askToCreateTopic, askToSetPolicy } from './topic_acts.js';
+import { button, ownerless } from './topic_parts.js';
 
 const PAGE = 50;
-const TYPING_MS = 250;
 const NAME = 'topic-filter';
 const GOVERNED = 'topic-governed';
 
 export class Topics extends Listed {
   constructor() {
     super({ title: 'Topics', every: 4_000, path: 'v1/topics', page: PAGE, key: (topic) => topic.topic, columns: COLUMNS });
-    this.buttons.append(build(['form', { role: 'search', class: 'filter' },
+    this.filters(
       ['label', { for: NAME, class: 'unseen' }, 'Filter by name'],
-      ['input', { id: NAME, type: 'search', placeholder: 'Filter by name', autocomplete: 'off', spellcheck: 'false' }],
-      ['label', {}, ['input', { id: GOVERNED, type: 'checkbox', checked: true }], ' governed only']]));
-    let typing = 0;
-    this.buttons.addEventListener('submit', (event) => event.preventDefault());
-    this.buttons.addEventListener('input', () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => {
-        this.pager.restart();
-        this.poll.renew();
-      }, TYPING_MS);
+      ['input', { id: NAME, type: 'search', 'data-filter': 'contains', placeholder: 'Filter by name', autocomplete: 'off', spellcheck: 'false' }],
+      ['label', {}, ['input', { id: GOVERNED, type: 'checkbox', 'data-filter': 'governed', checked: true }], ' governed only'],
+    );
+    this.buttons.append(build(button('create', 'Create topic…')), build(button('policy', 'Set policy…')));
+    this.buttons.addEventListener('click', (event) => {
+      const act = event.target instanceof HTMLElement && event.target.dataset.act;
+      if (act === 'create') askToCreateTopic(() => this.poll.now());
+      else if (act === 'policy') askToSetPolicy('', undefined, () => this.poll.now());
     });
   }
 
-  wanted() {
-    const text = this.#text();
-    return { governed: String(this.#governed()), ...(text && { contains: text }) };
-  }
-
   whyNone() {
-    if (this.#text()) return `No ${this.#governed() ? 'governed ' : ''}topic has “${this.#text()}” in its name.`;
-    return this.#governed() ? 'No topic is governed yet: sidecar topic set TOPIC --access exclusive' : 'There are no topics.';
-  }
-
-  #text() {
-    return /** @type {HTMLInputElement} */ (byId(NAME)).value.trim();
-  }
-
-  #governed() {
-    return /** @type {HTMLInputElement} */ (byId(GOVERNED)).checked;
+    const { contains, governed } = this.wanted();
+    const all = governed === 'false';
+    if (contains) return `No ${all ? '' : 'governed '}topic has “${contains}” in its name.`;
+    return !all ? 'No topic is governed yet: sidecar topic set TOPIC --access exclusive' : 'There are no topics.';
   }
 }
 
 /** @param {any} topic */
 function owner(topic) {
   if (topic.owners) return [['span', {}, `${number(Object.keys(topic.owners).length)} of ${number(topic.partitions)} partitions owned`]];
-  if (!topic.owner) return [['span', { class: 'soft' }, topic.policy ? 'nobody' : '–']];
+  if (!topic.owner) return [['span', { class: 'soft' }, topic.policy && topic.partitions ? ownerless(topic.policy) : '–']];
   return [['span', { class: 'name' }, topic.owner.name], ' ', ['span', { class: 'soft' }, topic.owner.session]];
 }
 
@@ -74,15 +62,16 @@ function access(topic) {
   return parts;
 }
 
-const COLUMNS = [
+export const COLUMNS = [
   {
     title: 'Topic',
+    by: (topic) => topic.topic,
     parts: (topic) => [['a', { href: `#/topics/${path(topic.topic)}`, class: 'name' }, topic.topic], ...(topic.topic.endsWith('*') ? [' ', tag('quiet', 'prefix')] : [])],
   },
-  { title: 'Access', parts: access },
-  { title: 'Owner', parts: owner },
-  { title: 'Generation', numeric: true, parts: (topic) => [topic.generation ? number(topic.generation) : '–'] },
-  { title: 'Since', parts: (topic) => [since(topic.owner?.since)] },
-  { title: 'Waiting', numeric: true, parts: waiting },
-  { title: 'Served by', parts: (topic) => [topic.serving_node === null ? '–' : `node ${topic.serving_node}`] },
+  { title: 'Access', by: (topic) => topic.policy?.access_mode, parts: access },
+  { title: 'Owner', by: (topic) => topic.owner?.name, parts: owner },
+  { title: 'Generation', numeric: true, by: (topic) => topic.generation || null, parts: (topic) => [topic.generation ? number(topic.generation) : '–'] },
+  { title: 'Since', by: (topic) => topic.owner?.since, parts: (topic) => [since(topic.owner?.since)] },
+  { title: 'Waiting', numeric: true, by: (topic) => topic.waiting.length || null, parts: waiting },
+  { title: 'Served by', by: (topic) => topic.serving_node, parts: (topic) => [topic.serving_node === null ? '–' : `node ${topic.serving_node}`] },
 ];

@@ -3,6 +3,7 @@
  * while the section is shown.
  */
 
+import { listOf } from './address.js';
 import { Refusal, Silence } from './api.js';
 import { build, fill } from './dom.js';
 import { Poll } from './poll.js';
@@ -20,11 +21,15 @@ export class View {
     this.element.append(head);
     if (options.about) this.element.append(build(['p', { class: 'soft' }, options.about]));
     this.element.append(this.problem, this.content);
+    this.title = options.title;
     this.poll = new Poll(options.every, () => this.load(), (found) => this.#shown(found), (error) => this.failed(error));
   }
 
-  /** @param {string} _name what stands behind the view's own name in the address */
-  open(_name) {
+  /**
+   * @param {string} _name what stands behind the view's own name in the address
+   * @param {URLSearchParams} _query what the address asks of it
+   */
+  open(_name, _query) {
     this.poll.start();
   }
 
@@ -58,8 +63,20 @@ export class View {
 export class Named extends View {
   name = '';
 
-  /** @param {string} name */
-  open(name) {
+  /** @param {{title: string, about?: string, section: string, every: number}} options `section`: of its list */
+  constructor(options) {
+    super(options);
+    this.section = options.section;
+    this.back = /** @type {HTMLElement} */ (build(['p', { class: 'back' }]));
+    this.element.prepend(this.back);
+  }
+
+  /**
+   * @param {string} name
+   * @param {URLSearchParams} query
+   */
+  open(name, query) {
+    fill(this.back, ['a', { href: listOf(this.section) }, `← ${this.section[0].toUpperCase()}${this.section.slice(1)}`]);
     if (name !== this.name) {
       this.name = name;
       this.forget();
@@ -69,7 +86,7 @@ export class Named extends View {
       this.content.hidden = true;
       this.poll.stop(); // what is under way answers for another name
     }
-    super.open(name);
+    super.open(name, query);
   }
 
   /** What was known belongs to another name. */

@@ -115,6 +115,8 @@ class Topic:
     """By partition, of those that anybody ever owned; None unless the scope is partition."""
     shadow_stats: Mapping[str, ShadowStats] | None = None
     """By shadow; None where it was not asked for."""
+    policies: Mapping[str, Policy] | None = None
+    """The policies that cover it, by topic or prefix, each with its own fields; None where it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,13 @@ class TopicsView:
         if not producers:
             return topics
         shown = [await self._with_producers(topic, found.get(topic.name)) for topic in topics]
-        return [replace(topic, shadow_stats=await self._shadows.stats_of(topic.shadows)) for topic in shown]
+        covering = rooms_of(self._node).governed.catalog.book.covering
+        return [
+            replace(
+                topic, policies=dict(covering(topic.name)), shadow_stats=await self._shadows.stats_of(topic.shadows)
+            )
+            for topic in shown
+        ]
 
     async def _partitions(self, names: Sequence[str]) -> dict[str, frozenset[int]]:
         """The partitions of those topics that there are: by what is known of them where Kafka cannot be asked."""

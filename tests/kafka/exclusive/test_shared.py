@@ -154,7 +154,10 @@ async def test_no_more_sessions_than_the_limit_at_the_same_time(
     one, two, three = room.connect("one"), room.connect("two"), room.connect("three")
     assert [await party.send(topic, b"0") for party in (one, two)] == [OK, OK]
     answer = await three.begin(topic, b"0")
-    assert (answer.error, answer.message) == (REFUSED, f"{topic} has 2 shared producers already: try again when one has left")
+    assert (answer.error, answer.message) == (
+        REFUSED,
+        f"{topic} has 2 shared producers already: try again when one has left",
+    )
     one.close()
     await until(lambda: three.send(topic, b"1"))
 

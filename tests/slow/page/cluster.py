@@ -100,6 +100,13 @@ class Cluster:
         wait_for(lambda: len(self._serving(topic)) == 1, f"all nodes to know who serves {topic}", 30)
         return found[0]
 
+    def connect(self, topic: str, client_id: str) -> RawProducer:
+        """A producer that is connected to the node that serves a topic, and has sent nothing yet."""
+        node = self.nodes[self._leader(topic, 0) - 1]
+        producer = self.producers.enter_context(RawProducer(node.bootstrap, client_id))
+        producer.initialise()
+        return producer
+
     def _leader(self, topic: str, partition: int) -> int:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return admin.list_topics(topic, timeout=20).topics[topic].partitions[partition].leader

@@ -115,7 +115,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
 def enter_token(page: Page, token: str) -> None:
     page.get_by_label("Admin token").fill(token)
     page.get_by_role("button", name="Use").click()
-    expect(page.get_by_role("button", name="Forget")).to_be_visible()
+    expect(page.get_by_role("button", name="Forget", exact=True)).to_be_visible()
 
 
 def two_nodes(directory: Path, services: Services, running: ExitStack, **settings: str) -> list[NodeProcess]:

@@ -17,6 +17,7 @@ VIEWS = {
     "ids": "#/topics/{inventory}",
     "shadows": "#/shadows",
     "shadow": "#/shadows/{clicks-search}",
+    "refusals": "#/refusals",
     "clients": "#/clients",
     "settings": "#/settings",
     "help": "page/help.html",

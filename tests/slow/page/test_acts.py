@@ -208,8 +208,8 @@ def test_the_token_stays_in_the_tab_and_out_of_every_address(visit: Visit, clust
         "",
     ]
     page.reload()
-    page.get_by_role("button", name="Forget").click()
-    expect(page.get_by_role("button", name="Forget")).to_be_hidden()
+    page.get_by_role("button", name="Forget", exact=True).click()
+    expect(page.get_by_role("button", name="Forget", exact=True)).to_be_hidden()
     assert page.evaluate("sessionStorage.length") == 0
 
 

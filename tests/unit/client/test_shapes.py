@@ -32,6 +32,7 @@ TOPIC: dict[str, Any] = {
     "partitions": 12,
     "owners": {"3": {**OWNER, "generation": 4}},
     "shadowReplication": {"orders-audit": STATS},
+    "policies": {"orders": {"scope": "partition"}, "or*": {"access_mode": "exclusive"}},
 }
 
 
@@ -45,6 +46,8 @@ def test_every_level_is_read() -> None:
     assert found.producers[0].last_sequence_ids == {0: 3, 11: 9}
     assert found.shadow_stats is not None
     assert (found.shadow_stats["orders-audit"].max_lag, found.shadow_stats["orders-audit"].groups) == (7, None)
+    assert found.policies is not None
+    assert found.policies["or*"].access_mode == "exclusive"
     assert found.policy is not None
     assert (found.policy.scope, found.policy.deduplication, found.deduplication_state) == ("partition", None, None)
 
@@ -75,7 +78,7 @@ def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], said: str) -
         read(Topic, {**TOPIC, **change}, "answer")
 
 
-@pytest.mark.parametrize("missing", [name for name in TOPIC if name not in ("owners", "shadowReplication")])
+@pytest.mark.parametrize("missing", [name for name in TOPIC if name not in ("owners", "shadowReplication", "policies")])
 def test_what_has_to_be_there_has_to_be_there(missing: str) -> None:
     with pytest.raises(ShapeError, match=f"answer has no {missing}"):
         read(Topic, {name: value for name, value in TOPIC.items() if name != missing}, "answer")

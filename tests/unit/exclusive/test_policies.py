@@ -50,6 +50,15 @@ def test_the_longest_prefix_wins_over_shorter_ones() -> None:
     assert wider == PolicyFields(AccessMode.WAIT_FOR_EXCLUSIVE, False, True, Scope.TOPIC, False)
 
 
+def test_the_policies_that_cover_a_topic_stand_nearest_first_under_their_names() -> None:
+    own, long, short = PolicyFields(deduplication=True), PolicyFields(AccessMode.SHARED), PolicyFields()
+    found = PolicyBook({"pay*": short, "pay.eu*": long, "pay.eu.x": own, "other": own}, DEFAULT)
+    assert found.covering("pay.eu.x") == [("pay.eu.x", own), ("pay.eu*", long), ("pay*", short)]
+    assert found.covering("pay.eu*") == [("pay.eu*", long), ("pay*", short)]
+    assert found.covering("pay") == [("pay*", short)]
+    assert PolicyBook({"*": own}).covering("__consumer_offsets") == []
+
+
 def test_a_false_is_an_answer_and_not_a_silence() -> None:
     found = book(a_b=PolicyFields(deduplication=False), a_STAR=PolicyFields(deduplication=True)).effective("a.b")
     assert found is not None

@@ -1,0 +1,126 @@
+"""Lists are filtered and sorted, and the address says how; the feed follows what is on the screen."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.slow.page.cluster import Cluster
+from tests.slow.page.conftest import Visit
+from tests.slow.page.test_access import faults, settle
+from tests.slow.page.test_sections import cell, fact
+
+
+def test_a_list_is_sorted_by_the_heading_of_a_column(visit: Visit, cluster: Cluster) -> None:
+    page = visit(f"{cluster.url}#/topics?contains={cluster.suffix}")
+    rows = page.locator("main tbody th")
+    expect(rows.first).to_be_visible()
+    names = rows.all_text_contents()
+    assert names == sorted(names)
+    heading = page.get_by_role("button", name="Topic", exact=True)
+    header = page.locator("main thead th").first
+    heading.click()
+    expect(header).to_have_attribute("aria-sort", "ascending")
+    heading.focus()
+    page.keyboard.press("Enter")
+    expect(header).to_have_attribute("aria-sort", "descending")
+    expect(heading).to_be_focused()
+    assert rows.all_text_contents() == sorted(names, reverse=True)
+    expect(page).to_have_url(re.compile("sort=-Topic"))
+    page.reload()
+    expect(rows).to_have_text(sorted(names, reverse=True))
+    heading.click()
+    expect(header).not_to_have_attribute("aria-sort", re.compile("."))
+    expect(page).to_have_url(re.compile(f"contains={cluster.suffix}$"))
+
+
+def test_what_has_no_value_comes_last_and_numbers_go_by_their_size(visit: Visit, cluster: Cluster) -> None:
+    page = visit(cluster.url)
+    items = [
+        {
+            "name": f"s{lag}",
+            "source": "x",
+            "allow": [],
+            "created": "2026-01-31T12:00:00Z",
+            "state": "open",
+            "reason": None,
+        }
+        for lag in (9, 100, 20)
+    ]
+    missing = {**items[0], "name": "away"}
+    page.route(
+        "**/v1/shadows?*", lambda route: route.fulfill(json={"items": [missing, *items], "next_page_token": None})
+    )
+    page.route(
+        re.compile("/v1/shadows/s[0-9]+$"),
+        lambda route: route.fulfill(
+            json={"stats": {"total_lag": int(route.request.url.rpartition("/s")[2]), "readers": 0, "bytes": 0}}
+        ),
+    )
+    page.route("**/v1/shadows/away", lambda route: route.fulfill(status=409, json={"message": "closed"}))
+    page.goto(f"{cluster.url}#/shadows?sort=-Lag")
+    expect(page.locator("main tbody th")).to_have_text(["s100", "s20", "s9", "away"])
+    page.goto(f"{cluster.url}#/shadows?sort=Lag")
+    expect(page.locator("main tbody th")).to_have_text(["s9", "s20", "s100", "away"])
+
+
+def test_filters_stand_in_the_address_and_the_way_back_leads_to_them(visit: Visit, cluster: Cluster) -> None:
+    page = visit(f"{cluster.url}#/topics?contains={cluster.name('click')}&governed=false")
+    expect(page.get_by_label("Filter by name")).to_have_value(cluster.name("click"))
+    page.get_by_label("Filter by name").fill(cluster.name("clicks"))
+    expect(page).to_have_url(re.compile(f"contains={cluster.name('clicks')}&governed=false"))
+    kept = page.url
+    page.locator("main").get_by_role("link", name=cluster.name("clicks"), exact=True).click()
+    expect(page).to_have_title(re.compile(rf"^{cluster.name('clicks')} · Node 1 · .* · Kafka sidecar$"))
+    page.get_by_role("link", name="← Topics").click()
+    assert page.url == kept
+    expect(page.get_by_label("Filter by name")).to_have_value(cluster.name("clicks"))
+    expect(page.get_by_label("governed only")).not_to_be_checked()
+    expect(page).to_have_title(re.compile("^Topics · Node 1"))
+    page.get_by_role("link", name="Topics", exact=True).click()
+    expect(page.get_by_label("Filter by name")).to_have_value("")
+    expect(page.get_by_label("governed only")).to_be_checked()
+
+
+def test_a_shared_topic_does_not_say_that_nobody_owns_it(visit: Visit, cluster: Cluster) -> None:
+    shared = cluster.name("audit.trail")
+    page = visit(f"{cluster.url}#/topics?contains={shared}")
+    expect(cell(page, shared, "Owner")).to_have_text("none: everybody may write")
+    page.locator("main").get_by_role("link", name=shared).click()
+    expect(fact(page, "Owner").first).to_have_text("none: everybody may write")
+
+
+def test_beside_a_topic_the_feed_shows_its_own_events(visit: Visit, cluster: Cluster) -> None:
+    ledger = cluster.name("ledger")
+    page = visit(f"{cluster.url}#/topics/{ledger}")
+    shown = page.locator("#feed li:not([hidden])")
+    expect(shown.filter(has_text="deposed ledger-1")).to_have_count(1)
+    expect(shown.filter(has_not_text=ledger)).to_have_count(0)
+    expect(page.locator("#feed-only")).to_have_text(f"Of {ledger} alone.")
+    page.get_by_role("button", name="Show all").click()
+    expect(shown.filter(has_text=cluster.name("orders")).first).to_be_visible()
+    page.get_by_role("button", name="Show its own").click()
+    expect(shown.filter(has_not_text=ledger)).to_have_count(0)
+    page.goto(f"{cluster.url}#/topics/{cluster.name('clicks')}")
+    expect(page.locator("#feed-none")).to_have_text(f"Nothing of {cluster.name('clicks')} among the newest 100.")
+    page.get_by_role("link", name="Settings").click()
+    expect(shown.filter(has_text=ledger).first).to_be_visible()
+    expect(page.locator("#feed-of")).to_be_hidden()
+
+
+def test_on_a_phone_the_feed_is_folded_until_somebody_asks_for_it(visit: Visit, cluster: Cluster) -> None:
+    page = visit(cluster.url, width=400)
+    settle(page, "topics")
+    expect(page.locator("#feed-log")).to_be_hidden()
+    fold = page.get_by_role("button", name="Show", exact=True)
+    expect(fold).to_have_attribute("aria-expanded", "false")
+    fold.click()
+    expect(page.locator("#feed-log")).to_be_visible()
+    expect(page.get_by_role("button", name="Hide")).to_have_attribute("aria-expanded", "true")
+    page.get_by_label("Sort by").first.select_option("-Topic")
+    expect(page).to_have_url(re.compile("sort=-Topic"))
+    assert faults(page) == []
+    page.set_viewport_size({"width": 1280, "height": 900})
+    expect(page.locator("#feed-fold")).to_be_hidden()
+    expect(page.locator("#feed-log")).to_be_visible()
