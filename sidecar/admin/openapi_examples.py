@@ -214,6 +214,7 @@ _PARAMETERS: Final[dict[str, Any]] = {
     "topic": "orders",
     "shadow": "orders-audit",
     "group": "audit",
+    "prefix": "payments.",
     "name": "billing",
     "tenant": "public",
     "namespace": "default",

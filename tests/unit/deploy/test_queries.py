@@ -55,7 +55,7 @@ async def test_a_query_asks_for_metrics_and_labels_that_are_there(expression: st
     grouped = re.findall(r"\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)", expression)
     asked = {label for each in grouped for label in re.split(r",\s*", each) if label}
     asked |= set(re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"', expression))
-    asked |= set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", words))
+    asked |= set(re.findall(r"\{\{\s*(?:\$labels\.)?(?!(?:else|end)\b)(\w+)\s*\}\}", words))
     assert asked <= labels
 
 

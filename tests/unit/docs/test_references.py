@@ -332,7 +332,7 @@ def test_pages_speak_of_this_repository_only() -> None:
         assert not re.search(r"\bissue #?\d", found.text), found.name
 
 
-UNPUBLISHED = re.compile(r"\binstall [^\n`]*(?<![\w/.-])kafka-sidecar\b(?!/)|kafka-sidecar\[")
+UNPUBLISHED = re.compile(r"(?<!helm )\binstall [^\n`]*(?<![\w/.-])kafka-sidecar\b(?!/)|kafka-sidecar\[")
 """A package of this name from a registry: until one is published, whoever follows such a line gets somebody else's."""
 
 
