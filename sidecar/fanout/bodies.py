@@ -1,4 +1,4 @@
-"""Answers to Fetch v11 about one partition, encoded once for all readers that get the same."""
+"""Answers to Fetch about one partition, encoded once for all readers that get the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol import fetch
-from sidecar.protocol.calls.tails import VERSION
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
@@ -19,27 +18,29 @@ _MOST: Final = 1_024
 
 
 class Bodies:
-    """What follows the correlation id, by topic name and element. An element is known by its identity: it is kept."""
+    """What follows the correlation id, by version, topic name and element of v11. An element is known by its identity:
+    it is kept.
+    """
 
     __slots__ = ("_bodies", "_bytes")
 
     def __init__(self) -> None:
-        self._bodies: dict[tuple[bytes, int], tuple[Octets, bytes]] = {}
+        self._bodies: dict[tuple[int, bytes, int], tuple[Octets, bytes]] = {}
         self._bytes = 0
 
-    def answer(self, correlation_id: int, topic: bytes, element: Octets) -> list[Octets]:
+    def answer(self, correlation_id: int, version: int, topic: bytes, element: Octets) -> list[Octets]:
         """An answer frame, as parts that stay valid."""
-        found = self._bodies.get((topic, id(element)))
-        body = self._add(topic, element) if found is None else found[1]
+        found = self._bodies.get((version, topic, id(element)))
+        body = self._add(version, topic, element) if found is None else found[1]
         head = _HEAD.pack(len(body) + 4, correlation_id)
         return [head + body] if len(body) <= _JOINED_BYTES else [head, body]
 
-    def _add(self, topic: bytes, element: Octets) -> bytes:
-        body = b"".join(fetch.encode_answer(0, VERSION, [(topic, element)]))[_HEAD.size :]
+    def _add(self, version: int, topic: bytes, element: Octets) -> bytes:
+        body = b"".join(fetch.encode_answer(0, version, [(topic, fetch.as_version(element, version))]))[_HEAD.size :]
         if len(self._bodies) >= _MOST or self._bytes + len(body) > _MOST_BYTES:
             self.clear()
         self._bytes += len(body)
-        self._bodies[topic, id(element)] = element, body
+        self._bodies[version, topic, id(element)] = element, body
         return body
 
     def clear(self) -> None:

@@ -21,13 +21,14 @@ _REPLICA: Final = Struct(">i")
 
 
 class Repeat:
-    """The last request of a connection: of v11, about one partition, by a consumer. `log` is what it reads. `fields`
-    are without the positions of the frame.
+    """The last request of a connection: of v9 to v11, about one partition, by a consumer. `log` is what it reads.
+    `fields` are without the positions of the frame.
     """
 
-    __slots__ = ("_asked", "_before", "_behind", "fields", "log", "part")
+    __slots__ = ("_asked", "_before", "_behind", "fields", "log", "part", "version")
 
-    def __init__(self, body: bytes, fields: FetchRequest, offset_at: int, asked: Asked) -> None:
+    def __init__(self, version: int, body: bytes, fields: FetchRequest, offset_at: int, asked: Asked) -> None:
+        self.version = version
         part = fields.parts[0]._replace(start=0, end=0)
         self.fields = fields._replace(limits=0, session=0, rack=0, parts=[part])
         self.part: FetchPart = part
@@ -42,7 +43,7 @@ class Repeat:
         if _REPLICA.unpack_from(buffer, body)[0] >= 0:
             return None
         offset_at = fields.parts[0].start + _OFFSET_AT - body
-        return cls(bytes(buffer[body : request.frame.end]), fields, offset_at, asked)
+        return cls(request.version, bytes(buffer[body : request.frame.end]), fields, offset_at, asked)
 
     def asked(self, request: Request) -> Asked | None:
         """What a request of the same version asks if it is the same but for the offset; None for any other."""

@@ -6,8 +6,8 @@ not passed on.
   after the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
   each partition once.
 - Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
-  client can see a difference: version 11, min_bytes of one at most, every partition read by several connections and at
-  its end, or so near it that its records arrived in the last seconds.
+  client can see a difference: versions 10 and 11, min_bytes of one at most, every partition read by several connections
+  and at its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
 - Under the policy `exclusive_reader` another reader's partition is refused with 29 (`resources.readers`).
@@ -121,7 +121,7 @@ class FetchApi:
                 return self._split(client, request, fields)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
-        shares = request.version == calls.VERSION and fields.min_bytes <= 1 and fields.max_wait_ms > 0
+        shares = request.version in calls.SHARING and fields.min_bytes <= 1 and fields.max_wait_ms > 0
         together = shares and self.tails.crowd.gathers(client.connection.id, logs)
         if together and len(set(logs)) == len(logs):  # a poll takes each partition once: each repeat would cost another
             ends = self.tails.ends
@@ -160,7 +160,7 @@ class FetchApi:
         has changed since; whether it does.
         """
         part = repeat.part
-        if request.version != calls.VERSION or self._claims.guards:
+        if request.version != repeat.version or self._claims.guards:
             return False
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
@@ -277,7 +277,7 @@ class WholeFetch(LeaderPoll, FetchExchange):
             if part.error:
                 self.note_error(part.error)
             elif self._ends is not None and not self.connection.closed:
-                empty = fetch.empty_element(frame.buffer, part.start, self.version)
+                empty = fetch.as_v11(fetch.empty_element(frame.buffer, part.start, self.version), self.version)
                 self._ends.note(part.topic, part.partition, self._isolation, empty)
         if self._names is None or not answer.parts:
             self.answer_frame(frame)

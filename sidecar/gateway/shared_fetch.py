@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from sidecar.fanout.question import fitting
 from sidecar.gateway.client import MAIN
 from sidecar.gateway.leader_poll import GatheredFetch, OwnPoll
+from sidecar.protocol import fetch
 from sidecar.protocol.calls import tails as calls
+from sidecar.protocol.errors import ErrorCode
 from sidecar.shadow.views import Read
 
 if TYPE_CHECKING:
@@ -27,15 +29,21 @@ if TYPE_CHECKING:
     from sidecar.protocol.fetch import FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
 
+_PATIENT: Final = 11
+"""The first version of Fetch whose clients bear a longer wait: kafka-go, which asks with 10, ends its wait itself."""
+_UNKNOWN: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+"""Of a partition of which nothing was heard, not even where it ends."""
 REST_S: Final = 10.0
 """How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
 
 
 class SharedFetch(GatheredFetch):
-    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`."""
+    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`. Elements
+    are of v11 until they are given.
+    """
 
-    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails", "_tick", "_until")
     is_patient: ClassVar[bool] = True
+    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails", "_tick", "_until")
 
     def __init__(
         self,
@@ -65,7 +73,9 @@ class SharedFetch(GatheredFetch):
         if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
             self._rest()
         self._until = now + seconds
-        self._tick = self._tails.park(self, self._asked, self._tails.wait_s(seconds, self.connection.id))
+        if self.version >= _PATIENT:
+            seconds = self._tails.wait_s(seconds, self.connection.id)
+        self._tick = self._tails.park(self, self._asked, seconds)
 
     def _rest(self) -> None:
         """Give up the connection that the client needed for reading alone, and has not for a while."""
@@ -114,14 +124,14 @@ class SharedFetch(GatheredFetch):
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
         if len(elements) > 1:
-            super()._give(elements)
+            super()._give([(topic, fetch.as_version(element, self.version)) for topic, element in elements])
         elif not self.answered and not self.connection.closed:  # the same body for all readers of one partition
-            self._readers.answered(self.connection.id, self.version, elements)
-            self.answer(self._tails.bodies.answer(self.correlation_id, *elements[0]))
+            self._readers.answered(self.connection.id, calls.VERSION, elements)
+            self.answer(self._tails.bodies.answer(self.correlation_id, self.version, *elements[0]))
 
     def _empty(self, part: FetchPart, asked: Asked) -> Octets:
         """A partition that brought nothing, as its log's end was last heard of."""
-        return self._tails.ends.empty(asked.question) or self._unknown(part)
+        return self._tails.ends.empty(asked.question) or calls.error_of(part.partition, _UNKNOWN).element
 
     def _ask_alone(self, asked: Asked) -> None:
         """Let the broker cut what is too large, as it does for this client's limits."""
@@ -135,6 +145,6 @@ class SharedFetch(GatheredFetch):
 
     def poll_ended(self, poll: OwnPoll) -> None:
         elements = () if poll.answer is None else poll.answer.elements
-        found = {(topic, partition): element for topic, partition, element in elements}
+        found = {(topic, partition): fetch.as_v11(element, self.version) for topic, partition, element in elements}
         both = zip(self._parts, self._asked, strict=True)
         self._give([(part.topic, found.get(part[:2]) or self._empty(part, each)) for part, each in both])

@@ -222,6 +222,24 @@ def empty_element(buffer: Octets, start: int, version: int) -> bytes:
     return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
+def as_version(element: Octets, version: int) -> Octets:
+    """An element of v11 as 5 to 10 have it: without the preferred read replica."""
+    if version >= 11:
+        return element
+    behind = _ANSWER_PARTITION[5].size
+    behind += 4 + _ABORTED_BYTES * max(0, I32.unpack_from(element, behind)[0])
+    return bytes(element[:behind]) + element[behind + 4 :]
+
+
+def as_v11(element: Octets, version: int) -> bytes:
+    """An element of 5 to 10 as v11 has it: with no preferred read replica."""
+    if version >= 11:
+        return bytes(element)
+    behind = _ANSWER_PARTITION[5].size
+    behind += 4 + _ABORTED_BYTES * max(0, I32.unpack_from(element, behind)[0])
+    return bytes(element[:behind]) + I32.pack(-1) + element[behind:]
+
+
 def names_aborted(element: Octets) -> bool:
     """Whether an element, of versions from 5 on, names aborted transactions."""
     return I32.unpack_from(element, _ANSWER_PARTITION[5].size)[0] > 0

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION: Final = 11
+SHARING: Final = (10, 11)
+"""The versions whose readers may share a poll: 10 lacks the rack and the preferred read replica, nothing else. In 9 and
+before a broker refuses batches packed by zstd.
+"""
 _POSITION: Final = Struct(">iiqqi")
 _NO_LOG_START: Final = -1
 

@@ -43,6 +43,7 @@ class Limits(NamedTuple):
     most_bytes: int = 1 << 20
     total_bytes: int = 1 << 24
     min_bytes: int = 1
+    version: int = VERSION
 
 
 def send(wire: RawClient, asked: list[Part], limits: Limits) -> None:
@@ -51,7 +52,7 @@ def send(wire: RawClient, asked: list[Part], limits: Limits) -> None:
         for topic, partition, offset in asked
     ]
     of_request = (limits.wait_ms, limits.min_bytes, limits.total_bytes, limits.isolation)
-    wire.send_bytes(fetch.encode_request(1, b"wire", VERSION, of_request, parts))
+    wire.send_bytes(fetch.encode_request(1, b"wire", limits.version, of_request, parts))
 
 
 class Element(NamedTuple):
@@ -81,9 +82,9 @@ class Element(NamedTuple):
         return offset
 
 
-def receive(wire: RawClient) -> dict[tuple[str, int], Element]:
+def receive(wire: RawClient, version: int = VERSION) -> dict[tuple[str, int], Element]:
     frame = wire.receive_frame()
-    answer = fetch.walk_answer(frame, 0, len(frame), VERSION)
+    answer = fetch.walk_answer(frame, 0, len(frame), version)
     return {
         (part.topic.decode(), part.partition): Element(part.error, frame[part.start : part.end], part.record_bytes)
         for part in answer.parts
@@ -92,7 +93,7 @@ def receive(wire: RawClient) -> dict[tuple[str, int], Element]:
 
 def ask(wire: RawClient, asked: list[Part], limits: Limits) -> dict[tuple[str, int], Element]:
     send(wire, asked, limits)
-    return receive(wire)
+    return receive(wire, limits.version)
 
 
 def direct(topics: Topics, part: Part, limits: Limits) -> Element:
@@ -156,6 +157,22 @@ def test_one_poll_per_isolation_level_serves_everyone_what_kafka_tells(topics: T
         assert answer.error == 0
         assert b"for everyone" in answer.records
     assert tails_of(topics).waiting == 0
+
+
+def test_readers_of_the_version_before_share_the_same_polls(topics: Topics, readers: list[Reader]) -> None:
+    end = end_of(topics)
+    park(topics, readers[::2], end)
+    for reader in readers[1::2]:
+        send(reader.wire, [(reader.name, 0, end)], Limits(isolation=reader.isolation, version=10))
+    wait_for(lambda: tails_of(topics).waiting == len(readers), "everyone waits")
+    put(topics, b"for both")
+    for number, reader in enumerate(readers):
+        limits = Limits(isolation=reader.isolation, version=10 if number % 2 else VERSION)
+        found = receive(reader.wire, limits.version)[reader.name, 0]
+        assert found == direct(topics, (topics.source, 0, end), limits)
+        assert b"for both" in found.records
+        nothing = ask(reader.wire, [(reader.name, 0, end + 1)], limits._replace(wait_ms=20))
+        assert nothing[reader.name, 0] == direct(topics, (topics.source, 0, end + 1), limits)
 
 
 def test_aborted_transactions_are_told_as_kafka_tells_them(topics: Topics, readers: list[Reader]) -> None:
