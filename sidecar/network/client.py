@@ -283,8 +283,11 @@ class ClientConnection(Reading):
     def allows(self, size: int, key: int) -> bool:
         return size <= limits.frame_bytes(key, self.largest_frame)
 
-    def bad_length(self, size: int, head: bytes) -> None:
+    def bad_length(self, size: int, head: bytes) -> bool:
+        if self._pause & Pause.HELD and 0 <= size <= self._request_limit:
+            return True  # the request that is being answered may be a login: more is allowed behind it
         self.reject(*reason_of(size, head, self.largest_frame))
+        return False
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent, after what is answered already has left."""
