@@ -328,8 +328,7 @@ class ClientConnection(Reading):
 
     def too_much_unread(self) -> None:
         """Close at once: nobody reads what the node keeps for it, and there is too much of that."""
-        detail = f"{self.unread_bytes} bytes of answers that it did not read, and there is too much of that in all"
-        self._handler.client_rejected(self, "unread", detail, closed=True)
+        self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
         self.abort()
 
     def is_silent(self, limit_s: float) -> bool:
