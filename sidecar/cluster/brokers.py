@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from sidecar.cluster.hedging import PATIENCE_S, Hedged
 from sidecar.cluster.view import ClusterView
+from sidecar.network.arriving import ClientUpstream
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
+from sidecar.network.unread import AnswerMemory
 from sidecar.network.upstream import Owner, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
@@ -93,9 +95,10 @@ class Brokers:
             raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
         return broker.host, broker.port
 
-    def open(self, owner: Owner, address: tuple[str, int]) -> UpstreamConnection:
-        """A new connection, which begins to connect."""
-        connection = UpstreamConnection(owner, address, self.connect_timeout, self._access)
+    def open(self, owner: Owner, address: tuple[str, int], answers: AnswerMemory | None = None) -> UpstreamConnection:
+        """A new connection, which begins to connect; `answers`: what large ones of a client's wait for."""
+        connection = ClientUpstream(owner, address, self.connect_timeout, self._access)
+        connection.answers = answers
         connection.open()
         return connection
 

@@ -87,7 +87,7 @@ class ClientLinks:
         own = self._backoff.get(broker_id)
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
-        connection = self._upstream.open(self, address)
+        connection = self._upstream.open(self, address, self._client.answers)
         connection.count(self._client.memory)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)

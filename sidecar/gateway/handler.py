@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.listeners import ClientListener
     from sidecar.gateway.quotas import Quotas
     from sidecar.network.memory import RequestMemory
+    from sidecar.network.unread import AnswerMemory
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""
@@ -142,6 +143,8 @@ class Gateway:
                 listener.logins.admits = self._admits
         self.admission = admission or Admission(ConnectionLimits.of(open_files()))
         self._memory = memory
+        self.answers: AnswerMemory | None = None
+        """Set where answers that clients do not read have a bound, before the first client connects."""
         self.quotas: Quotas | None = None
         """Set where principals have quotas, before the first client connects."""
         self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
@@ -178,6 +181,7 @@ class Gateway:
             connection = ClientConnection(self, number, limit, memory)
         else:
             connection = MeteredConnection(self, number, limit, memory, self.quotas, _principal_of)
+        connection.answers = self.answers
         connection.listener = self._listeners[0] if listener is None else listener
         return connection
 

@@ -22,12 +22,14 @@ from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.reading import Reading
 from sidecar.network.refused_frames import reason_of
 from sidecar.network.request import Exchange, RejectError, Request
+from sidecar.network.unread import LEAST
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import Octets
 
 if TYPE_CHECKING:
     from sidecar.network.admission import Seat
     from sidecar.network.memory import RequestMemory
+    from sidecar.network.unread import AnswerMemory
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
@@ -44,6 +46,9 @@ class ClientConnection(Reading):
 
     frames_a_turn = FRAMES_A_TURN
 
+    answers: AnswerMemory | None = None
+    """What answers of all clients share until they are read; None where there is no bound."""
+
     def __init__(
         self, handler: Handler[Any], connection_id: int, request_limit: int, memory: RequestMemory | None = None
     ) -> None:
@@ -57,7 +62,7 @@ class ClientConnection(Reading):
         self.seat: Seat | None = None  # its place among the connections that there may be
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
-        self.requests = self.bytes_in = self.bytes_out = self._weight = 0
+        self.requests = self.bytes_in = self._weight = 0
         self.closed = False
         self._handler = handler
         self._request_limit = request_limit
@@ -115,14 +120,16 @@ class ClientConnection(Reading):
 
     def answer_ready(self, exchange: Exchange) -> None:
         """Called by an exchange that has its answer: write it, and those that waited after it, when its turn comes."""
-        exchanges = self._exchanges
+        exchanges, size = self._exchanges, exchange.answer_bytes
+        self._kept += size
         if exchanges and exchanges[0] is exchange:
             self._write_ready()
         elif not self.closed:
-            size = exchange.answer_bytes
             self._weight += size - exchange.weight
             exchange.weight = size
             self._check_budget()
+            if self.answers is not None and self._kept >= LEAST:
+                self.answers.note(self)
 
     def _write_ready(self) -> None:
         exchanges, outbox = self._exchanges, self._outbox
@@ -133,6 +140,7 @@ class ClientConnection(Reading):
             for part in exchange.take_answer():
                 outbox.add(part)
             self.bytes_out += size
+            self._kept -= size
             self._handler.exchange_done(exchange, size)
         if self._pause or self._starves:
             self._relieve()
@@ -285,8 +293,11 @@ class ClientConnection(Reading):
     def allows(self, size: int, key: int) -> bool:
         return size <= limits.frame_bytes(key, self.largest_frame)
 
-    def bad_length(self, size: int, head: bytes) -> None:
+    def bad_length(self, size: int, head: bytes) -> bool:
+        if self._pause & Pause.HELD and 0 <= size <= self._request_limit:
+            return True  # the request that is being answered may be a login: more is allowed behind it
         self.reject(*reason_of(size, head, self.largest_frame))
+        return False
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent, after what is answered already has left."""
@@ -316,6 +327,11 @@ class ClientConnection(Reading):
         self.stop_receiving()
         if self._transport is not None:
             self._transport.abort()
+
+    def too_much_unread(self) -> None:
+        """Close at once: nobody reads what the node keeps for it, and there is too much of that."""
+        self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
+        self.abort()
 
     def is_silent(self, limit_s: float) -> bool:
         """Whether the client's machine does not answer any more."""
@@ -347,6 +363,8 @@ class ClientConnection(Reading):
             self.closed = True
             if self.memory is not None:
                 self.memory.connections.discard(self)
+            if self.answers is not None:
+                self.answers.forget(self)
             self.stop_receiving()
             self._exchanges.clear()
             self._waiting.clear()
@@ -366,7 +384,11 @@ class ClientConnection(Reading):
     def pause_writing(self) -> None:
         self.pause(Pause.CLIENT_FULL)
         self._handler.client_full(self, True)
+        if self.answers is not None:
+            self.answers.note(self)
 
     def resume_writing(self) -> None:
         self._handler.client_full(self, False)
+        if self.answers is not None:
+            self.answers.note(self)
         self.resume(Pause.CLIENT_FULL)

@@ -258,8 +258,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def frame_received(self, frame: Frame) -> None:
         raise NotImplementedError
 
-    def bad_length(self, size: int, head: bytes) -> None:
-        """The peer announced a frame of `size` bytes: negative, or too large. Nothing more is parsed."""
+    def bad_length(self, size: int, head: bytes) -> bool | None:
+        """The peer announced a frame of `size` bytes: negative, or too large. Nothing more is parsed, unless it returns
+        True: then `cut_on` looks at the frame again.
+        """
         raise NotImplementedError
 
     def fell_behind(self) -> None:
@@ -357,16 +359,14 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 return
             announced = I32.unpack_from(buffer, offset)[0]
             if announced < 0 or announced > self.frame_limit:
-                if 0 <= announced <= self.largest_frame:
-                    if rest < _KEY_BEHIND:
-                        self._left = bytes(memoryview(buffer)[offset:have])
-                        COPIES.copied_bytes += rest
-                        return
-                    allowed = self.allows(announced, I16.unpack_from(buffer, offset + 4)[0])
-                else:
-                    allowed = False
-                if not allowed:
-                    self.bad_length(announced, bytes(memoryview(buffer)[offset : min(have, offset + 16)]))
+                is_named = 0 <= announced <= self.largest_frame  # by its API key
+                if is_named and rest < _KEY_BEHIND:
+                    self._left = bytes(memoryview(buffer)[offset:have])
+                    COPIES.copied_bytes += rest
+                    return
+                if not (is_named and self.allows(announced, I16.unpack_from(buffer, offset + 4)[0])):
+                    if self.bad_length(announced, bytes(memoryview(buffer)[offset : min(have, offset + 16)])):
+                        break
                     return
             size = announced + 4
             if rest < size:

@@ -25,8 +25,8 @@ _HELD_BACK: Final = 512 * 1024
 
 
 class Reading(FrameReceiver):
-    """What `ClientConnection` is made of: its requests that wait and those without an answer, and whether it is read.
-    Implements `sidecar.network.memory.Holder`.
+    """What `ClientConnection` is made of: its requests that wait and those without an answer, whether it is read, and
+    what of its answers its client has not taken. Implements `sidecar.network.memory.Holder`.
     """
 
     def __init__(self, frame_limit: int, memory: RequestMemory | None) -> None:
@@ -34,6 +34,7 @@ class Reading(FrameReceiver):
         self.memory = memory
         self.read_at_once = _STRANGERS
         self._pause = 0
+        self.bytes_out = self._kept = 0  # of answers: handed to the socket, and those that wait for their turn
         self._is_parked = self._starves = False
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
@@ -59,6 +60,19 @@ class Reading(FrameReceiver):
 
     def _is_crowded(self) -> bool:
         return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= self.read_at_once
+
+    # Recipient (`sidecar.network.unread`) -------------------------------------------------------------------------
+
+    @property
+    def unread_bytes(self) -> int:
+        return self._kept + self._unsent()
+
+    @property
+    def taken_bytes(self) -> int:
+        return self.bytes_out - self._unsent()
+
+    def _unsent(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # Holder -------------------------------------------------------------------------------------------------------
 
@@ -87,10 +101,10 @@ class Reading(FrameReceiver):
 
     @property
     def has_left(self) -> bool:
-        """Whether the peer has gone while the connection waited for memory, and what it sent has no whole request that
-        was not taken up: one without an answer (acks=0) counts although nobody waits.
+        """Whether the peer has gone while the connection was not read, and what it sent has no whole request that was
+        not taken up: one without an answer (acks=0) counts although nobody waits.
         """
-        if not self._starves or self._reading or self._transport is None:
+        if self._reading or self._stopped or self._transport is None:
             return False
         if not self._is_parked and (self._waiting or self.is_behind or self._pause & Pause.HELD):
             return False

@@ -397,4 +397,4 @@ class UpstreamConnection(FrameReceiver):
     def resume_writing(self) -> None:
         self._full = False
         if self._paced is None or self._paced.send():
-            self._owner.upstream_full(self, self._waiting_full)
+            self._owner.upstream_full(self, self._full or self._waiting_full)

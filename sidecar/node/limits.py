@@ -12,6 +12,7 @@ from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.idling import IdleWatch
 from sidecar.network.memory import RequestMemory
+from sidecar.network.unread import AnswerMemory
 
 if TYPE_CHECKING:
     from sidecar.gateway.handler import Gateway
@@ -55,6 +56,14 @@ def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:
     memory = RequestMemory(settings.queued_max_request_bytes)
     metrics.read_gauge("request_memory_bytes", lambda: float(memory.used))
     metrics.read_gauge("request_memory_waiting", lambda: float(memory.waiting))
+    return memory
+
+
+def answer_memory(settings: Settings, metrics: NodeMetrics) -> AnswerMemory:
+    """For answers of all clients until they are read; metrics show how much of it is taken."""
+    memory = AnswerMemory(settings.queued_max_response_bytes)
+    metrics.read_gauge("response_memory_bytes", lambda: float(memory.used + memory.arriving))
+    metrics.read_gauge("response_memory_waiting", lambda: float(memory.waiting))
     return memory
 
 

@@ -95,6 +95,15 @@ class Limits(BaseSettings):
             " read; those that wait for nothing are, a little at a time."
         ),
     ] = 64 * 1024 * 1024
+    queued_max_response_bytes: Annotated[
+        int,
+        *whole(1024 * 1024, 2**40, " of bytes"),
+        about(
+            "Memory for answers to all clients that are being received or were not read yet. While it is used up large"
+            " answers of brokers wait, and connections are closed whose clients take nothing of their answers for a"
+            " second; beyond twice of it the one with the most is closed at once."
+        ),
+    ] = 128 * 1024 * 1024
     quota_producer_byte_rate: Annotated[
         int,
         *whole(0, 2**40, " of bytes"),

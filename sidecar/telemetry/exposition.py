@@ -57,6 +57,8 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "live_nodes": "Live nodes of this cluster, including this one.",
     "request_memory_bytes": "Memory for requests that is taken: large ones being received, and all that wait.",
     "request_memory_waiting": "Connections that are not read, because that memory is used up.",
+    "response_memory_bytes": "Memory for answers of 64 KiB or more that are being received, or were not read yet.",
+    "response_memory_waiting": "Answers of brokers that are not received yet, because that memory is used up.",
     "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 if they are not enforced.",
     "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",
     "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",

@@ -56,6 +56,8 @@ Gauge = Literal[
     "acls_age_seconds",
     "request_memory_bytes",
     "request_memory_waiting",
+    "response_memory_bytes",
+    "response_memory_waiting",
     "config_last_reload_successful",
     "config_last_reload_success_timestamp_seconds",
 ]

@@ -20,6 +20,7 @@ class Gone:
 
     closed: bool = True
     memory: None = None
+    answers: None = None
 
     def resume(self, _reason: object) -> None:
         """Nothing waits."""
@@ -57,7 +58,7 @@ class Brokers:
     def connect_succeeded(self, _broker: int) -> None:
         """Not looked at."""
 
-    def open(self, owner: Any, address: tuple[str, int]) -> UpstreamConnection:
+    def open(self, owner: Any, address: tuple[str, int], _answers: object) -> UpstreamConnection:
         connection = UpstreamConnection(owner, address, 5)
         connection.open()
         return connection

@@ -244,6 +244,46 @@ async def test_frames_are_small_before_a_login_smaller_before_it_has_a_place_and
     assert known.rejected == ["too_large"] * 2
 
 
+async def test_who_sends_its_whole_login_at_once_is_let_in_and_served(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker takes it so: it reads on when it has answered, and what is allowed by then counts."""
+    taken = asyncio.Event()
+    begin = known.begin
+
+    async def slowly(mechanism: str, host: str) -> Offer:
+        await taken.wait()
+        return await begin(mechanism, host)
+
+    monkeypatch.setattr(known, "begin", slowly)
+    name = b"a" * (2 * logins.STRANGERS_BYTES)
+    large = request(9, key=3, version=1, body=bytes(logins.FRAME_BYTES + 1))
+    messages = [
+        security.SASL_HANDSHAKE.encode_request(1, 1, b"c", {"mechanism": "PLAIN"}),
+        security.SASL_AUTHENTICATE.encode_request(2, 2, b"c", {"auth_bytes": b"hello"}),
+        security.SASL_AUTHENTICATE.encode_request(2, 3, b"c", {"auth_bytes": name}),
+        large,
+    ]
+    async with gateway_of(known) as connect, connect() as talk:
+        talk.peer.writer.write(b"".join(messages))
+        await asyncio.sleep(0.1)
+        [client] = talk.gateway.clients.values()
+        assert client.connection.held_bytes <= 2 * logins.STRANGERS_BYTES, "a stranger's"
+        taken.set()
+        assert await talk.peer.answers(4) == [1, 2, 3, 9]
+        assert client.principal == f"User:{name.decode()}"
+    assert known.rejected == []
+
+
+async def test_what_is_too_large_behind_a_login_too_ends_the_connection(known: Known) -> None:
+    handshake = security.SASL_HANDSHAKE.encode_request(1, 1, b"c", {"mechanism": "PLAIN"})
+    async with gateway_of(known) as connect, connect() as talk:
+        talk.peer.writer.write(handshake + (logins.FRAME_BYTES + 1).to_bytes(4, "big") + b"\x00\x24\x00\x02")
+        assert await talk.peer.answers(1) == [1]
+        assert await talk.peer.ended()
+    assert known.rejected == ["too_large"]
+
+
 async def test_who_takes_too_long_is_closed(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop's clock is put on, so that it does not matter how long a busy machine takes for a login."""
     loop, put_on = asyncio.get_running_loop(), [0.0]

@@ -418,6 +418,31 @@ def test_what_is_left_is_dropped_with_the_connection() -> None:
     assert (memory.used, inner.ended) == (0, "aborted")
 
 
+def test_a_writer_is_not_told_to_go_on_where_the_last_piece_fills_the_transport_again() -> None:
+    owner = Owner()
+    link = UpstreamConnection(owner, (LOOPBACK, 9092), 5.0)
+
+    class Filled(Inner):
+        """Says that it is full as an event loop does, while it is written to."""
+
+        def write(self, data: Any) -> None:
+            super().write(data)
+            if self.room <= 0:
+                link.pause_writing()
+
+    inner = Filled(1)
+    paced = link._paced = PacedTransport(inner, lambda: link._full)
+    paced.write(b"a" * 2 * PIECE)
+    assert owner.full == [True]
+    inner.room = 1
+    link.resume_writing()
+    assert paced.get_write_buffer_size() == 0
+    assert owner.full[-1], "its writer waits until there is room"
+    inner.room = 1
+    link.resume_writing()
+    assert not owner.full[-1]
+
+
 class PaperHolder:
     """A connection on paper: how much of a request is here, and how much it holds. Notes what it is told."""
 
