@@ -35,7 +35,7 @@ def test_a_rival_is_refused_with_the_name_and_generation_of_the_owner(topic: str
     billing.send(topic, b"a", sequence=0)
     refused = rival.send(topic, b"b", sequence=0)
     assert refused.error == REFUSED
-    assert refused.message.startswith("Topic has an existing exclusive producer: billing (generation 1). ")
+    assert (refused.message or "").startswith("Topic has an existing exclusive producer: billing (generation 1). ")
     assert billing.send(topic, b"c", sequence=1).error == 0
 
 
