@@ -33,11 +33,23 @@ _BEFORE: Final = """
     `--config`, `--admin-url` and `-o` may stand before or after the command's name. Commands that ask a node find it
     at `--admin-url`, else `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
 
+    `--json` is `-o json`. With either, and with `-o yaml`, an error is one too, on stderr: `error_code` (HTTP's status,
+    or null where no node answered with one), `message`, `exit_code`, and `remedy`, a command that shows more, or null.
+    `status` and `topic show` have `refusals` besides what REST answers: what this node refused lately, of the topic
+    alone.
+
     What cannot be taken back asks first where standard input is a terminal, and says what would happen to whom; `--yes`
     skips the question. A script is never asked. `--if-generation` makes `producer fence` and `producer release` end the
     owner that was seen, and none that came since; after a question it ends the owner that the question named.
     """
+_KEYS: Final = (
+    "On a terminal `--watch` shows a screen: what stays on top, and rows cut to its width. `s` sorts by something else,"
+    " `r` turns the order round, arrows and page keys scroll, `Tab` shows the next table, `q` ends it. Where standard"
+    " output is no terminal it prints lines. Colours are left out where `NO_COLOR` is set."
+)
 _NOTES: Final = {
+    "sidecar status": f"{_KEYS} Topics in trouble come first; a refusal counts as trouble for ten minutes.",
+    "sidecar refusals": _KEYS,
     "sidecar topic set": (
         "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
         " `--exclusive-reader` holds where a reader has claimed a partition: what nobody claimed everybody reads."

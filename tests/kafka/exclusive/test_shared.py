@@ -154,10 +154,8 @@ async def test_no_more_sessions_than_the_limit_at_the_same_time(
     one, two, three = room.connect("one"), room.connect("two"), room.connect("three")
     assert [await party.send(topic, b"0") for party in (one, two)] == [OK, OK]
     answer = await three.begin(topic, b"0")
-    assert (answer.error, answer.message) == (
-        REFUSED,
-        f"{topic} has 2 shared producers already: try again when one has left",
-    )
+    message = f"{topic} has 2 shared producers already: try again when one has left"
+    assert (answer.error, answer.message) == (REFUSED, message)
     one.close()
     await until(lambda: three.send(topic, b"1"))
 
@@ -180,9 +178,8 @@ def test_exclusive_is_refused_while_shared_producers_are_connected(
     assert writer.send(topic, b"0", sequence=0).error == OK
     refused = rival.send(topic, b"r")
     assert refused.error == REFUSED
-    assert (refused.message or "").startswith(
-        "Topic has existing shared producers: 1, one of them writer (generation 0). "
-    )
+    told = "Topic has existing shared producers: 1, one of them writer (generation 0). "
+    assert (refused.message or "").startswith(told)
     writer.close()
     wait_for(lambda: rival.send(topic, b"r").error == OK, "the rival to own it")
     assert rest.topic(topic)["owner"]["name"] == "rival"
