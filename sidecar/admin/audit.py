@@ -26,6 +26,8 @@ ACTS: Final = {
     ("POST", "/v1/topics/{topic}/fence"): "owner.fence",
     ("POST", "/v1/topics/{topic}/release"): "owner.release",
     ("DELETE", "/v1/topics/{topic}/dedup/{name}"): "producer.forget",
+    ("GET", "/v1/topics/{topic}/records"): "records.read",
+    ("HEAD", "/v1/topics/{topic}/records"): "records.read",
     ("POST", "/v1/topics"): "topic.create",
     ("DELETE", "/v1/topics/{topic}"): "topic.delete",
     ("POST", "/v1/topics/{topic}/shadows"): "shadow.create",

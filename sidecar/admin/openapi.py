@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sidecar.admin import shadow_shapes, shapes
+from sidecar.admin import log_shapes, shadow_shapes, shapes
 from sidecar.admin.asked import TAGS_PATTERN
 from sidecar.admin.fields import COUNT, TEXT, Component, Schema, Shape, ref
 from sidecar.admin.names import GOVERNABLE_PATTERN, LAST_PARTITION, TOPIC_PATTERN
 from sidecar.admin.openapi_examples import add_examples
+from sidecar.admin.openapi_logs import log_paths
 from sidecar.admin.openapi_parts import (
     FAILED,
     SECURITY,
@@ -90,6 +91,11 @@ _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
     shadow_shapes.RESET,
     shadow_shapes.SHADOW_STATS,
     shapes.TOPICS,
+    log_shapes.PARTITION,
+    log_shapes.PARTITIONS,
+    log_shapes.GROUPS,
+    log_shapes.RECORD,
+    log_shapes.RECORDS_PAGE,
 )
 
 
@@ -108,6 +114,7 @@ def document(version: str) -> dict[str, Any]:
                 **_page_paths(),
                 **_node_paths(),
                 **_topic_paths(),
+                **log_paths(_ONE),
                 **shadow_paths(_ONE),
                 "/schemas/{path}": _registry(),
                 **pulsar_paths(_ONE),

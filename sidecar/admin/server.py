@@ -19,6 +19,7 @@ from sidecar.admin.audit import AuditLog
 from sidecar.admin.connections import Connections
 from sidecar.admin.health import Health
 from sidecar.admin.judged import JudgedRequest
+from sidecar.admin.log_rest import RECORDS_PATH, LogRest
 from sidecar.admin.page_files import Page
 from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked
 from sidecar.admin.passing_on import PASSED_ON, Passing
@@ -84,6 +85,7 @@ class AdminServer:
         application.add_routes(
             [
                 *_routes(Health(port, metrics), Rest(port, passing)),
+                *LogRest(port, passing).routes(),
                 *ShadowRest(port.shadows).routes(),
                 *PulsarRest(port.shadows).routes(),
                 *Page().routes(),
@@ -217,6 +219,8 @@ def _schema_routes(schemas: SchemaProxy) -> list[web.RouteDef]:
 def _right(request: web.Request) -> Right:
     """What a request needs."""
     if request.method not in _READS and not _reads_schemas(request):
+        return Right.OPERATE
+    if (resource := request.match_info.route.resource) is not None and resource.canonical == RECORDS_PATH:
         return Right.OPERATE
     if request.path in _HEALTH:
         return Right.HEALTH

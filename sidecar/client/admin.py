@@ -17,6 +17,8 @@ from sidecar.client.facts import (
     ConnectedClient,
     Cursor,
     Event,
+    LogRecord,
+    PartitionLog,
     ProducerIds,
     ProducerState,
     Refusal,
@@ -25,7 +27,7 @@ from sidecar.client.facts import (
     Status,
     Topic,
 )
-from sidecar.client.rest import Rest, path_of
+from sidecar.client.rest import Rest, given, of_partition, path_of, under
 from sidecar.client.shapes import event_of, fact, page_of
 from sidecar.protocol.errors import ErrorCode
 
@@ -190,6 +192,25 @@ class AdminClient:
         """One topic or prefix, with its newest producer names and its shadows in numbers."""
         return await self._read(Topic, "GET", path_of("v1", "topics", topic))
 
+    async def partitions(self, topic: str) -> AsyncGenerator[PartitionLog]:
+        """Where the log of each partition begins and ends, by partition; of a shadow, its source's."""
+        async for each in self._pages(PartitionLog, path_of("v1", "topics", topic, "partitions"), {}):
+            yield each
+
+    async def groups(self, topic: str) -> AsyncGenerator[Cursor]:
+        """What groups have committed for a topic, by group, page by page; a few seconds old at most."""
+        async for each in self._pages(Cursor, path_of("v1", "topics", topic, "groups"), {}):
+            yield each
+
+    async def last_records(
+        self, topic: str, *, limit: int | None = None, partition: int | None = None
+    ) -> tuple[LogRecord, ...]:
+        """The last `limit` records (None: 20; 100 at most) of a partition, or of the first 16 that have any, the newest
+        first, cut. Needs the token to operate, where the node has one.
+        """
+        query = {name: str(value) for name, value in given(limit=limit, partition=partition).items()}
+        return await self._list(LogRecord, path_of("v1", "topics", topic, "records"), query)
+
     async def create_topic(
         self,
         topic: str,
@@ -206,14 +227,14 @@ class AdminClient:
         """Create a topic, then set these fields of its policy; the brokers' defaults hold for what is None. 409 where
         there is such a topic already, 400 with Kafka's reason where Kafka refuses it. Returns when clients find it.
         """
-        policy = _given(
+        policy = given(
             access_mode=access_mode,
             deduplication=deduplication,
             exclusive_reader=exclusive_reader,
             scope=scope,
             log_append_time=log_append_time,
         )
-        counts = _given(partitions=partitions, replication_factor=replication_factor)
+        counts = given(partitions=partitions, replication_factor=replication_factor)
         more = {**({"configs": dict(configs)} if configs else {}), **({"policy": policy} if policy else {})}
         return await self._read(Topic, "POST", path_of("v1", "topics"), None, {"topic": topic, **counts, **more})
 
@@ -232,7 +253,7 @@ class AdminClient:
         they are. Returns when it is in force, with the topic as it is then. With `if_generation` only where that is the
         topic's generation at the moment of the change, else 412 and nothing is done.
         """
-        body = _given(
+        body = given(
             access_mode=access_mode,
             deduplication=deduplication,
             exclusive_reader=exclusive_reader,
@@ -245,7 +266,7 @@ class AdminClient:
         """Forget the policy of a topic or prefix; 404 where it has none of its own. `if_generation` as in
         `set_policy`.
         """
-        await self._rest.call("DELETE", path_of("v1", "topics", topic, "policy"), headers=_under(if_generation))
+        await self._rest.call("DELETE", path_of("v1", "topics", topic, "policy"), headers=under(if_generation))
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with its records; 409 where it has shadows, which go first where `force` says so."""
@@ -257,12 +278,12 @@ class AdminClient:
         change: a producer that became the owner meanwhile is left alone, 412.
         """
         path = path_of("v1", "topics", topic, "fence")
-        return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
+        return await self._read(Topic, "POST", path, of_partition(partition), None, if_generation)
 
     async def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Clear the owner, which may claim again; otherwise as `fence`."""
         path = path_of("v1", "topics", topic, "release")
-        return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
+        return await self._read(Topic, "POST", path, of_partition(partition), None, if_generation)
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
@@ -359,11 +380,11 @@ class AdminClient:
         body: dict[str, Any] | None = None,
         if_generation: int | None = None,
     ) -> FactT:
-        found = await self._rest.call(method, path, query, body, _under(if_generation))
+        found = await self._rest.call(method, path, query, body, under(if_generation))
         return fact(kind, found, f"{method} {path}")
 
-    async def _list(self, kind: type[FactT], path: str) -> tuple[FactT, ...]:
-        items, _ = page_of(kind, await self._rest.call("GET", path), path)
+    async def _list(self, kind: type[FactT], path: str, query: Mapping[str, str] | None = None) -> tuple[FactT, ...]:
+        items, _ = page_of(kind, await self._rest.call("GET", path, query), path)
         return items
 
     async def _pages(self, kind: type[FactT], path: str, query: dict[str, str]) -> AsyncGenerator[FactT]:
@@ -375,16 +396,3 @@ class AdminClient:
                 raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"GET {path}: page {token!r} is followed by itself")
             for each in items:
                 yield each
-
-
-def _given(**fields: object) -> dict[str, object]:
-    """What is not None."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _of(partition: int | None) -> dict[str, str]:
-    return {} if partition is None else {"partition": str(partition)}
-
-
-def _under(generation: int | None) -> dict[str, str] | None:
-    return None if generation is None else {"If-Match": f'"{generation}"'}

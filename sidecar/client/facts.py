@@ -253,6 +253,59 @@ class Shadow:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """The log of one partition: its leader's broker id (-1: none now), its first offset, the one after its last (high
+    watermark), its size on the leader in bytes, None where the broker does not say.
+    """
+
+    partition: int
+    leader: int
+    start: int
+    end: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CutBytes:
+    """The beginning of some bytes: `text` where they are UTF-8 without control characters, else `hex`; `size` of all of
+    them, and whether some are left out.
+    """
+
+    size: int
+    cut: bool
+    text: str | None = None
+    hex: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """One header of a record."""
+
+    name: str
+    value: CutBytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record as it lies in the log, cut. `producer_name` as its header says it, None: that of the session;
+    `producer_id` and `producer_epoch` of governed topics are the writing node's. `generation` of the ownership where it
+    is the one that stands now, else None.
+    """
+
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    key: CutBytes | None
+    value: CutBytes | None
+    headers: tuple[RecordHeader, ...]
+    sequence_id: int | None
+    producer_name: str | None
+    producer_id: int | None
+    producer_epoch: int | None
+    generation: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CursorPosition:
     """Where a group stands in a partition, where that ends, and how many offsets are between."""
 
@@ -263,7 +316,7 @@ class CursorPosition:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a group has committed for a shadow. `state` and `members` are those of Kafka's consumer group."""
+    """What a group has committed for a topic or a shadow. `state` and `members` are those of Kafka's consumer group."""
 
     group: str
     state: str

@@ -137,6 +137,21 @@ def path_of(*parts: str) -> str:
     return "".join("/" + quote(each, safe="*") for each in parts)
 
 
+def given(**fields: object) -> dict[str, object]:
+    """What is not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def of_partition(partition: int | None) -> dict[str, str]:
+    """The query of a request about one partition."""
+    return {} if partition is None else {"partition": str(partition)}
+
+
+def under(generation: int | None) -> dict[str, str] | None:
+    """The headers of a request that is to be done under this generation alone."""
+    return None if generation is None else {"If-Match": f'"{generation}"'}
+
+
 async def _text(answer: ClientResponse) -> str:
     found = await answer.content.read(_LONGEST)
     while found and (more := await answer.content.read(_LONGEST)):

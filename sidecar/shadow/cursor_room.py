@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sidecar.shadow.auto_reset import AutoReset, Moved, detail
 from sidecar.shadow.cursor_reset import CursorReset
-from sidecar.shadow.cursors import Cursors
+from sidecar.shadow.cursors import Cursors, TopicCursors
 from sidecar.shadow.readers import Readers
 from sidecar.shadow.records import FAILURES
 from sidecar.shadow.statistics import Statistics
@@ -50,6 +50,7 @@ class CursorRoom:
         self._hooks = hooks
         self.readers = Readers(resolver)
         self.cursors = Cursors(upstream, resolver)
+        self.of_topics = TopicCursors(upstream, resolver)
         self.reset = CursorReset(upstream, self.cursors)
         self.auto_reset = AutoReset(upstream, resolver, self)
         self.statistics = Statistics(self.readers, self.cursors, nodes)
@@ -68,6 +69,7 @@ class CursorRoom:
     async def close(self) -> None:
         """Look and count no more."""
         await self.cursors.close()
+        await self.of_topics.close()
         await self.auto_reset.close()
 
     # Implements `auto_reset.ResetHooks` -------------------------------------------------------------------------------

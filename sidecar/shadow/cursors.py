@@ -208,6 +208,16 @@ class Cursors:
         return found
 
 
+class TopicCursors(Cursors):
+    """What groups have committed for topics that are no shadows, in the same numbers."""
+
+    async def log(self, shadow: str) -> Log:
+        """The topic's own log. Raises `UnknownTopicError`."""
+        partitions = sorted((await self._upstream.whole_layout(shadow)).leaders)
+        starts, ends = await asyncio.gather(self._logs.starts(shadow, partitions), self._logs.ends(shadow, partitions))
+        return Log(shadow, starts, ends)
+
+
 async def _within(work: Coroutine[Any, Any, _AnswerT]) -> _AnswerT:
     async with asyncio.timeout(_LIMIT_S):
         return await work

@@ -35,6 +35,8 @@ WHO = {"who": "token", "peer": "127.0.0.1"}
         ("PUT", "/v1/topics/orders/policy", {"deduplication": True},
          {"act": "policy.set", "topic": "orders", "policy": {"deduplication": True}}),
         ("DELETE", "/v1/topics/orders/policy", None, {"act": "policy.unset", "topic": "orders", "status": 204}),
+        ("GET", "/v1/topics/orders/records?partition=1", None,
+         {"act": "records.read", "topic": "orders", "partition": "1", "status": 200}),
         ("DELETE", "/v1/topics/orders/dedup/billing", None, {"act": "producer.forget", "producer": "billing"}),
         ("POST", "/v1/topics/orders/shadows", {"name": "audit", "allow": ["User:a"]},
          {"act": "shadow.create", "topic": "orders", "shadow": "audit", "allow": ["User:a"], "status": 201}),

@@ -74,8 +74,12 @@ export function showResult(text, good = true) {
   fill(place, text);
 }
 
-/** @param {Error} error */
-function explained(error) {
+/**
+ * What went wrong, and what helps.
+ *
+ * @param {Error} error
+ */
+export function explained(error) {
   if (!(error instanceof Refusal)) return `${error.message}: it may have been done all the same.`;
   if (error.status === 412) return `The owner has changed meanwhile, so nothing was done: ${error.message}. Close this and look again.`;
   if (error.status === 401 && !token.get()) return `The node wants its admin token: ${error.message}. Close this and enter it at the top.`;

@@ -6,6 +6,8 @@
  */
 
 const SAID = new WeakMap();
+const DRAWN = new Set(['svg', 'polyline']);
+const SVG = 'http:' + '//www.w3.org/2000/svg';
 
 /**
  * @param {string} id
@@ -27,10 +29,10 @@ export function build(part) {
   if (part === null || part === undefined) return document.createTextNode('');
   if (!Array.isArray(part)) return document.createTextNode(String(part));
   const [tag, attributes, ...children] = part;
-  const node = document.createElement(tag);
+  const node = DRAWN.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name.startsWith('on') || name === 'style') throw new Error(`${name} is no attribute of this page`);
-    if (name === 'share') node.style.setProperty('--share', String(value));
+    if (name === 'share') /** @type {HTMLElement} */ (node).style.setProperty('--share', String(value));
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value === true ? '' : String(value));
   }
   node.append(...children.map(build));

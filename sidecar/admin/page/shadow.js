@@ -81,7 +81,8 @@ function aboutShadow(shadow) {
   return lines;
 }
 
-const CURSORS = [
+/** Where groups stand, in a shadow or in a topic. */
+export const POSITIONS = [
   { title: 'Group', by: (each) => each.group, parts: (each) => [['span', { class: 'name' }, each.group]] },
   { title: 'State', by: (each) => String(each.state), parts: (each) => [tag(each.members ? 'good' : 'quiet', String(each.state).toLowerCase())] },
   { title: 'Members', numeric: true, by: (each) => each.members, parts: (each) => [number(each.members)] },
@@ -91,5 +92,9 @@ const CURSORS = [
     parts: (each) => [['details', {}, ['summary', {}, `${number(Object.keys(each.partitions).length)} committed`],
       ['ul', { class: 'ids' }, ...Object.entries(each.partitions).map(([partition, at]) => ['li', {}, ['span', { class: 'soft' }, partition], ` ${number(at.offset)} of ${number(at.end)}`])]]],
   },
+];
+
+const CURSORS = [
+  ...POSITIONS,
   { title: 'Actions', parts: (each) => [button('reset', 'Reset…', 'danger', each.group, `Reset the cursor of ${each.group}`)] },
 ];

@@ -6,9 +6,11 @@ import { build, fill } from './dom.js';
 import { number } from './format.js';
 import { node } from './health.js';
 import { nearestFirst } from './policy.js';
+import { Records } from './records.js';
 import { REFUSED, refusalKey } from './refusals.js';
 import { askToCreateShadow, askToDeleteShadow } from './shadow_acts.js';
 import { askToForgetName, askToForgetPolicy, askToSetPolicy } from './topic_acts.js';
+import { TopicLog } from './topic_log.js';
 import { OWNERS, POLICIES, PRODUCERS, SHADOWS, WAITING, aboutTopic, block, button } from './topic_parts.js';
 import { Named, facts } from './view.js';
 
@@ -30,8 +32,28 @@ export class Topic extends Named {
       refusals: block('Refused lately by this node', refusalKey, REFUSED),
       policies: block('Policies that cover it, the nearest first', (each) => each.name, POLICIES),
     };
-    this.content.append(this.facts, ...Object.values(this.blocks).map((each) => each.element));
+    this.log = new TopicLog();
+    this.records = new Records();
+    const { owners, waiting, ...others } = this.blocks;
+    const { facts: log, groups, partitions } = this.log;
+    const blocks = [owners, waiting, groups, ...Object.values(others), partitions].map((each) => each.element);
+    this.content.append(this.facts, log, ...blocks, this.records.element);
     this.element.addEventListener('click', (event) => this.#act(event));
+  }
+
+  /**
+   * @param {string} name
+   * @param {URLSearchParams} query
+   */
+  open(name, query) {
+    super.open(name, query);
+    this.log.open(name);
+    this.records.open(name);
+  }
+
+  close() {
+    super.close();
+    this.log.close();
   }
 
   forget() {

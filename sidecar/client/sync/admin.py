@@ -13,6 +13,8 @@ from sidecar.client.facts import (
     ConnectedClient,
     Cursor,
     Event,
+    LogRecord,
+    PartitionLog,
     ProducerIds,
     ProducerState,
     Refusal,
@@ -131,6 +133,22 @@ class AdminClient(Twin["_AdminClient"]):
     def topic(self, topic: str) -> Topic:
         """One topic or prefix, with its newest producer names and its shadows in numbers."""
         return self._run(lambda: self._twin.topic(topic))
+
+    def partitions(self, topic: str) -> Generator[PartitionLog]:
+        """Where the log of each partition begins and ends, by partition; of a shadow, its source's."""
+        return self._iterate(lambda: self._twin.partitions(topic))
+
+    def groups(self, topic: str) -> Generator[Cursor]:
+        """What groups have committed for a topic, by group, page by page; a few seconds old at most."""
+        return self._iterate(lambda: self._twin.groups(topic))
+
+    def last_records(
+        self, topic: str, *, limit: int | None = None, partition: int | None = None
+    ) -> tuple[LogRecord, ...]:
+        """The last `limit` records (None: 20; 100 at most) of a partition, or of the first 16 that have any, the newest
+        first, cut. Needs the token to operate, where the node has one.
+        """
+        return self._run(lambda: self._twin.last_records(topic, limit=limit, partition=partition))
 
     def create_topic(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from sidecar.node.log_port import LogPort
     from sidecar.node.port.facts import (
         Check,
         ClientFacts,
@@ -136,6 +137,11 @@ class NodePort(Protocol):
 
     async def forget_producer(self, name: str, producer: str) -> None:
         """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
+        ...
+
+    @property
+    def logs(self) -> LogPort:
+        """What is asked about the logs of topics."""
         ...
 
     @property

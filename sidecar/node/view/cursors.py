@@ -45,7 +45,7 @@ class CursorView:
     async def cursors(self, name: str) -> Sequence[port.Cursor]:
         room = self._room_of(name)
         try:
-            return [_shown(found) for found in await room.cursors.of(name)]
+            return [shown_cursor(found) for found in await room.cursors.of(name)]
         except ClosedError as error:
             raise ConflictError(str(error)) from None
         except _AWAY as error:
@@ -56,7 +56,7 @@ class CursorView:
     ) -> port.Cursor:
         room = self._room_of(name)
         try:
-            return _shown(await room.reset.move(name, group, _target(to), partitions))
+            return shown_cursor(await room.reset.move(name, group, _target(to), partitions))
         except (ClosedError, InUseError) as error:
             raise ConflictError(str(error)) from None
         except OutOfLogError as error:
@@ -88,7 +88,8 @@ def _target(to: port.ResetTo) -> Target:
             return AtOffset(to.value)
 
 
-def _shown(found: Cursor) -> port.Cursor:
+def shown_cursor(found: Cursor) -> port.Cursor:
+    """A cursor as a fact."""
     partitions = {index: port.CursorPosition(*position) for index, position in found.partitions.items()}
     return port.Cursor(found.group, found.state, found.members, partitions)
 

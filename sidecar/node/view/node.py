@@ -12,6 +12,7 @@ from sidecar.node.view.changes import Changes
 from sidecar.node.view.clients import page_of
 from sidecar.node.view.creation import Creation
 from sidecar.node.view.ids import IdsView
+from sidecar.node.view.logs import LogView
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.shadows import ShadowView
 from sidecar.node.view.topics import TopicsView
@@ -36,6 +37,7 @@ class NodeView:
     def __init__(self, node: Running) -> None:
         self._node = node
         self.shadows = ShadowView(node)
+        self.logs = LogView(node)
         self._topics = TopicsView(node, self.shadows)
         self._changes = Changes(node, self._topics)
         self._creation = Creation(node, self._changes)

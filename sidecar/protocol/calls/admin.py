@@ -291,3 +291,26 @@ class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, versio
 
     def answered(self, values: Values) -> Outcome:
         return _last(values["responses"])
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLogDirs(View[dict[int, int]], of=admin.DESCRIBE_LOG_DIRS, version=2):
+    """How many bytes of some partitions of one topic lie on a broker, by partition. A directory with an error is left
+    out, as where the node may not ask (DESCRIBE on the cluster).
+    """
+
+    topic: str
+    partitions: tuple[int, ...]
+
+    def asked(self) -> Values:
+        return {"topics": [{"topic": self.topic, "partitions": list(self.partitions)}]}
+
+    def answered(self, values: Values) -> dict[int, int]:
+        return {
+            each["partition_index"]: each["partition_size"]
+            for directory in values["results"]
+            if not directory["error_code"]
+            for topic in directory["topics"]
+            for each in topic["partitions"]
+            if topic["name"] == self.topic and not each["is_future_key"]
+        }

@@ -30,6 +30,7 @@ from sidecar.node.port import (
 )
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings, Shown
+from tests.unit.admin.paper_logs import PaperLogs
 from tests.unit.admin.paper_shadows import PaperShadows
 
 
@@ -47,6 +48,7 @@ class PaperNode:
         self.calls: list[tuple[object, ...]] = []
         self.ids: dict[str, dict[str, ProducerIds]] = {}
         self.shadows = PaperShadows(self.known, self.called)
+        self.logs = PaperLogs(self.known, self.called)
         self.elsewhere = ""
         self.deduplicated = Deduplicated()
         self.connected: list[ClientFacts] = []

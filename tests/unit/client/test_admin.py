@@ -86,6 +86,9 @@ OPERATIONS = {
     "listClients": "clients",
     "listSettings": "settings",
     "listRefusals": "refusals",
+    "listPartitions": "partitions",
+    "listGroups": "groups",
+    "lastRecords": "last_records",
     "events": "events",
     "listTopics": "topics",
     "getTopic": "topic",
@@ -183,6 +186,8 @@ def differences(fact: type[Any], schema: Any, where: str) -> Iterator[str]:
         (facts.Shadow, "Shadow"),
         (facts.ShadowStats, "ShadowStats"),
         (facts.Cursor, "Cursor"),
+        (facts.PartitionLog, "Partition"),
+        (facts.LogRecord, "Record"),
         (facts.Event, "Event"),
     ],
 )

@@ -1,0 +1,80 @@
+"""`/v1/topics/{topic}/…` about logs: where partitions begin and end, who reads, and a look at the last records.
+
+The last is for operators alone: with a token on the node for its holder, without one for programs on its own machine.
+Nothing of a record is interpreted, and what is shown is cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from sidecar.admin import asked, names
+from sidecar.admin.log_shapes import GROUPS, MOST_RECORDS, PARTITIONS, RECORDS, RECORDS_PAGE
+from sidecar.admin.passing_on import PASSED_ON, SilentError
+from sidecar.admin.replies import reply
+from sidecar.node.port import NothingDoneError
+
+if TYPE_CHECKING:
+    from sidecar.admin.passing_on import Passing
+    from sidecar.node.port import NodePort
+
+RECORDS_PATH: Final = "/v1/topics/{topic}/records"
+_SERVING_S: Final = 5.0
+"""Seconds for the node that serves a topic, which knows generations: after them this one reads the log."""
+
+
+class LogRest:
+    """The handlers."""
+
+    def __init__(self, port: NodePort, passing: Passing) -> None:
+        self._port = port
+        self._passing = passing
+
+    def routes(self) -> list[web.RouteDef]:
+        """Every path and method."""
+        return [
+            web.get("/v1/topics/{topic}/partitions", self.partitions),
+            web.get("/v1/topics/{topic}/groups", self.groups),
+            web.get(RECORDS_PATH, self.records),
+        ]
+
+    @asked.takes("page_size", "page_token")
+    async def partitions(self, request: web.Request) -> web.Response:
+        """A page of partitions; `page_token` is the last one of the page before."""
+        name, size = asked.one_topic(request, "partitions belong"), asked.page_size(request)
+        after = asked.number(request, "page_token", 0, names.LAST_PARTITION)
+        found = [each for each in await self._port.logs.partitions(name) if after is None or each.partition > after]
+        page = found[:size]
+        return reply(PARTITIONS.to_json((page, str(page[-1].partition) if len(page) < len(found) else None)))
+
+    @asked.takes("page_size", "page_token")
+    async def groups(self, request: web.Request) -> web.Response:
+        """A page of groups with what they have committed; `page_token` is the last group of the page before."""
+        name, size = asked.one_topic(request, "groups belong"), asked.page_size(request)
+        after = request.query.get("page_token", "")
+        found = [each for each in await self._port.logs.groups(name) if each.group > after]
+        page = found[:size]
+        return reply(GROUPS.to_json((page, page[-1].group if len(page) < len(found) else None)))
+
+    @asked.takes("limit", "partition")
+    async def records(self, request: web.Request) -> web.Response:
+        """The last records, the newest first."""
+        name = asked.one_topic(request, "records belong")
+        most = asked.number(request, "limit", 1, MOST_RECORDS) or RECORDS
+        partition = asked.number(request, "partition", 0, names.LAST_PARTITION)
+
+        async def answer() -> web.Response:
+            return reply(RECORDS_PAGE.to_json((await self._port.logs.records(name, partition, most), None)))
+
+        async def where_it_is_served() -> web.Response:
+            self._port.check_serving(name)
+            return await answer()
+
+        try:
+            return await self._passing.where_it_is_served(request, where_it_is_served, _SERVING_S)
+        except (SilentError, NothingDoneError):
+            if PASSED_ON in request.headers:
+                raise
+            return await answer()

@@ -1,0 +1,147 @@
+"""The last records of a partition, for people who want to see what is in a topic: few, and cut.
+
+One lookup fetches at most three times some 256 KiB (the leader sends one batch whole, however large it is), and opens
+batches from the last one backwards in the thread for such work, until it has enough.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.network.aside import aside
+from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header
+from sidecar.protocol.compression import decompress
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.stretches import Columns, unpack
+
+if TYPE_CHECKING:
+    from sidecar.cluster.logs import LogReader
+    from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.ids import TopicPartition
+    from sidecar.protocol.primitives import Octets
+
+KEY_BYTES: Final = 512
+"""Shown of a key; of a header's value half of that."""
+VALUE_BYTES: Final = 2048
+HEADERS: Final = 16
+"""Shown of one record's headers."""
+_FETCH_BYTES: Final = 256 * 1024
+_OPENED_BYTES: Final = 16 * 1024 * 1024
+"""Of one batch, decompressed: a larger one is not shown."""
+_CODEC: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+
+
+class CutBytes(NamedTuple):
+    """The beginning of some bytes, and how many there are."""
+
+    data: bytes
+    size: int
+
+
+class LastRecord(NamedTuple):
+    """A record as it lies in the log, cut. `timestamp_ms`: Unix time; `headers` in their order, the first `HEADERS`;
+    `sequence_id` and `producer_name` as the headers for them say, None where they are absent or bad; `writer` None
+    without a producer id.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: CutBytes | None
+    value: CutBytes | None
+    headers: tuple[tuple[str, CutBytes | None], ...]
+    sequence_id: int | None
+    producer_name: str | None
+    writer: Stamp | None
+
+
+class Names(NamedTuple):
+    """Of the headers that carry a sequence id and a producer name."""
+
+    sequence_id: bytes
+    producer_name: bytes
+
+
+async def last_records(
+    logs: LogReader, where: TopicPartition, start: int, end: int, most: int, names: Names
+) -> list[LastRecord]:
+    """The `most` last records of a log from `start` to `end`, or fewer, the last one first. Control batches are left
+    out, and so are offsets that compaction took. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot
+    be opened.
+    """
+    found: list[LastRecord] = []
+    for wanted in dict.fromkeys((most, max(1, most // 8), 1)):
+        first = max(start, end - wanted)
+        if first >= end:
+            return []
+        data = await logs.fetch(where, first, _FETCH_BYTES)
+        sizes = batch_sizes(data, 0, len(data))
+        if not sizes:
+            continue
+        found = await aside(partial(open_last, data, where, first, most, names))
+        begin, size = sizes[-1]
+        header = read_header(data, begin, begin + size)
+        if header.base_offset + header.last_offset_delta + 1 >= end:
+            break  # else the answer was full before the end: nearer to it
+    return found
+
+
+def open_last(data: Octets, where: TopicPartition, first: int, most: int, names: Names) -> list[LastRecord]:
+    """The last `most` records of a record set from offset `first` on, the last one first. Pure. Raises `KafkaError`."""
+    found: list[LastRecord] = []
+    for start, size in reversed(batch_sizes(data, 0, len(data))):
+        header = read_header(data, start, start + size)
+        if not header.is_control and header.records:
+            try:
+                found += _open(memoryview(data)[start : start + size], header, where, first, most - len(found), names)
+            except KafkaError as error:
+                raise KafkaError(error.code, f"the batch at offset {header.base_offset} of {where}: {error}") from None
+        if len(found) >= most:
+            break
+    return found
+
+
+def _open(
+    batch: memoryview, header: BatchHeader, where: TopicPartition, first: int, most: int, names: Names
+) -> list[LastRecord]:
+    if not crc_matches(batch, 0, header.size):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its CRC-32C does not fit its bytes")
+    section = decompress(header.attributes & _CODEC, batch[HEADER_BYTES:], _OPENED_BYTES)
+    low = max(0, first - header.base_offset, header.last_offset_delta + 1 - most)
+    columns = Columns()
+    unpack(section, header.records, names.sequence_id, names.producer_name, columns, low=low)
+    writer = Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
+    found: list[LastRecord] = []
+    at = 0
+    for index, delta in enumerate(columns.offset_deltas):
+        count = columns.header_counts[index]
+        shown = range(at, at + min(count, HEADERS))
+        name = columns.names[index]
+        found.append(
+            LastRecord(
+                where.partition,
+                header.base_offset + delta,
+                header.max_timestamp
+                if header.attributes & _LOG_APPEND_TIME
+                else header.base_timestamp + columns.timestamp_deltas[index],
+                _cut(columns.keys[index], KEY_BYTES),
+                _cut(columns.values[index], VALUE_BYTES),
+                tuple((_name(columns.header_keys[i]), _cut(columns.header_values[i], KEY_BYTES // 2)) for i in shown),
+                columns.sequence_ids[index],
+                None if name is None else _name(name),
+                writer if header.producer_id >= 0 else None,
+            )
+        )
+        at += count
+    return found[::-1]
+
+
+def _name(name: bytes) -> str:
+    return bytes(name[: KEY_BYTES // 2]).decode(errors="replace")
+
+
+def _cut(data: bytes | None, most: int) -> CutBytes | None:
+    return None if data is None else CutBytes(bytes(data[:most]), len(data))

@@ -1,0 +1,128 @@
+"""The logs of topics as the HTTP side sees them: `sidecar.node.log_port.LogPort`, implemented over the rooms."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sidecar.cluster.last_records import Names, last_records
+from sidecar.cluster.logs import LogMovedError, LogReader
+from sidecar.node import log_port as port
+from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sidecar.node.view.cursors import shown_cursor
+from sidecar.node.view.serving import rooms_of
+from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
+from sidecar.protocol.calls import DescribeLogDirs
+from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
+from sidecar.protocol.ids import TopicPartition
+from sidecar.shadow.cursors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+    from typing import TypeVar
+
+    from sidecar.node.parts import Running
+    from sidecar.node.shadow_port import Cursor
+    from sidecar.protocol.ids import Stamp
+
+    AnswerT = TypeVar("AnswerT")
+
+PARTITIONS: Final = 16
+"""Partitions that are read where none is named."""
+_KAFKA_S: Final = 10.0
+"""How long Kafka may take."""
+_UNOPENED: Final = frozenset({
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+})  # fmt: skip
+"""Of a batch that is there and cannot be shown."""
+
+
+class LogView:
+    """Implements `LogPort`. Reads over connections of its own: a large answer holds nobody else up."""
+
+    def __init__(self, node: Running) -> None:
+        self._node = node
+        self._logs = LogReader(node.upstream, Channel("records"))
+        self._one = asyncio.Lock()
+
+    async def partitions(self, name: str) -> Sequence[port.PartitionLog]:
+        return await self._asked(name, self._partitions(name))
+
+    async def groups(self, name: str) -> Sequence[Cursor]:
+        room = rooms_of(self._node).cursors
+        cursors = room.cursors if self._is_shadow(name) else room.of_topics
+        return [shown_cursor(found) for found in await self._asked(name, cursors.of(name))]
+
+    async def records(self, name: str, partition: int | None, most: int) -> Sequence[port.ShownRecord]:
+        return await self._asked(name, self._records(name, partition, most))
+
+    def _is_shadow(self, name: str) -> bool:
+        return self._node.resolver.is_shadow(name.encode())
+
+    async def _asked(self, name: str, work: Awaitable[AnswerT]) -> AnswerT:
+        try:
+            async with asyncio.timeout(_KAFKA_S):
+                return await work
+        except UnknownTopicError:
+            raise NotFoundError(no_topic(name)) from None
+        except ClosedError as error:
+            raise ConflictError(str(error)) from None
+        except LogMovedError as error:
+            raise UnavailableError(f"the log moved while it was read: {error}") from None
+        except KafkaError as error:
+            if error.code in _UNOPENED:
+                raise ConflictError(str(error)) from None
+            raise UnavailableError(f"Kafka does not answer: {error}") from None
+        except (UpstreamError, TimeoutError) as error:
+            raise UnavailableError(str(error) or f"Kafka does not answer within {_KAFKA_S:g} s") from None
+
+    async def _log(self, name: str) -> tuple[str, dict[int, int], dict[int, int]]:
+        """Topic, starts and ends of the log that is read under a name."""
+        room = rooms_of(self._node).cursors
+        found = await (room.cursors if self._is_shadow(name) else room.of_topics).log(name)
+        return found.topic, dict(found.starts), dict(found.ends)
+
+    async def _partitions(self, name: str) -> list[port.PartitionLog]:
+        topic, starts, ends = await self._log(name)
+        leaders = (await self._node.upstream.layout(topic)).leaders
+        by_leader: dict[int, list[int]] = {}
+        for index in ends:
+            by_leader.setdefault(leaders.get(index, -1), []).append(index)
+        asked = [self._sizes(leader, topic, tuple(some)) for leader, some in by_leader.items() if leader >= 0]
+        sizes = {index: size for found in await asyncio.gather(*asked) for index, size in found.items()}
+        return [
+            port.PartitionLog(index, leaders.get(index, -1), starts[index], ends[index], sizes.get(index))
+            for index in sorted(ends)
+        ]
+
+    async def _sizes(self, leader: int, topic: str, partitions: tuple[int, ...]) -> dict[int, int]:
+        try:
+            return await self._node.upstream.call(leader, DescribeLogDirs(topic, partitions))
+        except (UpstreamError, KafkaError):  # offsets are worth showing without sizes
+            return {}
+
+    async def _records(self, name: str, partition: int | None, most: int) -> list[port.ShownRecord]:
+        topic, starts, ends = await self._log(name)
+        if partition is not None and partition not in ends:
+            raise InvalidError(f"{name} has {len(ends)} partitions, and no {partition}")
+        filled = [index for index in sorted(ends) if ends[index] > starts[index]]
+        chosen = [partition] if partition is not None else filled[:PARTITIONS]
+        headers = self._node.settings
+        names = Names(headers.sequence_id_header.encode(), headers.producer_name_header.encode())
+        found: list[port.LastRecord] = []
+        async with self._one:
+            for index in chosen:
+                where = TopicPartition(topic, index)
+                found += await last_records(self._logs, where, starts[index], ends[index], most, names)
+                found = sorted(found, key=lambda each: (each.timestamp_ms, each.offset), reverse=True)[:most]
+        generations = self._generations(topic)
+        return [port.ShownRecord(each, generations.get(each.writer)) for each in found]
+
+    def _generations(self, topic: str) -> dict[Stamp | None, int]:
+        """By the stamp that this node writes under now."""
+        governed = rooms_of(self._node).governed
+        if governed.policy_of(topic) is None:
+            return {}
+        parts = governed.topic(topic).parts
+        return {part.stamp: part.generation for part in parts if part.stamp is not None and part.generation}
