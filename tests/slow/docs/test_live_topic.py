@@ -132,6 +132,7 @@ def test_a_topic_moves_behind_nodes_and_back_while_it_is_written(live: Live, res
     read = live.read(node)  # 2: a group that begins at a node …
     moved = live.writer(node, "billing")  # 3
     live.grows("billing")
+    assert "billing" in run([sys.executable, "-m", "sidecar", "status", "--clients"], live.node, live.services).stdout
     live.type("runs", 1)  # 4
     wait_for(lambda: (rest.topic(live.topic)["owner"] or {}).get("name") == "billing", "billing to own it")
     live.grows("billing")
