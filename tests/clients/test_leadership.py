@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +18,8 @@ from tests.logs import read_messages
 from tests.nodes import NodeProcess
 from tests.rest import Rest
 from tests.services import Services
+from tests.slow.docs.test_blocks import run
+from tests.unit.docs.pages import page
 from tests.wait import wait_for
 
 from .recipes import PATIENCE, CannotBuildError, Program, Recipes
@@ -28,11 +32,13 @@ Start = Callable[..., Program]
 
 
 @pytest.fixture
-def leader(unique: Unique, rest: Rest) -> Iterator[str]:
-    """The topic that is led by whoever owns it, made as the page says."""
+def leader(unique: Unique, rest: Rest, node: NodeProcess, services: Services) -> Iterator[str]:
+    """The topic whose owner leads, made by the command of the page."""
     topic = unique("leader")
-    body = {"topic": topic, "partitions": 1, "policy": {"access_mode": "exclusive"}}
-    assert rest.call("POST", "/v1/topics", body)[0] == 201
+    [command] = [block.text for block in page("docs/leadership.md").blocks if block.language == "sh"]
+    words = shlex.split(command.replace("scheduler", topic))
+    done = run([sys.executable, "-m", *words], node, services)
+    assert done.returncode == 0, done.stderr
     yield topic
     rest.call("DELETE", f"/v1/topics/{topic}?force=true")
 

@@ -224,7 +224,7 @@ def test_a_library_shows_or_hides_the_reason_as_the_page_says(name: str, ground:
     assert ground.client(ROWS["librdkafka-plain"], "owner").send(topic) == "ok"
     rival = ground.client(ROWS[name], "rival")
     assert rival.send(topic) == ROWS[name].refused
-    assert rival.said.endswith(SAID[name])
+    assert SAID[name] in rival.said
     shown = page("docs/clients.md").text.replace("producer: billing", "producer: owner")
     assert SAID[name] in shown
     assert ("existing exclusive producer" in rival.said) == (name == "kafka-python-plain")

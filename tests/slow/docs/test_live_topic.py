@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.local.tools import Tools
 from tests.conftest import Unique
 from tests.logs import read_log
 from tests.nodes import NodeProcess
@@ -59,7 +61,7 @@ class Live:
 
     def __init__(self, node: NodeProcess, services: Services, topic: str, closing: ExitStack, directory: Path) -> None:
         self.node, self.services, self.topic = node, services, topic
-        self._closing, self._directory = closing, directory
+        self._closing, self.directory = closing, directory
 
     def _mine(self, text: str) -> str:
         return text.replace("orders", self.topic).replace('"audit"', f'"{self.topic}-audit"')
@@ -69,15 +71,16 @@ class Live:
         return self._mine(block.text)
 
     def writer(self, bootstrap: str, name: str) -> Writer:
-        directory = self._directory / os.urandom(4).hex()
+        directory = self.directory / os.urandom(4).hex()
         directory.mkdir()
         writer = Writer(self._program("writer"), bootstrap, name, directory)
         self._closing.callback(writer.stop)
         return writer
 
-    def read(self, bootstrap: str) -> int:
-        """How many records the group reads there until none come."""
+    def read(self, bootstrap: str, shadow: str = "") -> int:
+        """How many records the group reads there until none come, of the topic or of a shadow."""
         program = self._program("reader").replace("poll(10)", "poll(5)")
+        program = program.replace(f'subscribe(["{self.topic}"])', f'subscribe(["{shadow or self.topic}"])')
         command = [sys.executable, "-c", program, bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return int(done.stdout.split()[0])
@@ -88,7 +91,8 @@ class Live:
         printed = ""
         for line in shell(block):
             words = shlex.split(self._mine(line))
-            assert words[0] == "sidecar"
+            if words[0] != "sidecar":
+                continue
             done = run([sys.executable, "-m", *words], self.node, self.services)
             assert done.returncode == 0, done.stderr
             printed += done.stdout
@@ -132,6 +136,7 @@ def test_a_topic_moves_behind_nodes_and_back_while_it_is_written(live: Live, res
     read = live.read(node)  # 2: a group that begins at a node …
     moved = live.writer(node, "billing")  # 3
     live.grows("billing")
+    assert "billing" in run([sys.executable, "-m", "sidecar", "status", "--clients"], live.node, live.services).stdout
     live.type("runs", 1)  # 4
     wait_for(lambda: (rest.topic(live.topic)["owner"] or {}).get("name") == "billing", "billing to own it")
     live.grows("billing")
@@ -179,3 +184,26 @@ def test_a_writer_that_runs_on_while_its_policy_comes_and_goes_is_refused_by_kaf
     wait_for(lambda: writer.ended, "the producer to end")
     assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in writer.failed
     live.whole("billing")
+
+
+def test_readers_of_a_shadow_go_on_at_the_source_on_the_way_back(live: Live, rest: Rest, kafka_tools: Tools) -> None:
+    shadow, group = f"{live.topic}-audit", f"{live.topic}-audit"
+    assert rest.call("POST", f"/v1/topics/{live.topic}/shadows", {"name": shadow})[0] == 201
+    writer = live.writer(live.node.bootstrap, "billing")
+    live.grows("billing")
+    writer.stop()
+    assert live.read(live.node.bootstrap, shadow) == sum(map(len, live.log()))
+    writer = live.writer(live.node.bootstrap, "back")
+    live.grows("back")
+    writer.stop()
+    [block] = [block for block in PAGE.blocks if block.comment == "runs shadow"]
+    listed = live.type("runs shadow")
+    [cursor] = json.loads(listed[: listed.rindex("]") + 1])
+    offsets = live.directory / "offsets.csv"
+    lines = [f"{live.topic},{number},{found['offset']}" for number, found in cursor["partitions"].items()]
+    offsets.write_text("\n".join(lines) + "\n")
+    [line] = [line for line in shell(block) if line.startswith("kafka-consumer-groups.sh")]
+    words = line.replace("kafka:9092", live.services.kafka_bootstrap).replace("audit", group).split()[1:]
+    command = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    kafka_tools.run(command, *(str(offsets) if word == "offsets.csv" else word for word in words))
+    assert live.read(live.services.kafka_bootstrap) == live.count("back")
