@@ -43,6 +43,7 @@ _WORDS: Final = (
     ("Cancelling it loses none.", "Interrupting it loses none."),
     ("Cancelled, it does so at once.", "Interrupted, at once."),
     ("Several may be awaited at once:", "Threads may call it at once:"),
+    ("Cancelled, it takes back", "Interrupted, it takes back"),
     ("A cancelled `send` takes", "An interrupted `send` takes"),
     ("or cancelled: nothing", "or interrupted: nothing"),
     ("async with", "with"),
@@ -51,6 +52,10 @@ _WORDS: Final = (
     ("from contextlib import aclosing", "from contextlib import closing"),
     ("aclosing(", "closing("),
     ("from sidecar.client import", "from sidecar.client.sync import"),
+    (
+        "from sidecar.client.sync import ExclusiveProducer, Receipt, Record",
+        "from sidecar.client import Receipt, Record\nfrom sidecar.client.sync import ExclusiveProducer",
+    ),
     ("async def", "def"),
     ("asyncio.run(main())", "main()"),
     ("await ", ""),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sidecar.client
 from docs.generate import markdown
-from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Receipt, ShadowReader, facts
+from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Receipt, Record, ShadowReader, facts
 from sidecar.client.errors import OF_HTTP, OF_KAFKA, OF_OWN, SidecarError
 from sidecar.protocol.errors import error_name
 
@@ -88,7 +88,8 @@ def page() -> str:
     lines += ["## What breaks", "", *markdown.table(("what", "`ExclusiveProducer`", "`Leadership`"), _RECOVERY), ""]
     lines += ["## Errors", "", *_docstring(SidecarError), *_errors()]
     lines += ["## `sidecar.client.sync`", "", *markdown.prose(_SYNC)]
-    lines += ["## `Receipt`", "", f"`{_fields(Receipt)}`", "", *_docstring(Receipt)]
+    for each in (Record, Receipt):
+        lines += [f"## `{each.__name__}`", "", f"`{_fields(each)}`", "", *_docstring(each)]
     lines += ["## `sidecar.client.facts`", "", *_docstring(facts)]
     rows = [
         (f"`{name}`", f"`{_fields(found)}`", _line(found))

@@ -26,7 +26,7 @@ from sidecar.client.leadership import Leadership
 from sidecar.client.names import Mode
 from sidecar.client.producer import ExclusiveProducer
 from sidecar.client.reader import ShadowReader
-from sidecar.client.receipt import Receipt
+from sidecar.client.receipt import Receipt, Record
 
 __all__ = [
     "AdminClient",
@@ -38,6 +38,7 @@ __all__ = [
     "ProducerBusyError",
     "ProducerFencedError",
     "Receipt",
+    "Record",
     "SequenceError",
     "ShadowReader",
     "SidecarError",

@@ -374,6 +374,7 @@ def _lost(message: str) -> ProducerFencedError:
     return ProducerFencedError(ErrorCode.PRODUCER_FENCED, message)
 
 
-def again(error: SidecarError) -> SidecarError:
-    """The same error for somebody else to raise."""
-    return type(error)(error.code, error.message, retryable=error.retryable)
+def again(error: SidecarError, in_doubt: bool | None = None) -> SidecarError:
+    """The same error for somebody else to raise, `in_doubt` as it says or as given."""
+    doubt = error.in_doubt if in_doubt is None else in_doubt
+    return type(error)(error.code, error.message, retryable=error.retryable, in_doubt=doubt)

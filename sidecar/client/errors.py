@@ -43,13 +43,15 @@ class SidecarError(Exception):
 
     `code` is Kafka's error code (see `sidecar.protocol.errors.ErrorCode`), an `OwnError` where one of the sidecar's own
     APIs gave it, or an `http.HTTPStatus` where the admin port did: 400 and above, which no code of Kafka's is.
-    `retryable`: the same call may succeed if it is made again.
+    `retryable`: the same call may succeed if it is made again. `in_doubt`: of a record, that it may be in the log
+    nonetheless, or may be written yet; where that is False it never is.
     """
 
-    def __init__(self, code: int, message: str = "", *, retryable: bool = False) -> None:
+    def __init__(self, code: int, message: str = "", *, retryable: bool = False, in_doubt: bool = False) -> None:
         self.code: int = code
         self.message: str = message
         self.retryable: bool = retryable
+        self.in_doubt: bool = in_doubt
         Exception.__init__(self, code, message)
 
     def __str__(self) -> str:
@@ -57,11 +59,11 @@ class SidecarError(Exception):
         return f"{name} ({int(self.code)})" + (f": {self.message}" if self.message else "")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _again, (type(self), self.code, self.message, self.retryable)
+        return _again, (type(self), self.code, self.message, self.retryable, self.in_doubt)
 
 
-def _again(kind: type[SidecarError], code: int, message: str, retryable: bool) -> SidecarError:
-    return kind(code, message, retryable=retryable)
+def _again(kind: type[SidecarError], code: int, message: str, retryable: bool, in_doubt: bool) -> SidecarError:
+    return kind(code, message, retryable=retryable, in_doubt=in_doubt)
 
 
 class ProducerFencedError(SidecarError, _Fenced):
@@ -82,7 +84,7 @@ class SequenceError(SidecarError):
 
 class SidecarUnavailableError(SidecarError):
     """No node answered in time, or the one that did cannot do it now. Whether a record was written is not known where
-    `send` raises it.
+    `send` raises it with `in_doubt`.
     """
 
 

@@ -74,6 +74,7 @@ class Lane:
                 if head and (size > BATCH_BYTES or not _may_follow(head[-1].number, record.number, last_id)):
                     break
                 head.append(record)
+                record.left = True
             queue.popleft()
         return bool(head)
 
@@ -128,6 +129,11 @@ class Pipeline:
         self._idle.set()
         self._open.set()
 
+    @property
+    def error(self) -> SidecarError | None:
+        """Why nothing leaves any more."""
+        return self._error
+
     def add(self, partition: int, record: Pending) -> None:
         """Take a record; its `outcome` is set in time."""
         if self._error is not None:
@@ -144,7 +150,7 @@ class Pipeline:
         try:
             await self._send_all(lane)
         except Exception as defect:
-            self._settle(lane, SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(defect)))
+            self._settle(lane, SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(defect)), in_doubt=True)
             raise
 
     async def _send_all(self, lane: Lane) -> None:
@@ -190,13 +196,16 @@ class Pipeline:
         sequences = self._claim.next_sequences
         sequences[lane.partition] = (sequences.get(lane.partition, 0) + len(lane.head)) % SEQUENCE_MODULUS
 
-    def _settle(self, lane: Lane, error: SidecarError) -> None:
-        """The head failed for good."""
+    def _settle(self, lane: Lane, error: SidecarError, *, in_doubt: bool = False) -> None:
+        """The head failed for good. `in_doubt`: it may be in the log, whatever earlier tries say."""
+        in_doubt |= lane.in_doubt
         for record in lane.settled():
             if record.number is not None:
                 self._numbering.failed(lane.partition, record.number)
             if not record.outcome.done():
-                record.outcome.set_exception(again(error))
+                record.outcome.set_exception(again(error, in_doubt))
+            if record.stop is not None:
+                record.stop(lane.partition)
 
     # Failures -------------------------------------------------------------------------------------------------------
 
@@ -213,7 +222,7 @@ class Pipeline:
         elif code in _PLACE_LOST:
             lane.sessions += 1
             if lane.head[0].number is None or lane.sessions > _SESSIONS_PER_BATCH:
-                self._settle(lane, SidecarError(code, "whether it was written is not known"))
+                self._settle(lane, SidecarError(code, "whether it was written is not known"), in_doubt=True)
             await self._renew(session)
         elif code == ErrorCode.POLICY_VIOLATION:
             self._count(lane)  # a node takes these sequences for used
@@ -288,5 +297,5 @@ class Pipeline:
         for lane in self._lanes.values():
             for record in (*lane.settled(), *lane.drop()):
                 if not record.outcome.done():
-                    record.outcome.set_exception(again(self._error))
+                    record.outcome.set_exception(again(self._error, record.left))
         await self._transport.close()

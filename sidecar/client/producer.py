@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from sidecar.client.access import NodeAccess
-from sidecar.client.batches import codec_of, largest_size, octets, partition_of
-from sidecar.client.claim import Claim, again
+from sidecar.client.batches import codec_of
+from sidecar.client.claim import Claim
 from sidecar.client.creation import create_missing
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Pipeline
-from sidecar.client.receipt import Pending, Receipt
+from sidecar.client.receipt import Receipt, Record
+from sidecar.client.sending import Sender
 from sidecar.client.transport import Transport
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.errors import ErrorCode
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
     from sidecar.client.creation import NewTopic
 
-ID_HEADER: Final = "sidecar-sequence-id"
-NAME_HEADER: Final = "sidecar-producer-name"
 _POLL_S: Final = 1.0
 _AGAIN_S: Final = 0.2
 _POLLS_PER_REFRESH: Final = 30
@@ -132,13 +130,13 @@ class ExclusiveProducer:
         self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted, access)
         self._numbering = Numbering(topic, None, ())
         self._pipeline: Pipeline | None = None
+        self._sender: Sender | None = None
         self._started = False
         self._error: SidecarError | None = None
         self._over = asyncio.Event()
         self._hurry = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._turn = 0
 
     # What it knows --------------------------------------------------------------------------------------------------
 
@@ -215,71 +213,51 @@ class ExclusiveProducer:
         id that this producer sent to the partition, save one that failed after all others.
 
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
-        seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
-        `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
-        one that this producer does not own): it is not in the log, unless the message says that an earlier try may
-        have been written. The other records of its batch fail in the same way. A cancelled
-        `send` takes its record back if that has not left.
+        seconds: giving its `sequence_id` again is safe; `SidecarError` with Kafka's code where the record itself is
+        refused (10: too large, 3: no such partition, 42: one that this producer does not own). The error's `in_doubt`
+        is True where the record may be in the log nonetheless, or may be written yet; else it is not. The other
+        records of its batch fail in the same way. A cancelled `send` takes its record back if that has not left.
         """
-        contents = tuple((name, octets(content)) for name, content in headers)
-        record, index = self._record(octets(value), octets(key), contents, partition, sequence_id)
-        assert self._pipeline is not None
-        self._pipeline.add(index, record)
-        outcome = record.outcome
-        try:
-            await asyncio.wait({outcome}, timeout=self._timeout)
-            if outcome.done():
-                return outcome.result()
-            message = f"no answer within {self._timeout:g} s; the record may be written yet"
-            raise SidecarUnavailableError(ErrorCode.REQUEST_TIMED_OUT, message, retryable=True)
-        finally:
-            if outcome.cancel() and record.number is not None:
-                self._numbering.failed(index, record.number)
+        return await self._opened().send(Record(value, key, headers, partition, sequence_id))
 
-    def _record(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: tuple[tuple[str, bytes | None], ...],
-        partition: int | None,
-        sequence_id: int | None,
-    ) -> tuple[Pending, int]:
-        """The next record and its partition; there is no `await` between that and its place in the order."""
-        if self._error is not None:
-            raise again(self._error)
-        if self._pipeline is None or self._ending is not None:
+    async def send_all(self, records: Iterable[Record | bytes | None]) -> list[Receipt | SidecarError]:
+        """Write many records and wait for all of them; returns for each, in their order, its receipt or what `send`
+        would have raised. Bytes stand for a record with this value alone.
+
+        ```python
+        import asyncio
+        from sidecar.client import ExclusiveProducer, Receipt, Record
+
+        async def main() -> None:
+            records = [Record(b"paid", key=b"order-%d" % number) for number in range(1000)]
+            async with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
+                for record, outcome in zip(records, await producer.send_all(records), strict=True):
+                    if isinstance(outcome, Receipt):
+                        print(record.key, outcome.offset)
+                    else:
+                        print(record.key, outcome, outcome.in_doubt)
+
+        asyncio.run(main())
+        ```
+
+        In each partition records stand in their order, and none behind one that failed: what had not left by then is
+        not sent, its error has code 55 OPERATION_NOT_ATTEMPTED. So what is in the log is the beginning of what was
+        given; send the rest again from the first error on. Only what is no record at all, or has a wrong id or
+        partition, stops no other. **Once the topic is lost** every record that has no outcome yet gets a
+        `ProducerFencedError`. The successor's records stand behind all of this producer's. Any error's `in_doubt`
+        says whether its record may be in the log nonetheless, because an answer was lost: False, it is not.
+
+        `timeout` bounds each record from when it is taken. `records` is read as far as there is room: 8 MiB or 10,000
+        records without an outcome. Raises RuntimeError for a producer that is not open, and what `records` raises.
+        Cancelled, it takes back what has not left.
+        """
+        return await self._opened().send_all(records)
+
+    def _opened(self) -> Sender:
+        if self._error is None and (self._sender is None or self._ending is not None):
             raise RuntimeError("the producer is not open: use `async with`")
-        if any(name in (ID_HEADER, NAME_HEADER) for name, _ in headers):
-            raise ValueError(f"{ID_HEADER} and {NAME_HEADER} are not yours to set: give sequence_id, or another name")
-        number = self._numbering.choose(sequence_id)
-        index = self._partition(key, partition, number)
-        if number is not None:
-            headers += ((ID_HEADER, str(number).encode()),)
-        size = largest_size(key, value, headers)
-        self._numbering.take(index, number, given=sequence_id is not None)
-        outcome: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        outcome.add_done_callback(_seen)
-        return Pending(key, value, headers, number, int(time.time() * 1000), size, outcome), index
-
-    def _partition(self, key: bytes | None, partition: int | None, number: int | None) -> int:
-        claim, mine = self._claim, self._claim.partitions
-        if partition is None and key is None:
-            self._turn += 1
-            return mine[(self._turn if number is None else number) % len(mine)]
-        index = self._partition_of_key(key or b"") if partition is None else partition
-        if index in mine:
-            return index
-        if 0 <= index < claim.count:
-            owned = ", ".join(map(str, mine))
-            message = f"partition {index} of {self._topic} is not this producer's: it owns {owned}"
-            raise SidecarError(ErrorCode.INVALID_REQUEST, message)
-        message = f"{self._topic} has the partitions 0 to {claim.count - 1}, not {index}"
-        raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-
-    def _partition_of_key(self, key: bytes) -> int:
-        claim = self._claim
-        everything = claim.partitions if claim.wanted is None else range(claim.count)
-        return everything[partition_of(key, len(everything))]
+        assert self._sender is not None
+        return self._sender
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -307,6 +285,7 @@ class ExclusiveProducer:
         transport = Transport(claim, self._codec)
         await transport.start()
         self._pipeline = pipeline = Pipeline(claim, self._numbering, transport, self._lose)
+        self._sender = Sender(claim, self._numbering, pipeline, self._timeout)
         self._watcher = asyncio.create_task(self._watch(pipeline))
 
     async def close(self) -> None:
@@ -378,12 +357,6 @@ class ExclusiveProducer:
     def _lose(self, error: SidecarError) -> None:
         self._error = error
         self._over.set()
-
-
-def _seen(outcome: asyncio.Future[Receipt]) -> None:
-    """Nobody may be left to ask for it: no reason to complain."""
-    if not outcome.cancelled():
-        outcome.exception()
 
 
 def _checked_partitions(partitions: Collection[int]) -> tuple[int, ...]:

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable, Iterable
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record for `ExclusiveProducer.send_all`, with what `send` takes."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Iterable[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    sequence_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +42,9 @@ class Receipt:
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes."""
+    """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes. `left`: it is in a
+    batch that is sent. `stop`: called with its partition where it fails.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -39,3 +53,5 @@ class Pending:
     timestamp_ms: int
     size: int
     outcome: asyncio.Future[Receipt]
+    left: bool = False
+    stop: Callable[[int], None] | None = None

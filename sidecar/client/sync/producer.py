@@ -9,9 +9,10 @@ from typing import Literal, Self
 
 from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
 from sidecar.client.creation import NewTopic
+from sidecar.client.errors import SidecarError
 from sidecar.client.names import Mode
 from sidecar.client.producer import ExclusiveProducer as _ExclusiveProducer
-from sidecar.client.receipt import Receipt
+from sidecar.client.receipt import Receipt, Record
 from sidecar.client.sync.twin import LosableTwin
 
 
@@ -157,15 +158,47 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         id that this producer sent to the partition, save one that failed after all others.
 
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
-        seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
-        `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
-        one that this producer does not own): it is not in the log, unless the message says that an earlier try may
-        have been written. The other records of its batch fail in the same way. A cancelled
-        `send` takes its record back if that has not left.
+        seconds: giving its `sequence_id` again is safe; `SidecarError` with Kafka's code where the record itself is
+        refused (10: too large, 3: no such partition, 42: one that this producer does not own). The error's `in_doubt`
+        is True where the record may be in the log nonetheless, or may be written yet; else it is not. The other
+        records of its batch fail in the same way. An interrupted `send` takes its record back if that has not left.
         """
         return self._run(
             lambda: self._twin.send(value, key=key, headers=headers, partition=partition, sequence_id=sequence_id)
         )
+
+    def send_all(self, records: Iterable[Record | bytes | None]) -> list[Receipt | SidecarError]:
+        """Write many records and wait for all of them; returns for each, in their order, its receipt or what `send`
+        would have raised. Bytes stand for a record with this value alone.
+
+        ```python
+        from sidecar.client import Receipt, Record
+        from sidecar.client.sync import ExclusiveProducer
+
+        def main() -> None:
+            records = [Record(b"paid", key=b"order-%d" % number) for number in range(1000)]
+            with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
+                for record, outcome in zip(records, producer.send_all(records), strict=True):
+                    if isinstance(outcome, Receipt):
+                        print(record.key, outcome.offset)
+                    else:
+                        print(record.key, outcome, outcome.in_doubt)
+
+        main()
+        ```
+
+        In each partition records stand in their order, and none behind one that failed: what had not left by then is
+        not sent, its error has code 55 OPERATION_NOT_ATTEMPTED. So what is in the log is the beginning of what was
+        given; send the rest again from the first error on. Only what is no record at all, or has a wrong id or
+        partition, stops no other. **Once the topic is lost** every record that has no outcome yet gets a
+        `ProducerFencedError`. The successor's records stand behind all of this producer's. Any error's `in_doubt`
+        says whether its record may be in the log nonetheless, because an answer was lost: False, it is not.
+
+        `timeout` bounds each record from when it is taken. `records` is read as far as there is room: 8 MiB or 10,000
+        records without an outcome. Raises RuntimeError for a producer that is not open, and what `records` raises.
+        Interrupted, it takes back what has not left.
+        """
+        return self._run(lambda: self._twin.send_all(records))
 
     def start(self) -> None:
         """Own the topic, as `with` does. Raises `ProducerBusyError`; `SequenceError` where `initial_sequence_id`

@@ -355,11 +355,12 @@ async def test_a_send_ends_in_time_and_its_id_may_be_given_again(
 ) -> None:
     topic = await asyncio.to_thread(new_topic, hidden_rest, deduplication=True)
     async with ExclusiveProducer(f"127.0.0.1:{hidden[1]}", topic=topic, name="billing") as producer:
-        producer._timeout = 0.3
+        assert producer._sender is not None
+        producer._sender._timeout = 0.3
         behind.silent = True
         with pytest.raises(SidecarUnavailableError, match="no answer within") as late:
             await producer.send(b"7", sequence_id=7)
-        assert (late.value.code, late.value.retryable) == (7, True)
+        assert (late.value.code, late.value.retryable, late.value.in_doubt) == (7, True, True)
         behind.silent = False
         behind.cut()
         for _ in range(100):  # until the connections are back

@@ -11,8 +11,8 @@ import pytest
 from sidecar.client import ExclusiveProducer
 from sidecar.client.claim import Claim
 from sidecar.client.pipeline import Pipeline
-from sidecar.client.producer import ID_HEADER, NAME_HEADER
 from sidecar.client.receipt import Pending, Receipt
+from sidecar.client.sending import ID_HEADER, NAME_HEADER, Sender
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.identity import parse, producer_name
 
@@ -101,7 +101,8 @@ async def test_an_array_of_numbers_is_sent_as_its_bytes() -> None:
 
     producer = ExclusiveProducer("host:1", topic="orders", name="billing")
     producer._claim._owned, producer._claim.count = {None: 1}, 1
-    producer._pipeline = cast("Pipeline", SimpleNamespace(add=add))
+    pipeline = cast("Pipeline", SimpleNamespace(add=add, error=None))
+    producer._sender = Sender(producer._claim, producer._numbering, pipeline, 30.0)
     numbers: Any = array("d", [1.5, 2.5])
     await producer.send(numbers, key=numbers, headers=[("h", numbers)])
     found = sent[0]
