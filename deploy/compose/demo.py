@@ -114,7 +114,7 @@ class Demo:
 
     async def leader(self, name: str) -> None:
         """Waits until it leads, leads for a while, lets go."""
-        async with Leadership(self._nodes, SCHEDULER, name) as leadership:
+        async with Leadership(self._nodes, SCHEDULER, name=name) as leadership:
             self._progress.moved("scheduler")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TENURE_S / 2 / self._tempo):

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.client import Leadership, ProducerBusyError, ProducerFencedError, SidecarError, SidecarUnavailableError
 from sidecar.client.errors import OwnError
+from sidecar.client.sync import Leadership as SyncLeadership
 from sidecar.local.ports import free_ports
 from sidecar.v1 import control_pb2 as control
 from tests.unit.client.paper_claims import FENCING_BASE, HOST, OWN, WATCH, PaperClaims, elsewhere, paper_claims
@@ -319,6 +320,12 @@ async def test_a_refusal_bears_the_nodes_code_and_words(
 def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Leadership(**{"bootstrap": "host:1", **settings})
+
+
+@pytest.mark.parametrize("kind", [Leadership, SyncLeadership])
+def test_a_name_is_never_taken_for_what_is_claimed(kind: Any) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        kind("host:1", "scheduler", "host-1")
 
 
 # The end --------------------------------------------------------------------------------------------------------------
