@@ -18,6 +18,8 @@ from sidecar.client.access import NodeAccess
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.calls.admin import FindCoordinator
 from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
 from sidecar.protocol.errors import ErrorCode
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
 
     from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+    from sidecar.client.connection import Connection
 
 _CLIENT_ID: Final = "sidecar-reader"
 _IDLE_S: Final = 5.0
@@ -188,12 +191,22 @@ class ShadowReader:
         connection = await connect(address, _CLIENT_ID, timeout, self._access)
         try:
             await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
+            if self._kafka is None and self._group is not None:
+                await self._await_coordinator(connection, self._group, timeout)
             return (await connection.call(DescribeCluster((self._shadow,)), timeout)).topic(self._shadow)
         except SidecarUnavailableError as error:
             message = f"{error.message}; only a node of the sidecar can serve a shadow's records"
             raise SidecarUnavailableError(error.code, message, retryable=True) from None
         finally:
             await connection.close()
+
+    async def _await_coordinator(self, connection: Connection, group: str, timeout: float) -> None:
+        """For a cluster's first group Kafka makes the topic of all groups; aiokafka logs errors until that is there."""
+        while True:
+            found = await connection.call(FindCoordinator(group, CoordinatorKind.GROUP), timeout)
+            if found.error != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                return
+            await asyncio.sleep(_LONGEST_LOOK_S)
 
     def _open(self) -> AIOKafkaConsumer:
         if self._kafka is None:

@@ -21,7 +21,6 @@ from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.rest import Rest
 from tests.services import Services
-from tests.topics import create_topic
 
 Run = Callable[[str], str]
 _EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -55,15 +54,8 @@ def docstrings() -> Iterator[tuple[str, str]]:
 EXAMPLES = examples()
 
 
-@pytest.fixture(scope="session")
-def coordinator(services: Services, node: NodeProcess) -> None:
-    """Kafka has one for groups by now: until then aiokafka writes of errors."""
-    with sync.ShadowReader(node.bootstrap, shadow=create_topic(services.kafka_bootstrap, 1), group="first"):
-        pass
-
-
 @pytest.fixture
-def names(coordinator: None, rest: Rest, node: NodeProcess, new_topic: Topic, unique: Unique) -> dict[str, str]:
+def names(rest: Rest, node: NodeProcess, new_topic: Topic, unique: Unique) -> dict[str, str]:
     """What stands in examples, and what is there instead: a topic with a shadow and a record in it."""
     topic, shadow = new_topic(rest, deduplication=True), unique("audit")
     status, _ = rest.call("POST", f"/v1/topics/{topic}/shadows", {"name": shadow, "allow": ["User:*"]})

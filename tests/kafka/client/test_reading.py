@@ -15,9 +15,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.client import ShadowReader, SidecarError, SidecarUnavailableError
+from sidecar.client import NewTopic, ShadowReader, SidecarError, SidecarUnavailableError
+from sidecar.client.sync import ExclusiveProducer as SyncProducer
 from sidecar.protocol.errors import ErrorCode
-from tests.conftest import Unique
+from tests.conftest import OwnKafka, StartNode, Unique
 from tests.kafka.client.conftest import Topic
 from tests.kafka.client.test_examples import example
 from tests.kafka.exclusive.producers import RawProducer
@@ -154,6 +155,27 @@ async def test_of_a_shadow_that_is_closed_nothing_is_there_and_that_is_an_error(
         with pytest.raises(SidecarError) as closed:
             await asyncio.wait_for(until_the_node_has_heard_of_it(), 60)
         assert closed.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+GROUP = """
+import sys
+from sidecar.client.sync import ShadowReader
+with ShadowReader(sys.argv[1], sys.argv[2], group="first") as reader:
+    print(next(reader).value)
+"""
+
+
+def test_the_first_group_of_a_cluster_is_no_reason_to_complain(
+    own_kafka: OwnKafka, services: Services, node_process: StartNode
+) -> None:
+    """Kafka makes the topic of all groups then, and aiokafka logged that there is no coordinator."""
+    node = node_process(kafka=own_kafka().bootstrap, redis=services.redis_url)
+    with SyncProducer(node.bootstrap, topic="orders", name="billing", create=NewTopic(1, 1)) as producer:
+        producer.send(b"first")
+    assert Rest(node.admin_url).call("POST", "/v1/topics/orders/shadows", {"name": "audit"})[0] == 201
+    program = [sys.executable, "-W", "error", "-c", GROUP, node.bootstrap, "audit"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("b'first'\n", "")
 
 
 async def test_what_was_looked_at_for_the_lag_is_not_committed_before_it_is_read(
