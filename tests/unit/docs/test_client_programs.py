@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -37,6 +39,19 @@ def test_a_block_is_part_of_a_program(block: Block) -> None:
 def test_a_block_that_was_changed_is_found() -> None:
     block = SHOWN[0]
     assert not is_part(Block(block.language, block.text.replace("billing", "x").replace("-1", "-2"), ""))
+
+
+PYTHON = [block for block in SHOWN if block.language == "python"]
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.text.split()[1])
+def test_a_block_in_python_imports_what_it_names(block: Block) -> None:
+    """Pasted as it stands, it defines its functions."""
+    names = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--no-cache", "-"]
+    found = subprocess.run(names, input=block.text, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+    without = "\n".join(line for line in block.text.splitlines() if not line.startswith(("import", "from")))
+    assert subprocess.run(names, input=without, capture_output=True, text=True, check=False).returncode == 1
 
 
 def test_java_as_a_file_has_the_settings_of_the_program() -> None:
