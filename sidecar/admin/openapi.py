@@ -10,6 +10,7 @@ from sidecar.admin import shadow_shapes, shapes
 from sidecar.admin.asked import TAGS_PATTERN
 from sidecar.admin.fields import COUNT, TEXT, Component, Schema, Shape, ref
 from sidecar.admin.names import GOVERNABLE_PATTERN, LAST_PARTITION, TOPIC_PATTERN
+from sidecar.admin.openapi_examples import add_examples
 from sidecar.admin.openapi_parts import (
     FAILED,
     SECURITY,
@@ -102,16 +103,18 @@ def document(version: str) -> dict[str, Any]:
             "description": "Health, metrics and topics of one node. Topics and owners are those of the whole cluster.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {
-            **_page_paths(),
-            **_node_paths(),
-            **_topic_paths(),
-            **shadow_paths(_ONE),
-            "/schemas/{path}": _registry(),
-            **pulsar_paths(_ONE),
-            **cursor_paths(),
-            **_producer_paths(),
-        },
+        "paths": add_examples(
+            {
+                **_page_paths(),
+                **_node_paths(),
+                **_topic_paths(),
+                **shadow_paths(_ONE),
+                "/schemas/{path}": _registry(),
+                **pulsar_paths(_ONE),
+                **cursor_paths(),
+                **_producer_paths(),
+            }
+        ),
         "components": {
             "schemas": {each.name: each.schema for each in _COMPONENTS},
             "securitySchemes": SECURITY,

@@ -176,7 +176,9 @@ TOPIC: Final = Shape(
     .of("deduplication"),
     deduplication_detail=TEXT.or_null().said("How far the reading has come, or what is lost."),
     owners=by_key(PARTITION_OWNER.kind).or_absent(),
-    shadowReplication=by_key(SHADOW_STATS.kind).or_absent(),
+    shadowReplication=by_key(SHADOW_STATS.kind)
+    .said("Statistics of its shadows, by shadow. Spelled as in Pulsar's PIP-180, unlike all other fields.")
+    .or_absent(),
 )
 TOPICS: Final = page_of("Topics", TOPIC)
 _INT16: Final = 2**15 - 1

@@ -1,7 +1,10 @@
 """The document speaks of the routes there are, and of nothing else."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from aiohttp import web
 
@@ -64,6 +67,52 @@ def test_every_parameter_is_described_and_every_described_one_is_taken():
 def test_every_reference_points_at_a_schema_and_every_schema_is_used():
     schemas = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
     assert references(DOCUMENT) == schemas
+
+
+def check_example(told: Mapping[str, Any]) -> None:
+    """A parameter or content has one, and it is as its schema says."""
+    schema = {**told["schema"], "components": DOCUMENT["components"]}
+    jsonschema_rs.Draft202012Validator(schema, validate_formats=True).validate(told["example"])
+
+
+OPERATIONS = {each.name: each for each in operations(DOCUMENT)}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_has_examples_and_they_are_right(name: str):
+    told, parameters = OPERATIONS[name].told, OPERATIONS[name].parameters
+    contents = [each.get("content", {}) for each in (*told["responses"].values(), told.get("requestBody", {}))]
+    for content in contents:
+        for media in content.values():
+            check_example(media)
+    for parameter in parameters:
+        if parameter["name"] not in ("page_token", "partition"):  # of the page before; of topics of another scope
+            check_example(parameter)
+    assert contents or parameters
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_error_in_an_example_has_its_status(name: str):
+    for status, response in OPERATIONS[name].told["responses"].items():
+        example = response.get("content", {}).get("application/json", {}).get("example", {})
+        if "error_code" in example:
+            assert status in ("default", str(example["error_code"]))
+
+
+def test_an_example_that_is_wrong_is_found():
+    with pytest.raises(jsonschema_rs.ValidationError):
+        check_example({"schema": {"$ref": "#/components/schemas/Topic"}, "example": {"topic": "orders"}})
+
+
+def test_the_one_field_that_is_spelled_as_pulsar_does_says_so():
+    fields = {
+        (shape, field): told
+        for shape, schema in DOCUMENT["components"]["schemas"].items()
+        for field, told in schema.get("properties", {}).items()
+    }
+    strange = {each for each in fields if not re.fullmatch(r"[a-z_]+", each[1])}
+    assert strange == {("PulsarProperties", "PULSAR.SHADOW_SOURCE"), ("Topic", "shadowReplication")}
+    assert "PIP-180" in fields["Topic", "shadowReplication"]["description"]
 
 
 def test_operations_have_names_of_their_own():
