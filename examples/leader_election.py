@@ -15,8 +15,8 @@ what a leader *does* must be refused where it arrives, when it comes from an old
 - In a topic by owning it: each leader takes the topic first, and Kafka refuses the one before from then on. The records
   of two leaders are never interleaved.
 - Elsewhere by a *fencing token*: a number that rises with each leader, sent along with everything, and a store that
-  refuses a lower one than it has seen. The token is the generation of the topic, which never falls. The generation of
-  the name is none: it begins again with 1 when nobody has had it.
+  refuses a lower one than it has seen. The token is the generation of the topic, which never falls; without a topic it
+  would be `leadership.fencing_token`. The generation of the name is none: it begins again with 1 when nobody has it.
 
 Without a topic and without a store that compares, leadership is advice: good for what may be done twice.
 """

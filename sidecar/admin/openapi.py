@@ -55,6 +55,7 @@ _COMPONENTS: Final[tuple[Shape | Component, ...]] = (
     shapes.READY,
     shapes.NOT_READY,
     shapes.CHECK,
+    shapes.EVENT_DETAILS,
     shapes.EVENT,
     shapes.STATUS,
     shapes.CLIENT,

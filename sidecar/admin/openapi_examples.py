@@ -152,6 +152,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
         "client": "10.0.0.7",
         "node": 1,
         "detail": "deposed billing-2",
+        "details": {"deposed": "billing-2"},
     },
     "Policy": _POLICY,
     "Topic": _TOPIC,

@@ -105,6 +105,34 @@ SETTING: Final = Shape(
     reloadable=FLAG.said("A node takes another value from its file on SIGHUP."),
 )
 SETTINGS: Final = page_of("Settings", SETTING, Kind({"type": "null"}))
+
+# Topics ---------------------------------------------------------------------------------------------------------------
+
+POLICY: Final = Shape(
+    "Policy",
+    "Only the fields that are decided; in a request those that are to change.",
+    access_mode=_MODE.or_absent(),
+    deduplication=FLAG.or_absent(),
+    exclusive_reader=FLAG.or_absent(),
+    scope=one_of(Scope).or_absent(),
+    log_append_time=FLAG.said("The topic's message.timestamp.type is LogAppendTime.").or_absent(),
+)
+_CURSOR_MOVE: Final = Shape("CursorMove", before=NUMBER, after=NUMBER)
+_CURSOR_RESET: Final = Shape("CursorReset", group=TEXT, limit=NUMBER, partitions=by_key(_CURSOR_MOVE.inline))
+EVENT_DETAILS: Final = Shape(
+    "EventDetails",
+    "What `detail` says, for programs: only the fields that the event has.",
+    by=DETAIL.said("deposed: who owns it since, a name or a session.").or_absent(),
+    deposed=DETAIL.said("claimed, failover: who owned it before, a name or a session.").or_absent(),
+    reason=TEXT.or_absent(),
+    deleted=FLAG.said("A policy, or a shadow.").or_absent(),
+    policy=POLICY.kind.or_absent(),
+    source=TEXT.said("Of a shadow, as it is since; so are the next two.").or_absent(),
+    allow=list_of(TEXT).said("Left out where it is long.").or_absent(),
+    auto_reset_backlog_entries=COUNT.or_absent(),
+    closed=TEXT.said('Why a shadow cannot be read any more; "": it can again.').or_absent(),
+    reset=_CURSOR_RESET.inline.said("A cursor that fell too far behind and was moved to the end.").or_absent(),
+)
 EVENT: Final = Shape(
     "Event",
     id=TEXT,
@@ -118,19 +146,8 @@ EVENT: Final = Shape(
     mode=_MODE.or_null(),
     client=TEXT,
     node=NUMBER.of("node_id"),
-    detail=DETAIL,
-)
-
-# Topics ---------------------------------------------------------------------------------------------------------------
-
-POLICY: Final = Shape(
-    "Policy",
-    "Only the fields that are decided; in a request those that are to change.",
-    access_mode=_MODE.or_absent(),
-    deduplication=FLAG.or_absent(),
-    exclusive_reader=FLAG.or_absent(),
-    scope=one_of(Scope).or_absent(),
-    log_append_time=FLAG.said("The topic's message.timestamp.type is LogAppendTime.").or_absent(),
+    detail=DETAIL.said("For people."),
+    details=EVENT_DETAILS.kind.or_absent(),
 )
 OWNER: Final = Shape("Owner", name=TEXT, session=SESSION, mode=_MODE, since=TIME.of("since_ms"), client=TEXT)
 PARTITION_OWNER: Final = Shape("PartitionOwner", **OWNER.fields, generation=NUMBER)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     Address = tuple[str, int]
 
 _AGAIN_S: Final = 0.1
+_NEWS_S: Final = 0.05
+"""How long a node may take to say why it ended a connection. Less than `_AGAIN_S`: asked anew, it does not know the
+claim any more, which would pass for another's.
+"""
 _SHORT_S: Final = 5.0
 """What a node answers out of its memory."""
 _TOKEN_BYTES: Final = 16
@@ -148,7 +152,7 @@ class OwnClaim:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():  # severed by the successor, which the node may be about to report
-                await asyncio.wait(tasks, timeout=_AGAIN_S)
+                await asyncio.wait(tasks, timeout=_NEWS_S)
             if watching.done():
                 return watching.result()
             host, port = self._owner.address

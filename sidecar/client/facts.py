@@ -326,9 +326,48 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
+class CursorMove:
+    """A cursor that was moved in one partition: the offsets before and after."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorReset:
+    """A group's cursor that more than `limit` records lay behind, moved to the end in some partitions."""
+
+    group: str
+    limit: int
+    partitions: Mapping[int, CursorMove]
+
+
+@dataclass(frozen=True, slots=True)
+class EventDetails:
+    """What an event says besides; None: nothing of that. `by` and `deposed` are names or sessions: who owns the topic
+    since, who owned it before. `deleted`: a policy or a shadow. `policy`, and of a shadow `source`, `allow` and
+    `auto_reset_backlog_entries`, as they are since. `closed`: why a shadow cannot be read any more, empty where it can
+    again.
+    """
+
+    by: str | None = None
+    deposed: str | None = None
+    reason: str | None = None
+    deleted: bool | None = None
+    policy: Policy | None = None
+    source: str | None = None
+    allow: tuple[str, ...] | None = None
+    auto_reset_backlog_entries: int | None = None
+    closed: str | None = None
+    reset: CursorReset | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of history. `kind`: claimed, deposed, released, failover, shadow, policy or refused. The same event may
-    come twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it.
+    come twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it. `detail`
+    is for people, `details` the same for programs: None where that is nothing, or a node of an earlier version wrote
+    it.
     """
 
     id: str
@@ -343,4 +382,5 @@ class Event:
     client: str
     node: int
     detail: str
+    details: EventDetails | None = None
     position: int = -1

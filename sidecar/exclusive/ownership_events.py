@@ -67,8 +67,8 @@ class OwnershipEvents:
             state.Event.FAILOVER if kept else state.Event.DEPOSED if request.session == NOBODY else state.Event.CLAIMED
         )
         if deposed is not None and before is not None and request.session != NOBODY:
-            self._add_event(state.Event.DEPOSED, topic, before, detail=f"by {holder.label}" if holder else "")
-        self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+            self._add_event(state.Event.DEPOSED, topic, before, by=holder.label if holder else "")
+        self._add_event(kind, topic, holder or before, deposed=deposed or "")
 
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
         """A topic's generation is the highest of its partitions' where those have their own owners."""
@@ -94,7 +94,7 @@ class OwnershipEvents:
     def shared(self, topic: Owning, last: Holder) -> None:
         """Others write beside each other now: the last owner is deposed."""
         self._owner_changed(topic, None, None)
-        self._add_event(state.Event.DEPOSED, topic, last, detail="shared producers write now")
+        self._add_event(state.Event.DEPOSED, topic, last, reason="shared producers write now")
 
     async def released(self, topic: Owning, holder: Holder) -> None:
         """The owner let go."""
@@ -112,7 +112,17 @@ class OwnershipEvents:
         with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
             await self._services.store.release(held)
 
-    def _add_event(self, kind: state.Event.Kind, topic: Owning, holder: Holder | None, detail: str = "") -> None:
+    def _add_event(
+        self,
+        kind: state.Event.Kind,
+        topic: Owning,
+        holder: Holder | None,
+        *,
+        by: str = "",
+        deposed: str = "",
+        reason: str = "",
+    ) -> None:
+        detail = f"by {by}" if by else f"deposed {deposed}" if deposed else reason
         ownership = topic.owner.record
         event = state.Event(
             id=secrets.token_bytes(16),
@@ -127,6 +137,8 @@ class OwnershipEvents:
             node=self._services.node_id,
             detail=detail,
         )
+        if detail:
+            event.details.CopyFrom(state.EventDetails(by=by, deposed=deposed, reason=reason))
         if topic.scope.partition is not None:
             event.partition = topic.scope.partition
         if (stamp := topic.stamp) is not None:
@@ -144,6 +156,8 @@ class OwnershipEvents:
             id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=at_ms, topic=name,
             node=self._services.node_id, detail=body or "deleted",
         )  # fmt: skip
+        if not body:
+            event.details.deleted = True
         self._tasks.start(self._append_event(event))
 
     async def client_refused(self, topic: str, client_id: str, host: str, detail: str, at_ms: int) -> None:

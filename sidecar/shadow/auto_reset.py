@@ -17,6 +17,7 @@ from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.backlog import Backlogs, Stretch
+from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver, Source
@@ -126,3 +127,13 @@ def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) ->
     more = f" and {len(places) - shown} more" if len(places) > shown else ""
     partitions = ", ".join(places[:shown]) + more
     return f"cursor of group {group} reset to the end: more than {limit} records lay behind it (partition {partitions})"
+
+
+def reset_of(group: str, limit: int, moved: Collection[Moved]) -> state.CursorReset:
+    """The same for programs."""
+    found = state.CursorReset(group=group, limit=limit)
+    for each in moved:
+        found.partition.append(each.partition)
+        found.from_offset.append(each.committed)
+        found.to_offset.append(each.end)
+    return found

@@ -235,7 +235,7 @@ class ShadowCatalog:
                 else:
                     break
         await self._records.write(name, record)
-        await self._records.add_event(name, f"of {record.source}")
+        await self._records.add_event(name, f"of {record.source}", _as_details(record))
         return _shadow(name, record)
 
     async def change(
@@ -263,7 +263,7 @@ class ShadowCatalog:
             readers = ", ".join(record.allow) or "nobody"
             reset = record.auto_reset_backlog_entries
             limits = f"; cursors more than {reset} records behind are reset" if reset else ""
-            await self._records.add_event(name, f"readers: {readers[:_ALLOW_SHOWN]}{limits}")
+            await self._records.add_event(name, f"readers: {readers[:_ALLOW_SHOWN]}{limits}", _as_details(record))
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
@@ -275,7 +275,7 @@ class ShadowCatalog:
             if entry.value.topic_id:
                 await self._delete_topic(name, UUID(bytes=entry.value.topic_id))
             await self._records.forget(name, entry.value)
-            await self._records.add_event(name, "deleted")
+            await self._records.add_event(name, "deleted", state.EventDetails(deleted=True))
 
     async def _delete_topic(self, name: str, topic_id: UUID) -> bool:
         """False where there is no such topic; another one of its name stays."""
@@ -334,6 +334,15 @@ def _shadow(name: str, record: state.Shadow) -> Shadow:
         record.auto_reset_backlog_entries,
         record.closed,
     )
+
+
+def _as_details(record: state.Shadow) -> state.EventDetails:
+    """A shadow for an event. An allow list may have hundreds of kilobytes: a long one is left out."""
+    found = state.EventDetails(shadow=record)
+    if sum(map(len, record.allow)) > _ALLOW_SHOWN:
+        found.long_allow = True
+        del found.shadow.allow[:]
+    return found
 
 
 def _principals(allow: Sequence[str]) -> tuple[str, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from sidecar.shadow.auto_reset import AutoReset, Moved, detail
+from sidecar.shadow.auto_reset import AutoReset, Moved, detail, reset_of
 from sidecar.shadow.cursor_reset import CursorReset
 from sidecar.shadow.cursors import Cursors, TopicCursors
 from sidecar.shadow.readers import Readers
 from sidecar.shadow.records import FAILURES
 from sidecar.shadow.statistics import Statistics
+from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -81,10 +82,10 @@ class CursorRoom:
         text = detail(group, limit, moved)
         self._hooks.cursors_reset(shadow, group, text)
         self.statistics.reset(shadow, len(moved))
-        self._tasks.start(self._add_event(shadow, text))
+        self._tasks.start(self._add_event(shadow, text, reset_of(group, limit, moved)))
 
-    async def _add_event(self, shadow: str, text: str) -> None:
+    async def _add_event(self, shadow: str, text: str, reset: state.CursorReset) -> None:
         try:
-            await self._records.add_event(shadow, text)
+            await self._records.add_event(shadow, text, state.EventDetails(reset=reset))
         except FAILURES as error:
             self._hooks.cursors_failed(shadow, error)

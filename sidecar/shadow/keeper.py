@@ -16,6 +16,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.records import FAILURES
 from sidecar.shadow.verdicts import Verdict, judged
+from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import Offset
     from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.records import ShadowRecords
-    from sidecar.v1 import state_pb2 as state
 
 _ROUND_S: Final = 2.0
 _CALL_MS: Final = 15_000
@@ -105,7 +105,7 @@ class ShadowKeeper:
 
     async def _forget(self, entry: Entry[state.Shadow], reason: str) -> None:
         name = entry.key.topic
-        await self._records.add_event(name, f"forgotten: {reason}")
+        await self._records.add_event(name, f"forgotten: {reason}", state.EventDetails(deleted=True, reason=reason))
         await self._records.forget(name, entry.value)
         self._hooks.shadow_forgotten(name, reason)
 
@@ -116,7 +116,10 @@ class ShadowKeeper:
         name, topic_id = entry.key.topic, entry.value.topic_id
         what = f"{name}/{entry.offset}/{reason}".encode()
         await self._records.add_event(
-            name, f"closed: {reason}" if reason else "open again", hashlib.blake2b(what, digest_size=16).digest()
+            name,
+            f"closed: {reason}" if reason else "open again",
+            state.EventDetails(closed=reason),
+            hashlib.blake2b(what, digest_size=16).digest(),
         )
 
         def edit(record: state.Shadow) -> None:

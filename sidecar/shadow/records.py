@@ -162,11 +162,13 @@ class ShadowRecords:
         await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
         return offset
 
-    async def add_event(self, name: str, detail: str, identity: bytes | None = None) -> None:
+    async def add_event(
+        self, name: str, detail: str, details: state.EventDetails, identity: bytes | None = None
+    ) -> None:
         """Add an event. `identity`: 16 bytes, the same wherever the same thing is reported again."""
         event = state.Event(
             id=identity or secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=self.now_ms(),
-            topic=name, node=self._nodes.me.id, detail=detail,
+            topic=name, node=self._nodes.me.id, detail=detail, details=details,
         )  # fmt: skip
         await self._changelog.add_event(event)
 

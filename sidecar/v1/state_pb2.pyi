@@ -363,8 +363,42 @@ class Redis(_message.Message):
     at_ms: int
     def __init__(self, id: _Optional[str] = ..., node: _Optional[int] = ..., address: _Optional[str] = ..., insists: _Optional[bool] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
+class CursorReset(_message.Message):
+    __slots__ = ("group", "limit", "partition", "from_offset", "to_offset")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TO_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    limit: int
+    partition: _containers.RepeatedScalarFieldContainer[int]
+    from_offset: _containers.RepeatedScalarFieldContainer[int]
+    to_offset: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[str] = ..., limit: _Optional[int] = ..., partition: _Optional[_Iterable[int]] = ..., from_offset: _Optional[_Iterable[int]] = ..., to_offset: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class EventDetails(_message.Message):
+    __slots__ = ("by", "deposed", "deleted", "shadow", "long_allow", "closed", "reset", "reason")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    DEPOSED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    LONG_ALLOW_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    deposed: str
+    deleted: bool
+    shadow: Shadow
+    long_allow: bool
+    closed: str
+    reset: CursorReset
+    reason: str
+    def __init__(self, by: _Optional[str] = ..., deposed: _Optional[str] = ..., deleted: _Optional[bool] = ..., shadow: _Optional[_Union[Shadow, _Mapping]] = ..., long_allow: _Optional[bool] = ..., closed: _Optional[str] = ..., reset: _Optional[_Union[CursorReset, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Event(_message.Message):
-    __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail")
+    __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail", "details")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Event.Kind]
@@ -398,6 +432,7 @@ class Event(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     kind: Event.Kind
     at_ms: int
@@ -413,4 +448,5 @@ class Event(_message.Message):
     producer_epoch: int
     start: Offsets
     detail: str
-    def __init__(self, id: _Optional[bytes] = ..., kind: _Optional[_Union[Event.Kind, str]] = ..., at_ms: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., client: _Optional[str] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., detail: _Optional[str] = ...) -> None: ...
+    details: EventDetails
+    def __init__(self, id: _Optional[bytes] = ..., kind: _Optional[_Union[Event.Kind, str]] = ..., at_ms: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., client: _Optional[str] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., detail: _Optional[str] = ..., details: _Optional[_Union[EventDetails, _Mapping]] = ...) -> None: ...

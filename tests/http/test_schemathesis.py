@@ -37,6 +37,7 @@ OPERATIONS = {
 NO_DEFECTS = frozenset({501, 502, 503, 504})
 """There is no registry, or what is behind the node is away."""
 CONDITIONS = {
+    "GET /v1/topics/{topic}": "a partition is asked for of a topic whose scope is partition",
     "PUT /v1/topics/{topic}/policy": "a partition comes with If-Match alone",
     "DELETE /v1/topics/{topic}/policy": "a partition comes with If-Match alone",
     "POST /v1/shadows/{shadow}/cursors/{group}/reset": "Kafka knows no time before 1970",

@@ -219,6 +219,41 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CursorMove:
+    """A cursor that was moved in one partition: the offsets before and after."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorReset:
+    """A group's cursor that more than `limit` records lay behind, moved to the end in some partitions."""
+
+    group: str
+    limit: int
+    partitions: Mapping[int, CursorMove]
+
+
+@dataclass(frozen=True, slots=True)
+class EventDetails:
+    """What an event says besides, for programs; None: nothing of that. `by`, `deposed`: a name or a session. `closed`:
+    why a shadow cannot be read any more, empty where it can again.
+    """
+
+    by: str | None = None
+    deposed: str | None = None
+    reason: str | None = None
+    deleted: bool | None = None
+    policy: Policy | None = None
+    source: str | None = None
+    allow: tuple[str, ...] | None = None
+    auto_reset_backlog_entries: int | None = None
+    closed: str | None = None
+    reset: CursorReset | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of history. `position` is where it stands, a repetition has the same `id`; times are Unix ms."""
 
@@ -236,6 +271,8 @@ class Event:
     detail: str = ""
     partition: int | None = None
     """Of a topic whose partitions have their own owners."""
+    details: EventDetails | None = None
+    """What `detail` says, for programs; None where that is nothing, or an earlier version wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidecar.changelog import follow_events
-from sidecar.exclusive.records import mode_of
 from sidecar.node import port
 from sidecar.node.gauges import known_ids
 from sidecar.node.view.changes import Changes
 from sidecar.node.view.clients import page_of
 from sidecar.node.view.creation import Creation
+from sidecar.node.view.events import as_event
 from sidecar.node.view.ids import IdsView
 from sidecar.node.view.logs import LogView
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.shadows import ShadowView
 from sidecar.node.view.topics import TopicsView
 from sidecar.protocol.caller import Channel, UpstreamError
-from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 NO_CHANGE = "no topic can change its owner now"
 _EVENT_STREAMS = 8
-_KINDS = {number: port.EventKind(name.lower()) for name, number in state.Event.Kind.items() if number}
 
 
 class NodeView:
@@ -114,7 +112,7 @@ class NodeView:
         try:
             partition = rooms.changelog.events
             async for found in follow_events(self._node.upstream, partition, channel, after, newest, topic):
-                yield None if found is None else _as_event(*found)
+                yield None if found is None else as_event(*found)
         finally:
             self._event_channels.append(channel)
 
@@ -149,26 +147,6 @@ class NodeView:
 
     async def forget_producer(self, name: str, producer: str) -> None:
         await self._ids.forget_producer(name, producer)
-
-
-def _as_event(position: int, event: state.Event) -> port.Event | None:
-    if event.kind not in _KINDS:
-        return None  # of a newer node
-    return port.Event(
-        position=position,
-        id=event.id.hex(),
-        kind=_KINDS[event.kind],
-        at_ms=event.at_ms,
-        topic=event.topic,
-        generation=event.generation,
-        session=event.session,
-        name=event.name,
-        mode=mode_of(event.mode) if event.mode else None,
-        client=event.client,
-        node_id=event.node,
-        detail=event.detail,
-        partition=event.partition if event.HasField("partition") else None,
-    )
 
 
 def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:

@@ -62,7 +62,9 @@ def test_claims_losses_and_releases_are_told_in_order_and_again_from_any_positio
     assert [kind for _, kind, _ in told] == ["policy", "claimed", "deposed", "claimed", "released"]
     assert [position for position, _, _ in told] == sorted({position for position, _, _ in told})
     policy, claim, loss, takeover, release = [data for _, _, data in told]
-    assert json.loads(policy["detail"])["access_mode"] == "exclusive"
+    assert json.loads(policy["detail"]) == policy["details"]["policy"]
+    assert policy["details"]["policy"]["access_mode"] == "exclusive"
+    assert ("details" in claim, loss["details"], takeover["details"]) == (False, {"by": "second"}, {"deposed": "first"})
     assert (claim["name"], claim["generation"], claim["mode"], claim["detail"]) == ("first", 1, "exclusive", "")
     assert (loss["name"], loss["generation"], loss["mode"], loss["detail"]) == ("first", 1, "exclusive", "by second")
     assert (takeover["name"], takeover["generation"], takeover["detail"]) == ("second", 2, "deposed first")

@@ -43,16 +43,16 @@ def shadow(rest: Rest, source: str, unique: Unique) -> str:
     return shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=LIMIT)
 
 
-def told_of(node: NodeProcess, topic: str) -> list[str]:
+def told_of(node: NodeProcess, topic: str) -> list[dict[str, Any]]:
     """The events of a topic that speak of a reset."""
     asked = urllib.request.Request(f"{node.admin_url}/v1/events?from=0&topic={topic}")
-    found: list[str] = []
+    found: list[dict[str, Any]] = []
     with urllib.request.urlopen(asked, timeout=20) as answer:
         for line in answer:
             if line.startswith(b"data: "):
                 event = json.loads(line[6:])
                 if "reset" in event["detail"]:
-                    found.append(event["detail"])
+                    found.append(event)
             elif line == b": \n" and found:
                 return found
     return found
@@ -83,8 +83,10 @@ def test_a_cursor_is_reset_once_more_records_than_the_limit_lie_behind_it(
     assert committed(node.bootstrap, group, source) == [0]
     assert committed(services.kafka_bootstrap, group, shadow) == [10]  # Kafka keeps it until the group commits
     wait_for(lambda: group in node.log, "the log line", 5)
-    [detail] = told_of(node, shadow)
-    assert detail == (
+    [event] = told_of(node, shadow)
+    moved = {"0": {"before": 10, "after": 31}}
+    assert event["details"] == {"reset": {"group": group, "limit": LIMIT, "partitions": moved}}
+    assert event["detail"] == (
         f"cursor of group {group} reset to the end: more than {LIMIT} records lay behind it (partition 0: 10 to 31)"
     )
     assert metric(node, "sidecar_shadow_cursor_resets_total", shadow) == 1
@@ -104,7 +106,7 @@ def test_a_group_that_was_reset_reads_what_comes_next(
     write(services.kafka_bootstrap, source, LIMIT)
     end = LIMIT + 1 + 2 * (LIMIT // 2) + LIMIT
     assert committed(node.bootstrap, group, shadow) == [end]
-    assert [detail.rpartition("partition ")[2] for detail in told_of(node, shadow)] == [
+    assert [event["detail"].rpartition("partition ")[2] for event in told_of(node, shadow)] == [
         f"0: 0 to {LIMIT + 1})",
         f"0: 0 to {end})",
     ]

@@ -232,6 +232,8 @@ def test_a_shadow_is_changed_field_by_field(node: NodeProcess, rest: Rest, order
         "readers: User:ANONYMOUS; curso",
         "readers: nobody; cursors more ",
     ]
+    assert [event["details"].get("allow") for event in events[1:]] == [["User:a"], ["User:ANONYMOUS"], [], None]
+    assert {event["details"]["source"] for event in events} == {orders}
 
 
 def test_every_node_knows_a_change_when_it_is_answered(

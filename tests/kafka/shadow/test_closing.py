@@ -118,8 +118,11 @@ def test_a_shadow_is_closed_with_its_source_and_told_once_by_one_node(
             node.start()
         assert [shadow(node, name)["state"] for node in nodes] == ["closed", "closed"]
         wait_for(lambda: [gauge(node) for node in nodes] == [1, 1], "the gauge of the new processes")
-        told = [event["detail"].partition(":")[0] for event in history(nodes[0], name)]
+        events = history(nodes[0], name)
+        told = [event["detail"].partition(":")[0] for event in events]
         assert told == [f"of {orders}", "closed", "closed"]
+        assert events[0]["details"] == {"source": orders, "allow": ["User:*"], "auto_reset_backlog_entries": 0}
+        assert [f"closed: {event['details']['closed']}" for event in events[1:]] == [e["detail"] for e in events[1:]]
         assert logged(nodes) == [name, name]
         assert rest.call("DELETE", f"/v1/topics/{orders}/shadows/{name}")[0] == 204
         wait_for(lambda: [gauge(node) for node in nodes] == [0, 0], "the gauge to fall")
@@ -221,9 +224,9 @@ async def test_what_dies_between_telling_and_writing_tells_the_same_event_again(
     told: list[bytes | None] = []
     add_event = kept.records.add_event
 
-    async def listen(name: str, detail: str, identity: bytes | None = None) -> None:
+    async def listen(name: str, detail: str, details: state.EventDetails, identity: bytes | None = None) -> None:
         told.append(identity)
-        await add_event(name, detail, identity)
+        await add_event(name, detail, details, identity)
         if len(told) == 1:
             raise Crashed
 

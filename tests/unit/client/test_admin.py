@@ -320,7 +320,8 @@ async def test_events_go_on_behind_the_last_one_where_the_connection_ends(serve:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
         number = len(asked)
-        data = str({**EVENT, "generation": number}).replace("'", '"').replace("None", "null")
+        details = {"details": {"by": "b", "policy": {"scope": "topic"}}} if number == 2 else {}
+        data = str({**EVENT, **details, "generation": number}).replace("'", '"').replace("None", "null")
         await answer.write(f": \n\nid: {number}\nevent: claimed\ndata: {data}\n\n: \n\n".encode())
         return answer
 
@@ -329,6 +330,8 @@ async def test_events_go_on_behind_the_last_one_where_the_connection_ends(serve:
         found = [await anext(events), await anext(events)]
         await events.aclose()
     assert [(each.position, each.generation, each.kind) for each in found] == [(1, 1, "claimed"), (2, 2, "claimed")]
+    assert [each.details for each in found] == [
+        None, facts.EventDetails(by="b", policy=facts.Policy(scope="topic"))]  # fmt: skip
     assert asked == [("topic=orders&from=0", None), ("topic=orders", "1")]
 
 
