@@ -36,7 +36,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     && uv pip install --python /app/.venv --no-deps /dist/*.whl
 
 # `docker build --target pipeline`: the jobs on Spark, with a Java runtime and every jar, so that nothing is downloaded
-# when they run.
+# when they run. The runtime is Debian's, as Spark needs a module that small ones lack.
 FROM build AS pipeline-build
 COPY requirements/pipeline.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
@@ -45,15 +45,21 @@ RUN HOME=/app/home XDG_CACHE_HOME=/tmp /app/.venv/bin/python -c \
     "from sidecar.local.jars import resolve_lock; resolve_lock('pipeline')"
 
 FROM ${PYTHON_IMAGE} AS pipeline
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && mkdir -p /usr/share/man/man1 \
+    && apt-get install -y --no-install-recommends openjdk-21-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
 ENV PATH=/app/.venv/bin:$PATH \
     HOME=/app/home \
-    MPLCONFIGDIR=/tmp/matplotlib \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     SPARK_LOCAL_IP=0.0.0.0 \
     XDG_CACHE_HOME=/tmp
 COPY --from=pipeline-build /app /app
-RUN install -d -o 10001 -g 10001 /tables
+# Hadoop asks for the name of its user, and ends where there is none.
+RUN echo "sidecar:x:10001:10001::/app/home:/usr/sbin/nologin" >> /etc/passwd \
+    && install -d -o 10001 -g 10001 /tables
 WORKDIR /tables
 USER 10001:10001
 EXPOSE 4040

@@ -77,6 +77,10 @@ _REASONS: Final = {
 }
 
 # Instead of the server's own text, which recommends first of all to switch the protection off.
+_TOO_LONG: Final = "Protocol error: unauthenticated "
+"""What Redis says of a long command, a script for example, before a login, instead of NOAUTH."""
+
+_NEEDS_LOGIN: Final = "it needs a password: put it into the URL (redis://:PASSWORD@…)"
 _PROTECTED: Final = (
     "it is in protected mode and takes connections from its own machine alone: give it a password (requirepass, or an"
     " ACL user) and put that into the URL, or set protected-mode no where nobody else can reach it"
@@ -177,6 +181,8 @@ class Server:
         code = getattr(error, "status_code", None) or text.partition(" ")[0]
         if isinstance(error, AuthenticationError):
             reason = Reason.DENIED
+        elif _TOO_LONG in text:
+            reason, text = Reason.DENIED, _NEEDS_LOGIN
         elif code in _REASONS:
             reason = _REASONS[code]
         elif isinstance(error, ResponseError):

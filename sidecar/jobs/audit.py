@@ -23,7 +23,7 @@ from sidecar.pipeline.folders import absolute
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.page import write
 from sidecar.pipeline.points import Extent, resolve
-from sidecar.pipeline.source import Log, register, view
+from sidecar.pipeline.source import Log, is_small, register, view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,6 @@ def audit(asked: Asked, settings: Settings, sessions: Sessions, say: Say) -> lis
             text = ", and ".join(f"{address} belongs to the Kafka cluster {its}" for address, its in clusters.items())
             raise PipelineError(f"{text}: name the same one by --bootstrap and --kafka")
         with sessions() as spark:
-            register(spark)
             auditor = _Auditor(spark, settings, asked, data, internal, say)
             found = auditor.run()
         if asked.html is not None:
@@ -103,6 +102,7 @@ class _Auditor:
     internal: Kafka
     say: Say
     pages: list[Shown] = field(default_factory=list)
+    _knows_source: bool = False
 
     def run(self) -> list[Audit]:
         topics, path = self.asked.topics, self.asked.table
@@ -149,13 +149,16 @@ class _Auditor:
         facts = facts_of(known, known.source_of(topic), self.settings, self.say)
         bounds = self._left(topic, bounds)
         began = time.monotonic()
-        runs = self._view(topic, "runs", {p: span for p, span in bounds.items() if span[0] < span[1]})
-        found = judge(self.spark, topic, runs, bounds, facts, self._reader(topic))
+        held = {p: span for p, span in bounds.items() if span[0] < span[1]}
+        runs = self._view(topic, "runs", held)
+        found = judge(self.spark, topic, runs, bounds, facts, self._reader(topic), is_few=is_small(held))
         self.say(rate(found.records, time.monotonic() - began))
         now = int(time.time() * 1000)
         if tables is not None:
+            self.say(f"writing what was found of {topic} to the tables")
             tables.add(found, facts.takeovers, self.asked.lags(topic), now)
         if self.asked.html is not None:
+            self.say(f"adding up what the page shows of {topic}")
             self.pages.append(shown(found, facts.takeovers))
         found.free()
         return found
@@ -183,6 +186,9 @@ class _Auditor:
             )
 
     def _view(self, topic: str, name: str, ranges: Mapping[int, tuple[int, int]], **more: str) -> DataFrame:
+        if not (self._knows_source or is_small(ranges)):
+            register(self.spark)
+            self._knows_source = True
         headers = self.settings.sequence_id_header, self.settings.producer_name_header
         return view(self.spark, Log(self.asked.bootstrap, topic, *headers, self.asked.security), name, ranges, **more)
 

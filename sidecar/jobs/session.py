@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sidecar.local.errors import LocalError
 from sidecar.local.jars import resolve_lock
-from sidecar.local.java import find_java
+from sidecar.local.java import find_java_for_spark
 from sidecar.pipeline.errors import PipelineError, first_line
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def opened(master: str, settings: Mapping[str, str], say: Say) -> Iterator[Spark
 
     say("starting Spark")
     try:
-        java, jars = find_java(), resolve_lock(_LOCK)
+        java, jars = find_java_for_spark(), resolve_lock(_LOCK)
         with _interrupted_afterwards(say):
             spark = open_session(master, jars, settings, java_home=java.path.resolve().parents[1])
     except LocalError as error:

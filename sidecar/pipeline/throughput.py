@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from sidecar.pipeline.plots import SERIES, bar_width
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
 _BARS: Final = 120
-_SERIES: Final = 8
 _OTHERS: Final = "others"
 _NOBODY: Final = "-"
+_GENERATION: Final = "generation "
 _BEHIND_MS: Final = 4_102_444_800_000
 """The year 2100: a producer that counts microseconds is far behind it."""
 
@@ -24,7 +28,18 @@ def by_producer() -> Column:
 
 def by_generation() -> Column:
     """The series of a run: under which generation it was written."""
-    return F.coalesce(F.concat(F.lit("generation "), F.col("generation").cast("string")), F.lit("no owner"))
+    return F.coalesce(F.concat(F.lit(_GENERATION), F.col("generation").cast("string")), F.lit("no owner"))
+
+
+def _in_order(series: Sequence[str]) -> list[str]:
+    """Generations as they rise; what is none stays where it is, behind them."""
+
+    def place(name: str) -> tuple[bool, int]:
+        number = name.removeprefix(_GENERATION)
+        is_one = name != number and number.isascii() and number.isdigit()
+        return not is_one, int(number) if is_one else 0
+
+    return sorted(series, key=place)
 
 
 def dated(runs: DataFrame) -> DataFrame:
@@ -33,11 +48,14 @@ def dated(runs: DataFrame) -> DataFrame:
 
 
 def bounds_of(runs: DataFrame) -> tuple[int, int, int] | None:
-    """From when to when they were written (Unix ms), and how wide a bar is; None where there are none."""
+    """From when to when they were written (Unix ms), and how wide a bar is, from multiples of which bars begin; None
+    where there are none.
+    """
     span = runs.agg(F.min(earlier()).alias("first"), F.max(later()).alias("last")).first()
     if span is None or span["first"] is None:
         return None
-    return span["first"], span["last"], max(1, -(-(span["last"] - span["first"] + 1) // _BARS))
+    width = bar_width(span["last"] - span["first"] + 1, _BARS)
+    return span["first"] // width * width, span["last"], width
 
 
 def earlier() -> Column:
@@ -51,16 +69,16 @@ def later() -> Column:
 
 
 def bars(runs: DataFrame, first: int, width: int) -> dict[str, list[tuple[int, float]]]:
-    """Records per series and bar of `width` ms from `first` on. A run's are spread evenly over its time. Beyond eight
-    series the smallest are added up.
+    """Records per series and bar of `width` ms from `first` on. A run's are spread evenly over its time. The largest
+    series come first, generations as they rise; beyond nine series the smallest are added up.
     """
     begins, ends = (F.floor((each - first) / width) for each in (earlier(), later()))
     spread = runs.withColumns({"begins": begins, "ends": ends})
     share = F.col("records") / (F.col("ends") - F.col("begins") + 1)
     each = spread.select("series", share.alias("records"), F.explode(F.sequence("begins", "ends")).alias("bar"))
     sums = each.groupBy("series").agg(F.sum("records").alias("records")).orderBy(F.desc("records"), "series")
-    largest = [row["series"] for row in sums.limit(_SERIES + 1).collect()]
-    kept = largest if len(largest) <= _SERIES else largest[: _SERIES - 1]
+    largest = [row["series"] for row in sums.limit(SERIES + 1).collect()]
+    kept = _in_order(largest if len(largest) <= SERIES else largest[: SERIES - 1])
     name = F.when(F.col("series").isin(kept), F.col("series")).otherwise(F.lit(_OTHERS))
     rows = each.groupBy(name.alias("series"), "bar").agg(F.sum("records").alias("records")).collect()
     found: dict[str, list[tuple[int, float]]] = {}

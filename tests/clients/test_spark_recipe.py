@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer  # pyright: ignore[reportPrivateImportUsage]
 
 from sidecar.local.jars import resolve_lock
-from sidecar.local.java import find_java
+from sidecar.local.java import find_java_for_spark
 from tests.conftest import Unique
 from tests.logs import read_log
 from tests.nodes import NodeProcess
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(1200)]
 def spark(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The job of the recipe, by Spark's own launcher."""
     assert importlib.util.find_spec("pyspark"), "PySpark is not installed: make spark"
-    home = find_java().path.resolve().parents[1]
+    home = find_java_for_spark().path.resolve().parents[1]
     jars = ",".join(map(str, resolve_lock("pipeline")))
     submit = Path(sys.executable).with_name("spark-submit")
     options = ("--master", "local[2]", "--jars", jars, "--conf", "spark.ui.enabled=false")

@@ -22,6 +22,7 @@ from sidecar.cli.pipeline.running import (
     settings_of,
     spark_session,
 )
+from sidecar.pipeline.audit.explained import EXPLAINED, GAPS, MALFORMED, spread_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,10 +118,19 @@ def _as_text(found: Sequence[Audit]) -> str:
          f"{each.malformed:,}", "passes" if each.passes else "violated")
         for each in found
     ]  # fmt: skip
-    text = table(columns, rows)
+    text = "\n".join([table(columns, rows), *_explanations(found)])
     if examples := [{"topic": each.topic, **one} for each in found for one in _first_few(each.examples)]:
         text += "\n\n" + listing(examples, _EXAMPLE)
     return text
+
+
+def _explanations(found: Sequence[Audit]) -> list[str]:
+    """A sentence for each kind of which there is something."""
+    is_there = {kind for each in found for kind, count in each.totals.items() if count}
+    is_there |= {kind for each in found for kind in (GAPS, MALFORMED) if getattr(each, kind)}
+    lines = [f"{kind}: {text}" for kind, text in EXPLAINED.items() if kind in is_there]
+    spread = [f"{each.topic}: {text}" for each in found if (text := spread_gaps(each.spread))]
+    return ["", *lines, *spread] if lines or spread else []
 
 
 def _first_few(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

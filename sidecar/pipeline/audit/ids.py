@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NAME: Final = ("partition", "identity")
 _STRETCH: Final = 65_536
 """Offsets."""
+_WIDE: Final = "decimal(38,0)"
+"""What a difference of two ids fits."""
 
 
 def with_ids(runs: DataFrame) -> DataFrame:
@@ -93,14 +95,27 @@ def violations(runs: DataFrame, found: DataFrame, records: DataFrame) -> DataFra
 
 
 def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:
-    """How many numbers between the lowest and the highest id of each `identity` are in no record: `partition`, `gaps`.
-    `duplicates`: how many records repeat an id, as `partition`, `identity`, `count`.
+    """How many numbers between the lowest and the highest id of each `identity` are in no record: `gaps`, and in how
+    many `partitions` it has ids. `duplicates`: how many records repeat an id, as `partition`, `identity`, `count`.
+
+    Ids in several partitions are taken as one counter's, so that a number in another partition is no gap: there are at
+    least so many, as an application that starts again may give an id in two partitions. Where there are half as many
+    ids again as numbers, each partition is taken to have its own counter.
     """
-    span = F.max("last_id").cast("decimal(38,0)") - F.min("first_id").cast("decimal(38,0)") + 1
-    found = runs.groupBy(*NAME).agg(span.alias("span"), F.sum("ids").alias("ids")).join(duplicates, [*NAME], "left")
-    distinct = F.col("ids") - F.coalesce("count", F.lit(0))
-    each = found.withColumn("gaps", F.col("span") - distinct.cast("decimal(38,0)"))
-    return each.groupBy("partition").agg(F.sum("gaps").alias("gaps"))
+    its = runs.groupBy(*NAME).agg(
+        F.min("first_id").cast(_WIDE).alias("lowest"), F.max("last_id").cast(_WIDE).alias("highest"),
+        F.sum("ids").alias("ids"),
+    )  # fmt: skip
+    distinct = (F.col("ids") - F.coalesce("count", F.lit(0))).cast(_WIDE)
+    its = its.join(duplicates, [*NAME], "left").withColumn("distinct", distinct)
+    numbers = F.col("highest") - F.col("lowest") + 1
+    whole = its.groupBy("identity").agg(
+        F.min("lowest").alias("lowest"), F.max("highest").alias("highest"), F.sum("distinct").alias("distinct"),
+        F.sum(numbers - F.col("distinct")).alias("apart"), F.count("*").alias("partitions"),
+    )  # fmt: skip
+    together = F.greatest(numbers - F.col("distinct"), F.lit(0))
+    is_one = F.col("distinct") * 2 <= numbers * 3
+    return whole.select("identity", "partitions", F.when(is_one, together).otherwise(F.col("apart")).alias("gaps"))
 
 
 def examples(found: DataFrame) -> DataFrame:

@@ -14,6 +14,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.audit import batches, facts, ids, missing, writers
+from sidecar.pipeline.audit.explained import KINDS, MALFORMED
 from sidecar.pipeline.audit.facts import Facts, as_frame
 from sidecar.pipeline.audit.stretches import Stretch, collected, merged
 from sidecar.pipeline.audit.thrift import thrift
@@ -28,8 +29,6 @@ ReadRecords: TypeAlias = "Callable[[Sequence[Stretch]], DataFrame]"
 Bounds: TypeAlias = "Mapping[int, tuple[int, int]]"
 """The range of each partition: first offset and the one after the last."""
 
-KINDS: Final = ("duplicates", "regressions", "interleaved", "unowned", "missing")
-MALFORMED: Final = "malformed"
 EXAMPLES: Final = 20
 """Of each kind."""
 _SAMPLED_RUNS: Final = 3
@@ -40,7 +39,7 @@ _FEW: Final = 200_000
 @dataclass(frozen=True, slots=True)
 class Audit:
     """What was found in the log of one topic. `counts` are by kind and partition, without zeros; `gaps` are numbers
-    left out between ids, `malformed` records with an id that is none.
+    left out between ids, `spread` names with ids in several partitions, `malformed` records with an id that is none.
 
     `runs` (attributed) and `violations` (one row each, of stamps and runs as of single records) are kept in Spark
     until `free`.
@@ -51,6 +50,7 @@ class Audit:
     records: int
     counts: Mapping[str, Mapping[int, int]]
     gaps: int
+    spread: int
     malformed: int
     examples: Sequence[Mapping[str, Any]]
     runs: DataFrame
@@ -83,12 +83,23 @@ class Audit:
             frame.unpersist()
 
 
-def audit(spark: SparkSession, topic: str, runs: DataFrame, bounds: Bounds, known: Facts, read: ReadRecords) -> Audit:
-    """Judge `runs` (the source's view of the range `bounds`) by what nodes know."""
-    read_once = runs.persist()
-    case = _Case(spark, topic, bounds, known, read, [read_once], is_few=read_once.count() <= _FEW)
+def audit(
+    spark: SparkSession,
+    topic: str,
+    runs: DataFrame,
+    bounds: Bounds,
+    known: Facts,
+    read: ReadRecords,
+    *,
+    is_few: bool = False,
+) -> Audit:
+    """Judge `runs` (the source's view of the range `bounds`) by what nodes know. `is_few`: they are here, and
+    few; else they are counted.
+    """
+    kept = [] if is_few else [runs.persist()]
+    case = _Case(spark, topic, bounds, known, read, kept, is_few=is_few or runs.count() <= _FEW)
     with thrift(spark, is_due=case.is_few):
-        return case.judge(read_once)
+        return case.judge(runs)
 
 
 @dataclass(slots=True)
@@ -132,7 +143,8 @@ class _Case:
         counts = _counts(counted)
         of_data = F.sum(F.when(F.expr(is_data), F.col("records")))
         sums = found.agg(of_data.alias("records"), F.sum(MALFORMED).alias(MALFORMED)).collect()[0]
-        gaps = ids.gaps(with_ids, repeats).agg(F.sum("gaps").alias("gaps")).collect()[0]
+        spread = F.count(F.when(F.col("partitions") > 1, True))
+        gaps = ids.gaps(with_ids, repeats).agg(F.sum("gaps").alias("gaps"), spread.alias("spread")).collect()[0]
         malformed = int(sums[MALFORMED] or 0)
         return Audit(
             topic=self.topic,
@@ -140,6 +152,7 @@ class _Case:
             records=int(sums["records"] or 0),
             counts=counts,
             gaps=int(gaps["gaps"] or 0),
+            spread=int(gaps["spread"]),
             malformed=malformed,
             examples=[*(_examples(violations) if counts else []), *(self._malformed(found, its) if malformed else [])],
             runs=found,

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.pipeline.audit.explained import EXPLAINED, spread_gaps
 from sidecar.pipeline.audit.writers import is_data
-from sidecar.pipeline.page import over_time, render
+from sidecar.pipeline.page import render
+from sidecar.pipeline.plots import over_time
 from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, dated
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class Shown:
     records: int
     totals: Mapping[str, int]
     gaps: int
+    spread: int
     malformed: int
     bounds: Bounds
     examples: Sequence[Mapping[str, Any]]
@@ -39,14 +42,16 @@ def shown(found: Audit, takeovers: Sequence[Takeover]) -> Shown:
     """Gather what a page needs of an audit. Of many takeovers the newest."""
     newest = sorted(takeovers, key=lambda each: each.at_ms)[-_TAKEOVERS:]
     return Shown(
-        found.topic, found.passes, found.records, found.totals, found.gaps, found.malformed, found.bounds,
-        found.examples, newest, _plots(found, newest),
+        found.topic, found.passes, found.records, found.totals, found.gaps, found.spread, found.malformed,
+        found.bounds, found.examples, newest, _plots(found, newest),
     )  # fmt: skip
 
 
 def page(audits: Sequence[Shown], cluster_id: str, at_ms: int) -> str:
     """The whole page."""
-    return render("audit.html", audits=audits, cluster_id=cluster_id, at_ms=at_ms)
+    return render(
+        "audit.html", audits=audits, cluster_id=cluster_id, at_ms=at_ms, explained=EXPLAINED, spread=spread_gaps
+    )
 
 
 def _plots(found: Audit, takeovers: Sequence[Takeover]) -> dict[str, Markup]:
@@ -58,10 +63,10 @@ def _plots(found: Audit, takeovers: Sequence[Takeover]) -> dict[str, Markup]:
     marks = {each.at_ms: f"{each.kind} {each.generation}" for each in takeovers if _shows(each, first, last)}
     return {
         "Records over time, by producer": over_time(
-            bars(data.withColumn("series", by_producer()), first, width), width, "records"
+            bars(data.withColumn("series", by_producer()), first, width), width, "Records"
         ),
         "Records over time, by generation": over_time(
-            bars(data.withColumn("series", by_generation()), first, width), width, "records", marks
+            bars(data.withColumn("series", by_generation()), first, width), width, "Records", marks
         ),
     }
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from sidecar.pipeline.audit.explained import KINDS
 from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, as_frame
-from sidecar.pipeline.audit.judge import KINDS
 from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
 from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, check_form, create, look

@@ -5,6 +5,6 @@
 records. Through a broker or a node, shadows included.
 """
 
-from sidecar.pipeline.source.datasource import FORMAT, Log, register, view
+from sidecar.pipeline.source.datasource import FORMAT, Log, is_small, register, view
 
-__all__ = ["FORMAT", "Log", "register", "view"]
+__all__ = ["FORMAT", "Log", "is_small", "register", "view"]

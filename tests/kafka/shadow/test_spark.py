@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sidecar.local.jars import resolve_lock
-from sidecar.local.java import find_java
+from sidecar.local.java import find_java_for_spark
 from tests.conftest import Unique
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.nodes import NodeProcess
@@ -46,7 +46,7 @@ def spark(directory: Path, readings: list[dict[str, Any]]) -> list[list[list[Any
     """The rows of each reading, in the order of the log."""
     assert importlib.util.find_spec("pyspark"), "PySpark is not installed: make spark"
     answer, jars = directory / "rows.json", ",".join(map(str, resolve_lock("pipeline")))
-    home = find_java().path.resolve().parents[1]
+    home = find_java_for_spark().path.resolve().parents[1]
     done = subprocess.run(
         [sys.executable, str(_JOB), jars, str(answer)],
         input=json.dumps(readings),

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sidecar.local.jars import resolve_lock
-from sidecar.local.java import find_java
+from sidecar.local.java import find_java_for_spark
 from sidecar.pipeline.session import open_session
 
 QUICK = {
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """On two cores of this machine, with the jars of the pipeline."""
     warehouse: Path = tmp_path_factory.mktemp("spark")
-    home = find_java().path.resolve().parents[1]
+    home = find_java_for_spark().path.resolve().parents[1]
     settings = {**QUICK, **_INTERPRETED, "spark.sql.warehouse.dir": str(warehouse), "spark.local.dir": str(warehouse)}
     session = open_session("local[2]", resolve_lock("pipeline"), settings, java_home=home)
     yield session

@@ -15,7 +15,7 @@ import threading
 from typing import Any
 
 from sidecar.local.jars import resolve_lock
-from sidecar.local.java import find_java
+from sidecar.local.java import find_java_for_spark
 from sidecar.pipeline.export import Exporter, Job
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger
@@ -50,7 +50,7 @@ def told(moment: str) -> Any:
 
 if __name__ == "__main__":
     job, moment = Job(**json.loads(sys.argv[1])), sys.argv[2]
-    home = find_java().path.resolve().parents[1]
+    home = find_java_for_spark().path.resolve().parents[1]
     spark = open_session("local[2]", resolve_lock("pipeline"), QUICK, java_home=home)
     if moment == "written":
         die_with_files_written()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from sidecar.local.java import find_java
+from sidecar.local.java import find_java_for_spark
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.process import Child, Command
 from tests.wait import wait_for
@@ -28,7 +28,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[str]:
     port, page, *pages = free_ports(2 + workers)
     address = f"spark://{HOST}:{port}"
     environment = {
-        "JAVA_HOME": str(find_java().path.resolve().parents[1]),
+        "JAVA_HOME": str(find_java_for_spark().path.resolve().parents[1]),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,

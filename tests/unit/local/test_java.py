@@ -4,13 +4,13 @@ import pytest
 
 from sidecar.local import java
 from sidecar.local.errors import LocalError
-from sidecar.local.java import Java, Tuning, find_java
+from sidecar.local.java import Java, Tuning, find_java, find_java_for_spark
 
 
-def runtime(home: Path, version: str) -> Path:
+def runtime(home: Path, version: str, more: str = "") -> Path:
     """A runtime that tells its version in its release file, as every JDK does."""
     (home / "bin").mkdir(parents=True)
-    (home / "release").write_text(f'IMPLEMENTOR="somebody"\nJAVA_VERSION="{version}"\n')
+    (home / "release").write_text(f'IMPLEMENTOR="somebody"\nJAVA_VERSION="{version}"\n{more}')
     program = home / "bin" / "java"
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
@@ -73,6 +73,26 @@ def test_where_all_are_too_old_the_message_names_them_and_a_remedy(
 def test_where_there_is_none_the_message_says_so() -> None:
     with pytest.raises(LocalError, match="found none"):
         find_java()
+
+
+def test_spark_gets_a_runtime_with_the_module_that_it_cannot_start_without(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime(nowhere / "small", "25.0.1", 'MODULES="java.base java.se"\n')
+    wanted = runtime(nowhere / "path", "21.0.1", 'MODULES="java.base jdk.incubator.vector java.se"\n')
+    monkeypatch.setenv("JAVA_HOME", str(nowhere / "small"))
+    assert find_java().path == nowhere / "small" / "bin" / "java"
+    with pytest.raises(LocalError, match=r"found only JAVA_HOME \(Java 25 without it\).*openjdk-21-jre-headless"):
+        find_java_for_spark()
+    monkeypatch.setenv("PATH", str(wanted.parent))
+    assert find_java_for_spark().path == wanted
+
+
+def test_a_runtime_without_a_list_of_modules_is_asked(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = runtime(nowhere / "path", "21.0.1")
+    program.write_text("#!/bin/sh\ntest $1 = --list-modules && echo jdk.incubator.vector@21.0.1\n")
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin")
+    assert find_java_for_spark().path == program
 
 
 def test_the_runtime_among_our_packages_is_the_last_resort(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

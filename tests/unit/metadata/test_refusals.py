@@ -60,6 +60,15 @@ async def test_protected_mode_is_a_denial_that_says_what_to_do(answer: bytes):
             assert "give it a password" in str(refused.value)
 
 
+@pytest.mark.parametrize("what", [b"multibulk length", b"bulk length"])
+async def test_a_long_command_before_a_login_is_a_denial_too(what: bytes):
+    async with server_that_says(b"-ERR Protocol error: unauthenticated " + what + b"\r\n") as store:
+        with pytest.raises(MetadataUnavailable) as refused:
+            await store.policies()
+    assert (refused.value.reason, refused.value.maybe_applied) == (Reason.DENIED, False)
+    assert "it needs a password: put it into the URL" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [

@@ -268,13 +268,42 @@ def test_a_name_has_no_word_to_the_terminal_and_keeps_to_its_line(spark: SparkSe
     log.append(FIRST, 1, 1, names="a\n\x1b[2J\u751f")
     text = _as_text([judged(spark, log, OWNERS)])
     assert "a\\n\\x1b[2J\u751f" in text
-    assert len(text.splitlines()) == 2 + 1 + 2
+    assert len(text.splitlines()) == 2 + 2 + 1 + 2
 
 
 def test_ids_as_high_as_there_are_leave_no_overflow(spark: SparkSession) -> None:
     log = Log()
     log.append(FIRST, 0, 2**63 - 1)
     assert judged(spark, log, OWNERS).gaps == 2**63 - 2
+
+
+def test_a_number_in_another_partition_is_no_gap(spark: SparkSession) -> None:
+    log = Log()
+    for number in range(12):
+        if number not in (4, 5, 9):
+            log.append(FIRST, number, partition=number % 3)
+    found = judged(spark, log, OWNERS)
+    assert (found.totals, found.gaps, found.spread) == (CLEAN, 3, 1)
+
+
+def test_ids_that_an_application_gave_again_in_another_partition_hide_no_more_gaps_than_they_are(
+    spark: SparkSession,
+) -> None:
+    log = Log()
+    for number in range(12):
+        log.append(FIRST, number, partition=number % 3)
+    log.append(FIRST, 12, 13, 20, partition=0)
+    log.append(FIRST, 13, 14, partition=1)
+    found = judged(spark, log, OWNERS)
+    assert (found.totals, found.gaps) == (CLEAN, (20 - 14 - 1) - 1)
+
+
+def test_partitions_with_more_ids_than_numbers_have_a_counter_each(spark: SparkSession) -> None:
+    log = Log()
+    log.append(FIRST, 0, 1, 3)
+    log.append(FIRST, 0, 2, 3, partition=1)
+    found = judged(spark, log, OWNERS)
+    assert (found.totals, found.gaps, found.spread) == (CLEAN, 2, 1)
 
 
 def test_the_verdict_is_json_as_the_contract_says(spark: SparkSession) -> None:

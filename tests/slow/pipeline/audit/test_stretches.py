@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from sidecar.pipeline.audit.stretches import Stretch, merged
-from sidecar.pipeline.page import over_time
 from sidecar.pipeline.throughput import bars, bounds_of, dated
 
 stretches = st.builds(
@@ -45,8 +44,8 @@ def test_records_are_spread_over_the_time_of_their_run_and_small_series_added_up
     found = bars(runs, 1_000, 100)
     assert found["a"] == [(1_000, 25.0), (1_100, 25.0), (1_200, 25.0), (1_300, 25.0)]
     assert found["b"] == [(1_100, 5.0), (1_200, 5.0)]
-    assert found["others"] == [(1_300, 3.0)]
-    assert len(found) == 8
+    assert found["others"] == [(1_300, 2.0)]
+    assert len(found) == 9
 
 
 def test_what_no_calendar_dates_is_in_no_plot(spark: SparkSession) -> None:
@@ -54,8 +53,11 @@ def test_what_no_calendar_dates_is_in_no_plot(spark: SparkSession) -> None:
     times = [(1_000, 1_399), (microseconds, microseconds), (2_000, -1), (-1, 2_000), (2**63 - 1, 0), (0, -(2**63))]
     rows = [(1, *each) for each in times] + [(0, 1, 5_000)]
     runs = spark.createDataFrame(rows, "records long, first_timestamp_ms long, last_timestamp_ms long")
-    assert bounds_of(dated(runs)) == (1_000, 1_399, 4)
+    assert bounds_of(dated(runs)) == (1_000, 1_399, 5)
 
 
-def test_a_plot_has_producers_of_every_script_and_says_nothing_of_fonts() -> None:
-    assert "\u751f\u7523\u8005" in over_time({"\u751f\u7523\u8005": [(1_000, 1.0)]}, 100, "records")
+def test_generations_are_drawn_in_their_order_and_the_smallest_added_up(spark: SparkSession) -> None:
+    rows = [(f"generation {number}", 100 - number, 1_000, 1_000) for number in range(11, 0, -1)]
+    rows.append(("no owner", 500, 1_000, 1_000))
+    runs = spark.createDataFrame(rows, "series string, records long, first_timestamp_ms long, last_timestamp_ms long")
+    assert list(bars(runs, 1_000, 100)) == [*(f"generation {n}" for n in range(1, 8)), "no owner", "others"]
