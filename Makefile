@@ -81,7 +81,7 @@ test-oldest: setup ## some tests with the oldest dependencies that pyproject.tom
 test-clients: setup spark ## the matrix of real clients and features
 	@$(BIN)/pytest -m clients tests/clients $(ARGS)
 
-java: setup ## build the client library for Java with Maven, and test it against a node
+java: setup ## build the client library for Java with Maven, and test it and the one for Go against a node
 	@mvn --batch-mode --quiet -f clients/java verify
 	@$(BIN)/pytest -m "slow or smoke" tests/slow/libraries $(ARGS)
 

@@ -170,6 +170,8 @@ func refusal(code int64, message string) error {
 		kind = ErrFenced
 	case notServing, unavailable:
 		kind = ErrUnavailable
+	case unknownResource:
+		message += "; `sidecar topic create TOPIC` makes one"
 	}
 	return fmt.Errorf("%w: %s: %s", kind, name, message)
 }
