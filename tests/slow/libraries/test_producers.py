@@ -1,4 +1,4 @@
-"""`clients/java`: exclusive producers and sequence ids in processes that are killed and stopped."""
+"""`clients/java` and `clients/go`: exclusive producers and sequence ids in processes that are killed and stopped."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from tests.own import OwnClient
 from tests.own import topic as own_topic
 from tests.rest import Rest
 from tests.services import Services
-from tests.slow.java.conftest import Start
-from tests.slow.java.peers import Peer
+from tests.slow.libraries.conftest import Start
+from tests.slow.libraries.peers import Peer
 from tests.topics import create_topic
 from tests.wait import wait_for
 
 WAIT, FENCING, EXCLUSIVE = "WAIT_FOR_EXCLUSIVE", "EXCLUSIVE_WITH_FENCING", "EXCLUSIVE"
+
+
+gives_up = pytest.mark.parametrize("language", ["java"], indirect=True)
+"""Only a KafkaProducer fails a record that may be written yet; franz-go waits for what becomes of it."""
 
 
 @pytest.fixture
@@ -75,13 +79,13 @@ def test_a_stopped_owner_is_fenced_for_good_and_none_of_its_records_comes_later(
     receipt(second)
     first.go_on()
     lines = [first.line() for _ in range(3)]
-    assert [line.split(":")[0] for line in lines].count("error ProducerFencedException") == 2, lines
-    assert "lost ProducerFencedException" in lines
+    assert [line.split(":")[0] for line in lines].count("error fenced") == 2, lines
+    assert "lost fenced" in lines
     first.ask("3 a3")
-    assert first.line().startswith("error ProducerFencedException")
+    assert first.line().startswith("error fenced")
     second.close()
     first.ask("4 a4")  # the topic is free again, and still not the old one's
-    assert first.line().startswith("error ProducerFencedException")
+    assert first.line().startswith("error fenced")
     assert read_log(services.kafka_bootstrap, topic) == [b"a0", b"b0"]
     third = start("write", node.bootstrap, "a", topic, EXCLUSIVE)  # a new producer may own it
     third.expect("open 3 0")
@@ -121,9 +125,9 @@ def test_what_an_operator_takes_is_lost_and_not_taken_back(
     peer = start("write", node.bootstrap, "billing", topic, EXCLUSIVE)
     peer.expect("open 1 -1")
     assert rest.call("POST", f"/v1/topics/{topic}/{word}")[0] == 200
-    peer.expect("lost ProducerFencedException")
+    peer.expect("lost fenced")
     peer.ask("0 zero")
-    assert peer.line().startswith("error ProducerFencedException")
+    assert peer.line().startswith("error fenced")
     peer.close()
     assert read_log(services.kafka_bootstrap, topic) == []
     assert rest.topic(topic)["owner"] is None
@@ -166,8 +170,8 @@ async def test_a_claim_that_was_lost_behind_a_dead_network_is_not_revived(
     await until(lambda: rest.topic(topic)["owner"] is None, "the rival to be gone")
     behind.blocked = False
     lines = sorted([await asyncio.to_thread(peer.line) for _ in range(2)])
-    assert lines[0].startswith("error ProducerFencedException")
-    assert lines[1] == "lost ProducerFencedException"
+    assert lines[0].startswith("error fenced")
+    assert lines[1] == "lost fenced"
     await asyncio.to_thread(peer.close)
     assert (rest.topic(topic)["owner"], rest.topic(topic)["generation"]) == (None, 2)
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"before", b"rival"]
@@ -195,17 +199,18 @@ async def test_a_record_whose_answer_is_lost_is_sent_again_and_is_there_once(
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero", b"one"]
 
 
+@gives_up
 async def test_what_a_producer_never_heard_of_is_not_doubled_by_the_next_one(
     start: Start, services: Services, hidden: tuple[NodeProcess, int], behind: Proxy
 ) -> None:
     topic, rest, at = create_topic(services.kafka_bootstrap, 1), Rest(hidden[0].admin_url), f"127.0.0.1:{hidden[1]}"
     deduplicate(rest, topic)
-    hasty = {"PEER_SETTINGS": "delivery.timeout.ms=2000\nrequest.timeout.ms=1000\n"}
+    hasty = {"PEER_SETTINGS": "delivery.timeout.ms=5000\nrequest.timeout.ms=1000\n"}
     first = start("write", at, "billing", topic, EXCLUSIVE, environment=hasty)
     await asyncio.to_thread(first.expect, "open 1 -1")
     behind.silent = True
     first.ask("0 zero")
-    await asyncio.to_thread(first.expect, "error TimeoutException")
+    await asyncio.to_thread(first.expect, "error away")
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero"]
     first.kill()
     behind.silent = False
@@ -219,17 +224,18 @@ async def test_what_a_producer_never_heard_of_is_not_doubled_by_the_next_one(
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"zero", b"one"]
 
 
+@gives_up
 async def test_an_id_may_be_given_again_after_a_timeout(
     start: Start, services: Services, hidden: tuple[NodeProcess, int], behind: Proxy
 ) -> None:
     topic = create_topic(services.kafka_bootstrap, 1)
     deduplicate(Rest(hidden[0].admin_url), topic)
-    hasty = {"PEER_SETTINGS": "delivery.timeout.ms=2000\nrequest.timeout.ms=1000\n"}
+    hasty = {"PEER_SETTINGS": "delivery.timeout.ms=5000\nrequest.timeout.ms=1000\n"}
     peer = start("write", f"127.0.0.1:{hidden[1]}", "billing", topic, EXCLUSIVE, environment=hasty)
     await asyncio.to_thread(peer.expect, "open 1 -1")
     behind.silent = True
     peer.ask("0 zero")
-    await asyncio.to_thread(peer.expect, "error TimeoutException")
+    await asyncio.to_thread(peer.expect, "error away")
     behind.silent = False
     behind.cut()
     peer.ask("0 zero")

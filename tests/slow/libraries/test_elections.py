@@ -1,4 +1,4 @@
-"""`clients/java`: one of several processes leads, whatever happens to them and to their node."""
+"""`clients/java` and `clients/go`: one of several processes leads, whatever happens to them and to their node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
 from tests.own import OwnClient, string
-from tests.slow.java.conftest import Start
-from tests.slow.java.peers import Peer
+from tests.slow.libraries.conftest import Start
+from tests.slow.libraries.peers import Peer
 from tests.wait import wait_for
 
 WAIT, FENCING, EXCLUSIVE = "WAIT_FOR_EXCLUSIVE", "EXCLUSIVE_WITH_FENCING", "EXCLUSIVE"
@@ -47,11 +47,11 @@ def test_of_three_one_leads_after_the_other_killed_stopped_or_closed(
     usurper.expect("elected 2")
     wait_for(lambda: waiting(node, resource) == ["c"], "c, which was evicted, to wait again")
     second.go_on()
-    second.expect("lost ProducerFencedException")
+    second.expect("lost fenced")
     assert [leads(each) for each in (second, third, usurper)] == [False, False, True]
     wait_for(lambda: waiting(node, resource) == ["c", "b"], "the former leader to wait again")
     usurper.end()
-    usurper.expect("lost SidecarException")
+    usurper.expect("lost refused")
     usurper.expect("closed")
     third.expect("elected 1")
     assert second.silent()
@@ -70,7 +70,7 @@ def test_a_stopped_leader_knows_that_it_may_have_lost_before_anything_else_happe
     peer.ask("?")
     peer.go_on()
     lines = [peer.line() for _ in range(2)]
-    assert sorted(lines) == ["leads false", "lost TimeoutException"]
+    assert sorted(lines) == ["leads false", "lost away"]
     peer.expect("elected ")
     peer.end()
 
@@ -82,14 +82,14 @@ def test_a_leader_whose_node_dies_has_lost_and_runs_again(
     peer = start("lead", node.bootstrap, "a", resource, WAIT, SILENCE_MS)
     peer.expect("elected 1")
     node.kill()
-    peer.expect("lost TimeoutException")
+    peer.expect("lost away")
     assert not leads(peer)
     node.start()
     peer.expect("elected 1")
     assert leads(peer)
 
 
-@pytest.mark.parametrize(("mode", "told"), [(EXCLUSIVE, "failed ProducerBusyException"), (FENCING, "elected 2")])
+@pytest.mark.parametrize(("mode", "told"), [(EXCLUSIVE, "failed busy"), (FENCING, "elected 2")])
 def test_a_campaign_may_refuse_to_wait(start: Start, node: NodeProcess, unique: Unique, mode: str, told: str) -> None:
     resource = unique("scheduler")
     start("lead", node.bootstrap, "a", resource, WAIT, SILENCE_MS).expect("elected 1")
@@ -109,7 +109,7 @@ def test_candidates_go_on_at_another_node_when_the_one_that_grants_is_killed(
     first = peers.pop(found.owner_name)
     first.expect("elected 1")
     nodes[found.serving_node - 1].kill()
-    first.expect("lost TimeoutException")
+    first.expect("lost away")
     [second] = peers.values()
     wait_for(lambda: not first.silent() or not second.silent(), "one of them to lead")
     leader, other = (second, first) if first.silent() else (first, second)

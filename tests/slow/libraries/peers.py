@@ -1,4 +1,4 @@
-"""`Peer`, the program of `clients/java` for tests, as a process that may be killed or stopped."""
+"""`Peer`, a program on the client library for Java or for Go, as a process that may be killed or stopped."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SOURCES: Final = Path(__file__).parents[3] / "clients" / "java" / "src"
+GO: Final = Path(__file__).parents[3] / "clients" / "go"
 PATIENCE: Final = 60.0
 """Seconds a test waits for a line at most: far more than any takes."""
 

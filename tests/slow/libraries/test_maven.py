@@ -12,7 +12,7 @@ import pytest
 
 from tests.nodes import NodeProcess
 from tests.programs import program
-from tests.slow.java.peers import SOURCES
+from tests.slow.libraries.peers import SOURCES
 
 pytestmark = pytest.mark.timeout(900)
 _BUILD_S = 600.0
