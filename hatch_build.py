@@ -44,7 +44,7 @@ class CustomBuildHook(BuildHookInterface):
             (source.parent / name).unlink(missing_ok=True)  # never an old one beside a newer source
         self._directory = tempfile.TemporaryDirectory(prefix="sidecar-build-")
         try:
-            module = _compile(source, Path(self._directory.name), name)
+            module = _compile(source, Path(self._directory.name), name, platform)
         except NotCompiledError as reason:
             if platform:
                 raise
@@ -75,7 +75,20 @@ def _suffix(platform: str) -> str:
     return f".{_python().replace('cp', 'cpython-')}-{machine}-linux-{'musl' if kind == 'musllinux' else 'gnu'}.so"
 
 
-def _compile(source: Path, directory: Path, name: str) -> Path:
+def _headers(platform: str, directory: Path) -> list[str]:
+    """Where Python.h is. Debian's asks for a file by the name of the machine that it is compiled for: it gets ours."""
+    include = Path(sysconfig.get_path("include"))
+    found = [f"-I{include}", f"-I{sysconfig.get_path('platinclude')}"]
+    config = include.parent / (sysconfig.get_config_var("MULTIARCH") or "") / include.name / "pyconfig.h"
+    if platform and config != include / config.name and config.exists():
+        place = directory / f"{platform.split('_', 3)[3]}-linux-gnu" / include.name
+        place.mkdir(parents=True)
+        shutil.copyfile(config, place / config.name)
+        found.append("-I.")
+    return found
+
+
+def _compile(source: Path, directory: Path, name: str, platform: str) -> Path:
     """The path of the compiled module in `directory`."""
     generated, module = directory / f"{source.stem}.c", directory / name
     if find_spec("Cython") is None:
@@ -85,7 +98,7 @@ def _compile(source: Path, directory: Path, name: str) -> Path:
     translating = [sys.executable, "-m", "cython", "-3", str(_SOURCE), "-o", str(generated)]
     subprocess.run(translating, cwd=source.parents[2], timeout=_LIMIT_S, check=True)
     linking = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
-    headers = [f"-I{sysconfig.get_path(kind)}" for kind in ("include", "platinclude")]
+    headers = _headers(platform, directory)
     compiling = [*_compiler(), "-O2", "-fPIC", "-w", *headers, *linking, generated.name, "-o", module.name]
     try:
         done = subprocess.run(compiling, cwd=directory, capture_output=True, text=True, timeout=_LIMIT_S, check=False)

@@ -139,6 +139,14 @@ def test_a_pod_is_locked_down_watched_and_has_time_to_drain(example: str | None)
     assert set(node["resources"]["limits"]) == {"memory"}
 
 
+def test_a_cluster_that_chooses_users_by_itself_is_left_to():
+    fixed = ("runAsUser", "runAsGroup", "fsGroup")
+
+    pod = kubernetes.pod_of(stateful_set(rendered(None, *(f"--set=podSecurityContext.{name}=null" for name in fixed))))
+
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
 @pytest.mark.parametrize("example", CASES)
 def test_services_policies_and_budgets_select_the_pods_of_the_nodes(example: str | None):
     manifests = rendered(example)

@@ -15,7 +15,7 @@ import pytest
 from tests.slow.go_programs import ACTIONLINT, LIMIT_S, program
 from tests.slow.packaging.conftest import run
 from tests.unit.deploy.files import ROOT
-from tools.dist import SUMS, TARGETS, Target, project
+from tools.dist import SUMS, TARGETS, Target, builders, found_pythons, project, wheels
 
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
@@ -65,6 +65,15 @@ def test_the_compiled_module_is_for_the_machine_that_the_wheel_names(release: tu
     assert struct.unpack_from("<H", head, 18) == (MACHINES[machine],)
     assert f"-{machine}-linux-{'musl' if target.musl else 'gnu'}.so" in name
     assert f"Tag: {TAG}-{TAG}-{target.tag}\n" in about
+
+
+def test_the_same_sources_make_the_same_wheel(release: tuple[Path, str], tmp_path: Path):
+    [source] = release[0].glob("*.tar.gz")
+
+    again, _, target = next(wheels(source, tmp_path, found_pythons([VERSION]), builders()))
+
+    assert again.name.endswith(f"-{target.tag}.whl")
+    assert again.read_bytes() == (release[0] / again.name).read_bytes()
 
 
 def test_the_checksums_are_those_of_all_files(release: tuple[Path, str]):
