@@ -96,7 +96,23 @@ export class Listed extends View {
       this.poll.now();
     });
     this.pager = new Pager(options.title.toLowerCase(), () => this.poll.renew());
-    this.content.append(...this.table.parts, this.pager.element);
+    this.noted = /** @type {HTMLElement} */ (build(['p', { class: 'soft', hidden: true }]));
+    this.content.append(this.noted, ...this.table.parts, this.pager.element);
+  }
+
+  /** How many are asked for at a time, where the node has pages. */
+  get size() {
+    return this.options.page ?? 0;
+  }
+
+  /**
+   * Something to know about what is listed.
+   *
+   * @param {string} text
+   */
+  note(text) {
+    this.noted.hidden = !text;
+    fill(this.noted, text);
   }
 
   /** Its name in the address. */
@@ -127,6 +143,11 @@ export class Listed extends View {
 
   /** @returns {Record<string, string>} what is asked for besides the page */
   wanted() {
+    return this.#asked();
+  }
+
+  /** @returns {Record<string, string>} what the fields say */
+  #asked() {
     return Object.fromEntries(this.#fields.map((each) => [each.dataset.filter, said(each)]).filter(([, value]) => value));
   }
 
@@ -135,7 +156,7 @@ export class Listed extends View {
    * @param {URLSearchParams} query
    */
   open(name, query) {
-    const before = JSON.stringify(this.wanted());
+    const before = JSON.stringify(this.#asked());
     for (const field of this.#fields) {
       const value = query.get(field.dataset.filter ?? '');
       if (field.type === 'checkbox') field.checked = value === null ? field.defaultChecked : value === 'true';
@@ -143,7 +164,7 @@ export class Listed extends View {
     }
     this.#sort = query.get('sort') ?? '';
     this.table.sort(this.#sort);
-    if (JSON.stringify(this.wanted()) !== before) {
+    if (JSON.stringify(this.#asked()) !== before) {
       this.pager.restart();
       this.poll.stop(); // what is under way answers another question
     }
@@ -156,7 +177,7 @@ export class Listed extends View {
   }
 
   async load() {
-    return get(this.options.page ? `${this.options.path}?${this.pager.query(this.options.page, this.wanted())}` : this.options.path);
+    return get(this.options.page ? `${this.options.path}?${this.pager.query(this.size, this.wanted())}` : this.options.path);
   }
 
   /** @param {{items: any[], next_page_token: string | null}} found */

@@ -6,10 +6,12 @@ import re
 
 from playwright.sync_api import expect
 
+from sidecar.client.sync import ExclusiveProducer
+from tests.kafka.exclusive.producers import RawProducer
 from tests.slow.page.cluster import Cluster
 from tests.slow.page.conftest import Visit
 from tests.slow.page.test_access import faults, settle
-from tests.slow.page.test_sections import cell, fact
+from tests.slow.page.test_sections import cell, fact, row
 
 
 def test_a_list_is_sorted_by_the_heading_of_a_column(visit: Visit, cluster: Cluster) -> None:
@@ -124,3 +126,39 @@ def test_on_a_phone_the_feed_is_folded_until_somebody_asks_for_it(visit: Visit, 
     page.set_viewport_size({"width": 1280, "height": 900})
     expect(page.locator("#feed-fold")).to_be_hidden()
     expect(page.locator("#feed-log")).to_be_visible()
+
+
+def test_connections_stand_together_by_name_and_software(visit: Visit, cluster: Cluster) -> None:
+    """Of the node that is asked; a client of the SDK and one of librdkafka among them."""
+    topic = cluster.govern(cluster.name("together"), access_mode="shared")
+    node = cluster.nodes[0]
+    pair = [cluster.producers.enter_context(RawProducer(node.bootstrap, "twin")) for _ in range(2)]
+    for each in pair:
+        each.initialise()
+    page = visit(f"{cluster.url}#/clients")
+    expect(row(page, "twin")).to_have_count(2)
+    page.get_by_label("together by name and software").check()
+    expect(row(page, "twin")).to_have_count(1)
+    expect(cell(page, "twin", "Address")).to_have_text("2 connections")
+    expect(page).to_have_url(re.compile("together=true"))
+    with ExclusiveProducer(cluster.bootstrap, topic=topic, name="of-the-sdk") as producer:
+        producer.send(b"1")
+        page = visit(f"{cluster.page_of(topic)}#/clients?together=true")
+        expect(row(page, "of-the-sdk").first).to_be_visible()
+    page = visit(f"{cluster.page_of(cluster.name('payments'))}#/clients?together=true")
+    expect(cell(page, "settlement-b", "Software")).to_contain_text("rdkafka")
+
+
+def test_what_is_grouped_is_no_more_than_a_page_and_the_view_says_so(visit: Visit, cluster: Cluster) -> None:
+    client = {"client_id": "c", "name": "c", "mode": None, "software_name": "s", "software_version": "1"}
+    flow = {"since": "2026-01-31T12:00:00Z", "requests": 1, "bytes_in": 2, "bytes_out": 3, "in_flight": 0}
+    items = [{**client, **flow, "address": f"127.0.0.1:{port}"} for port in range(1_000)]
+    page = visit(cluster.url)
+    page.route("**/v1/clients?*", lambda route: route.fulfill(json={"items": items, "next_page_token": "7"}))
+    with page.expect_request(lambda request: "/v1/clients?" in request.url) as asked:
+        page.goto(f"{cluster.url}#/clients?together=true")
+    assert "page_size=1000" in asked.value.url
+    assert "together" not in asked.value.url
+    expect(page.locator("main tbody tr")).to_have_count(1)
+    expect(cell(page, "c", "Requests")).to_have_text("1,000")
+    expect(page.locator("main")).to_contain_text("These are 1,000 connections; the others are on the next page.")
