@@ -97,8 +97,11 @@ class Brokers:
 
     def open(self, owner: Owner, address: tuple[str, int], answers: AnswerMemory | None = None) -> UpstreamConnection:
         """A new connection, which begins to connect; `answers`: what large ones of a client's wait for."""
-        connection = ClientUpstream(owner, address, self.connect_timeout, self._access)
-        connection.answers = answers
+        if answers is None:
+            connection = UpstreamConnection(owner, address, self.connect_timeout, self._access)
+        else:
+            connection = ClientUpstream(owner, address, self.connect_timeout, self._access)
+            connection.answers = answers
         connection.open()
         return connection
 
