@@ -114,7 +114,7 @@ def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:
         F.sum(numbers - F.col("distinct")).alias("apart"), F.count("*").alias("partitions"),
     )  # fmt: skip
     together = F.greatest(numbers - F.col("distinct"), F.lit(0))
-    is_one = F.col("distinct") * 2 <= numbers * 3
+    is_one = F.col("distinct") * 2 < numbers * 3
     return whole.select("identity", "partitions", F.when(is_one, together).otherwise(F.col("apart")).alias("gaps"))
 
 
