@@ -67,7 +67,6 @@ def test_lint_has_nothing_to_say(example: str):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("example", CASES)
 def test_what_is_rendered_follows_the_schemas_of_kubernetes(example: str | None):
     manifests = [each for each in rendered(example) if OPERATOR not in each["apiVersion"]]
