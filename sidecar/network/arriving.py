@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.network.framing import RECEIVE_BYTES
@@ -50,9 +51,13 @@ class ClientUpstream(UpstreamConnection):
         return super().get_buffer(sizehint)
 
     def frame_received(self, frame: Frame) -> None:
-        if self._is_counted:
-            self._arrived()
         super().frame_received(frame)
+        if self._is_counted:  # until this turn is over: then it counts as what its client has not taken
+            asyncio.get_running_loop().call_soon(self._passed_on)
+
+    def _passed_on(self) -> None:
+        if self._is_counted and self._own is None and not self._begun:
+            self._arrived()
 
     def stop_receiving(self) -> None:
         super().stop_receiving()
@@ -68,6 +73,8 @@ class ClientUpstream(UpstreamConnection):
         if self.answers is None or size < LEAST:
             super()._keep(begin, size)
             return
+        if self._is_counted:
+            self._arrived()
         self._is_counted = True
         if self.answers.admit(self, size):
             super()._keep(begin, size)

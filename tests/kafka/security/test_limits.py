@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import os
 import socket
 import uuid
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ from tests.kafka.traffic import Traffic
 from tests.kafka_calls import kafka_calls
 from tests.nodes import NodeProcess
 from tests.raw import RawClient
+from tests.topics import create_topic
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -154,6 +156,33 @@ def test_unfinished_requests_take_bounded_memory_and_others_are_served(services:
         for upload in uploads:
             upload.close()
         wait_for(lambda: metric(node, "sidecar_request_memory_bytes") == 0, "all of it to be given back", 20)
+
+
+def test_answers_that_nobody_reads_take_bounded_memory_and_others_are_served(
+    services: Services, tmp_path: Path
+) -> None:
+    with (
+        node_with(services, tmp_path, {"QUEUED_MAX_RESPONSE_BYTES": str(8 * MIB)}) as (node, topic),
+        ExitStack() as opened,
+    ):
+        large = create_topic(services.kafka_bootstrap, 1)
+        producer = Producer({"bootstrap.servers": services.kafka_bootstrap, "message.max.bytes": MIB})
+        for _ in range(4):
+            producer.produce(large, os.urandom(900_000), partition=0)
+        assert producer.flush(30) == 0
+        with Traffic(node.bootstrap, topic) as traffic:
+            before = resident_bytes(node)
+            strangers = [opened.enter_context(RawClient(node.bootstrap, receive_buffer=4096)) for _ in range(30)]
+            for stranger in strangers:
+                stranger.send(raw.fetch({(large, 0): 0}, partition_max_bytes=50 * MIB), answered=False)
+            wait_for(lambda: '"reason": "unread"' in node.log, "those that read nothing to be closed", 30)
+            wait_for(lambda: metric(node, "sidecar_response_memory_waiting") == 0, "room for all others", 30)
+            wait_for(lambda: metric(node, "sidecar_response_memory_bytes") <= 8 * MIB, "no more than there may be", 30)
+            assert resident_bytes(node) - before < 60 * MIB, "30 times 3.6 MB were asked for"
+            traffic.goes_on()
+        for stranger in strangers:
+            stranger.close()
+        wait_for(lambda: metric(node, "sidecar_response_memory_bytes") == 0, "all of it to be given back", 20)
 
 
 def test_a_client_over_its_quota_is_told_so_and_loses_nothing(services: Services, tmp_path: Path) -> None:
