@@ -79,7 +79,8 @@ async function showCovered() {
   const name = value('policy-name');
   const place = byId('policy-covers');
   if (!name.endsWith('*')) {
-    fill(place, name ? 'This topic alone. It may be made later.' : '');
+    const fixed = byId('policy-name').hasAttribute('readonly');
+    fill(place, name && !fixed ? 'This topic alone. It may be made later.' : '');
     return;
   }
   let said;

@@ -38,6 +38,7 @@ PICTURES = (
     Picture("page-topic-dark", "#/topics/shipments", "[data-act='fence']", scheme="dark"),
     Picture("page-shadow-light", "#/shadows/clicks-search", "main .bar", height=620),
     Picture("page-fence-light", "#/topics/payments", "[data-act='fence']", press="[data-act='fence']"),
+    Picture("page-policy-light", "#/topics/inventory", "[data-act='policy']", press="[data-act='policy']"),
     Picture("page-topics-narrow", "#/topics", "main tbody tr", width=360, height=1150),
 )
 
@@ -89,7 +90,7 @@ def _take(browser: Browser, url: str, picture: Picture) -> None:
 def _settle(page: Page, until: str) -> None:
     page.locator(until).first.wait_for()
     expect(page.locator("#feed-state")).to_have_text("live")
-    expect(page.locator("#feed li").first).to_be_visible()
+    page.locator("#feed li").first.wait_for(state="attached")  # folded where it is narrow
     expect(page.locator("#health dt").first).to_be_visible()
 
 
