@@ -194,10 +194,11 @@ func (p *Producer) send(
 		}
 	}
 	id, isDuplicate, err := p.number(record, id)
-	if err == nil && !isDuplicate {
+	receipt := Receipt{record.Partition, -1, id, isDuplicate, p.Generation()}
+	if err == nil && !isDuplicate { // from here on the record is the client's
 		p.client.Produce(ctx, record, func(record *kgo.Record, err error) { p.answered(record, id, err, promise) })
 	}
-	return Receipt{record.Partition, -1, id, isDuplicate, p.Generation()}, err
+	return receipt, err
 }
 
 func (p *Producer) number(record *kgo.Record, asked int64) (int64, bool, error) {
