@@ -63,6 +63,20 @@ _CURSOR: Final = {
     "partitions": {"0": {"offset": 39, "end": 42, "lag": 3}},
 }
 
+_RECORD: Final = {
+    "partition": 0,
+    "offset": 41,
+    "timestamp": _SINCE,
+    "key": {"text": "order-7", "size": 7, "cut": False},
+    "value": {"hex": "08011207", "size": 4, "cut": False},
+    "headers": [{"name": "sidecar-sequence-id", "value": {"text": "41", "size": 2, "cut": False}}],
+    "sequence_id": 41,
+    "producer_name": "billing",
+    "producer_id": 4000,
+    "producer_epoch": 7,
+    "generation": 7,
+}
+
 
 def _page(*items: object, last: str | None = None) -> Schema:
     return {"items": list(items), "next_page_token": last}
@@ -154,6 +168,9 @@ _EXAMPLES: Final[dict[str, Any]] = {
         "detail": "deposed billing-2",
         "details": {"deposed": "billing-2"},
     },
+    "Partitions": _page({"partition": 0, "leader": 1, "start": 0, "end": 42, "bytes": 104857}),
+    "Groups": _page(_CURSOR),
+    "Records": _page(_RECORD),
     "Policy": _POLICY,
     "Topic": _TOPIC,
     "Topics": _page(_TOPIC, last="orders"),
@@ -224,6 +241,7 @@ _PARAMETERS: Final[dict[str, Any]] = {
     "If-Match": '"7"',
     "Last-Event-ID": 42,
     "page_size": 100,
+    "limit": 20,
     "from": 0,
     "last": 10,
     "contains": "order",
