@@ -21,7 +21,8 @@ from benchmarks.fanout.crowd import READY, Appended, Order, Receipts
 from benchmarks.fanout.subscriber import SHARING
 from benchmarks.measures import Target
 from benchmarks.ownership.measures import Figures
-from benchmarks.raw_client import Connection, IdempotentProducer, new_producer
+from benchmarks.raw_client import Connection, IdempotentProducer, RefusedError, new_producer
+from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
@@ -30,6 +31,8 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 MOST_FILES: Final = 17_000
 """Connections of one process."""
 _NEIGHBOUR_EVERY_S: Final = 0.02
+_TRIES: Final = 50
+_AGAIN_S: Final = 0.1
 _NOBODY: Final = Figures(0, 0.0, 0.0, 0.0)
 
 
@@ -108,7 +111,7 @@ def measure(arena: Arena, load: Load) -> Found:
     found = Found()
     with Connection(arena.port(Target.DIRECT)) as connection, ExitStack() as stack:
         writer = IdempotentProducer(new_producer(connection), source, load.value_bytes)
-        writer.check(connection.exchange(writer.prepare()))
+        _first(connection, writer)
         found.memory_before = _memory(arena, load)
         crowds = [stack.enter_context(_crowd(order)) for order in _orders(arena, load, names)]
         found.connect_s = max(float(_line(crowd)) for crowd in crowds)
@@ -119,6 +122,19 @@ def measure(arena: Arena, load: Load) -> Found:
         neighbour = stack.enter_context(_neighbour(arena, load, other))
         _measure(arena, load, found, connection, writer, crowds, neighbour)
     return found
+
+
+def _first(connection: Connection, writer: IdempotentProducer) -> None:
+    """A new topic's leader is known a moment before it leads. Raises RefusedError where it does not come to that."""
+    for left in reversed(range(_TRIES)):
+        try:
+            writer.check(connection.exchange(writer.prepare()))
+        except RefusedError as error:
+            if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER or not left:
+                raise
+            time.sleep(_AGAIN_S)
+        else:
+            return
 
 
 def _measure_idle(arena: Arena, load: Load, found: Found, crowds: list[subprocess.Popen[str]]) -> None:
@@ -227,6 +243,7 @@ def _neighbour(arena: Arena, load: Load, topic: str) -> Iterator[list[float]]:
     def write() -> None:
         with Connection(arena.port(Target.DIRECT if load.direct else Target.UNGOVERNED)) as connection:
             writer = IdempotentProducer(new_producer(connection), topic, 100)
+            _first(connection, writer)
             while not over.wait(_NEIGHBOUR_EVERY_S):
                 frame, began = writer.prepare(), time.perf_counter()
                 answer = connection.exchange(frame)
