@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.node.port import NodePort
 
 RECORDS_PATH: Final = "/v1/topics/{topic}/records"
+_LAST_TOKEN: Final = 9_999_999_999
 _SERVING_S: Final = 5.0
 """Seconds for the node that serves a topic, which knows generations: after them this one reads the log."""
 
@@ -44,7 +45,7 @@ class LogRest:
     async def partitions(self, request: web.Request) -> web.Response:
         """A page of partitions; `page_token` is the last one of the page before."""
         name, size = asked.one_topic(request, "partitions belong"), asked.page_size(request)
-        after = asked.number(request, "page_token", 0, names.LAST_PARTITION)
+        after = asked.number(request, "page_token", 0, _LAST_TOKEN)
         found = [each for each in await self._port.logs.partitions(name) if after is None or each.partition > after]
         page = found[:size]
         return reply(PARTITIONS.to_json((page, str(page[-1].partition) if len(page) < len(found) else None)))
