@@ -69,6 +69,15 @@ class Asked:
     security: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
+def is_brief(asked: Asked) -> bool:
+    """Whether all logs are so small that Java would take longer to compile Spark for speed than the audit takes; not
+    where every topic is asked for. Raises `PipelineError` as `audit`.
+    """
+    with Kafka(asked.bootstrap, security=asked.security) as data:
+        logs = [(data.partitions(topic), data.starts(topic), data.ends(topic)) for topic in asked.topics]
+    return bool(logs) and all(is_small({p: (starts[p], ends[p]) for p in starts}) for _, starts, ends in logs)
+
+
 def audit(asked: Asked, settings: Settings, sessions: Sessions, say: Say) -> list[Audit]:
     """Audit topics in the order given. Of `settings` those count that say where nodes keep what they know. Raises
     `PipelineError`: before Spark is opened, where nobody answers or a topic is not there.

@@ -103,7 +103,8 @@ def audit(
         from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
 
         asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html, security)
-        found = job.audit(asked, settings, lambda: spark_session(master, conf), say)
+        brief = job.is_brief(asked)
+        found = job.audit(asked, settings, lambda: spark_session(master, conf, brief=brief), say)
     as_data = [each.as_json() for each in found]
     is_one = len(topics) == 1
     write(as_data[0] if is_one else as_data, shared.output, lambda: _as_text(found))
