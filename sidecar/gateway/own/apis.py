@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Kind
 from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.own import asked
+from sidecar.gateway.own.allowed import not_allowed
 from sidecar.gateway.own.answers import Answers, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
@@ -26,12 +26,9 @@ from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
-from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from sidecar.gateway.handler import ColdApi
     from sidecar.gateway.own.asked import Asked
     from sidecar.gateway.own.tickets import Ticket
-    from sidecar.gateway.rights import Rights
     from sidecar.network.request import Exchange, Request
     from sidecar.network.tasks import Tasks
     from sidecar.resources.coordinator import Coordinator
@@ -196,27 +192,6 @@ class OwnApis:
             message = "all claims of this token are lost or released: claim with a new token"
             return control.WatchResponse(error=control.DEPOSED, message=message)
         return control.WatchResponse(changed=changed)
-
-
-def not_allowed(
-    wanted: Asked, rights: Rights | None, mode: Callable[[str, control.AccessMode], AccessMode]
-) -> control.OwnResponse | None:
-    """Why Kafka's ACLs do not let a client claim what it asks for: WRITE to own a topic, READ to read one alone. `mode`
-    says in which one a topic is claimed, given the one that is asked for.
-    """
-    if rights is None or not rights.enforced:
-        return None
-    for target, generation in zip(wanted.targets, wanted.generations, strict=True):
-        if not target.topic:
-            continue  # a free string is no resource of Kafka's
-        if target.is_written:
-            fences = mode(target.topic, wanted.mode) is AccessMode.EXCLUSIVE_WITH_FENCING
-            may = rights.may_own(target.topic, deposes=fences or generation is not None)
-        else:
-            may = rights.topic(Operation.READ, target.topic)
-        if not may:
-            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {target}")
-    return None
 
 
 def _targets(request: control.ReleaseRequest) -> list[Target]:

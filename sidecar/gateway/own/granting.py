@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.access.prospects import Look, Prospect
+from sidecar.gateway.own.allowed import not_allowed
 from sidecar.gateway.own.answers import not_now
 from sidecar.gateway.own.tickets import Stand
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -55,6 +56,10 @@ class Granting:
             if elsewhere is not None:
                 self.leave(ticket)
                 return self._rooms.answers.not_coordinating(ticket.asked, elsewhere)
+            refused = not_allowed(ticket.asked, ticket.client.rights, self._rooms.topics.mode)
+            if refused is not None:  # since it came
+                self.leave(ticket)
+                return refused
             looks = self._look(ticket)
             prospects = {look.prospect for look in looks.values()}
             if Prospect.REFUSED in prospects:

@@ -12,7 +12,7 @@ from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.enforcement import OPERATORS_ALONE
-from sidecar.gateway.own.apis import not_allowed
+from sidecar.gateway.own.allowed import not_allowed
 from sidecar.gateway.own.asked import Target
 from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics

@@ -13,7 +13,9 @@ from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.requests import Verdict
+from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
+from tests.unit.gateway.test_access import rights, rule
 
 LEADER = Target("", "", WHOLE, "leader")
 ENDED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more")
@@ -65,9 +67,9 @@ def granting(coordinator: Coordinator) -> tuple[Granting, Ticket]:
 
     tickets = Tickets()
     answers = SimpleNamespace(owned=owned, not_coordinating=not_coordinating)
-    rooms: Any = SimpleNamespace(coordinator=coordinator, answers=answers, topics=None)
+    rooms: Any = SimpleNamespace(coordinator=coordinator, answers=answers, topics=SimpleNamespace(mode=None))
     asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
-    client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True)
+    client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
     request: Any = object()
     ticket = Ticket(asked, {}, request, {})
     tickets.add(ticket, client)
@@ -102,3 +104,18 @@ async def test_a_request_that_waits_goes_on_waiting_where_this_node_coordinates_
     else:
         assert answer is not None
         assert (answer.error, coordinator.placed) == (control.NOT_SERVING, [1, 0])
+
+
+async def test_a_request_that_waits_for_what_its_client_may_not_own_any_more_is_refused() -> None:
+    coordinator = Coordinator()
+    coordinator.prospect = Prospect.WAIT
+    room, ticket = granting(coordinator)
+    target, asked, client = Target("orders", "readers", WHOLE, ""), ticket.asked, ticket.client
+    vars(asked).update(targets=(target,), generations=(None,))
+    client.rights = rights(rule(Operation.READ, "readers"))  # pyright: ignore[reportAttributeAccessIssue]
+    assert await room.attempt(ticket) is None
+    client.rights = rights()  # pyright: ignore[reportAttributeAccessIssue]
+    coordinator.prospect = Prospect.READY
+    answer = await room.attempt(ticket)
+    assert answer is not None
+    assert (answer.error, coordinator.placed) == (control.NOT_AUTHORIZED, [1, 0])

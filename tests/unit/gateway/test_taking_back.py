@@ -60,11 +60,11 @@ class Ground:
             owned=lambda _ticket: control.OwnResponse(ownerships=[control.Ownership(generation=7)]),  # pyright: ignore[reportUnknownLambdaType]
             standing=lambda _ticket, target: control.Ownership(generation=7),  # pyright: ignore[reportUnknownLambdaType]
         )
-        rooms: Any = SimpleNamespace(coordinator=self.coordinator, answers=answers, topics=None)
+        rooms: Any = SimpleNamespace(coordinator=self.coordinator, answers=answers, topics=SimpleNamespace(mode=None))
         self.tasks: list[asyncio.Task[None]] = []
         starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
-        client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True)
+        client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
         request: Any = object()
         self.ownerships, self.ticket = Ownerships(rooms, starts), Ticket(asked, {}, request, {})
         self.ownerships.tickets.add(self.ticket, client)
