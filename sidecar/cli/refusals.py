@@ -13,7 +13,6 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, listing, write_list
-from sidecar.cli.watching import watch
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
@@ -50,6 +49,8 @@ def refusals(shared: Shared, topic: str | None, watched: bool) -> None:
     if watched:
         if shared.output is not Format.TABLE:
             raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
+        from sidecar.cli.watching import watch  # noqa: PLC0415 - it draws with rich, which other commands do not load
+
         watch(api, lambda: _asked(api, topic), _board, _text)
         return
     found = _asked(api, topic)

@@ -14,7 +14,6 @@ from sidecar.cli.output import Format, Painted, listing, painted, pairs, printab
 from sidecar.cli.refusals import in_short, kept
 from sidecar.cli.status_board import CLIENTS, advertised, board_of, deduplication
 from sidecar.cli.topic import TOPICS
-from sidecar.cli.watching import watch
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
@@ -44,6 +43,8 @@ def status(shared: Shared, clients: bool, watched: bool) -> None:
     if watched:
         if shared.output is not Format.TABLE:
             raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
+        from sidecar.cli.watching import watch  # noqa: PLC0415 - it draws with rich, which other commands do not load
+
         watch(api, lambda: _all(api, clients=clients), board_of, _screen)
         return
     found = _asked(api, clients=clients)

@@ -122,11 +122,19 @@ def be_like(node: NodeProcess, services: Services, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("SIDECAR_ADMIN_URL", node.admin_url)
 
 
+def be_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node is where this one would be: on the ports by default somebody's own may run."""
+    listen, admin = free_ports(2)
+    monkeypatch.setenv("SIDECAR_LISTEN", f"127.0.0.1:{listen}")
+    monkeypatch.setenv("SIDECAR_ADMIN_LISTEN", f"127.0.0.1:{admin}")
+    monkeypatch.setenv("SIDECAR_ADMIN_URL", f"http://127.0.0.1:{admin}")
+
+
 def test_the_doctor_names_a_remedy_for_what_is_away(monkeypatch: pytest.MonkeyPatch):
-    kafka, redis, admin = free_ports(3)
+    kafka, redis = free_ports(2)
     monkeypatch.setenv("SIDECAR_BOOTSTRAP_SERVERS", f"127.0.0.1:{kafka}")
     monkeypatch.setenv("SIDECAR_REDIS_URL", f"redis://127.0.0.1:{redis}/0")
-    monkeypatch.setenv("SIDECAR_ADMIN_URL", f"http://127.0.0.1:{admin}")
+    be_alone(monkeypatch)
     found = checks(sidecar("doctor", "-o", "json", code=10))
     levels = {name: found[name]["level"] for name in ("config", "node", "kafka", "redis")}
     assert levels == {"config": "ok", "node": "warn", "kafka": "fail", "redis": "fail"}
@@ -142,6 +150,7 @@ def test_the_doctor_refuses_a_redis_that_evicts(own_valkey: Any, services: Servi
     valkey = own_valkey(overrides={"maxmemory-policy": "allkeys-lru"})
     monkeypatch.setenv("SIDECAR_BOOTSTRAP_SERVERS", services.kafka_bootstrap)
     monkeypatch.setenv("SIDECAR_REDIS_URL", f"redis://127.0.0.1:{valkey.port}/0")
+    be_alone(monkeypatch)
     found = checks(sidecar("doctor", "-o", "json", code=10))
     assert found["redis"]["level"] == "fail"
     assert "noeviction" in found["redis"]["remedy"]

@@ -182,8 +182,10 @@ def governed_by_each(both: Pair, kafka: str) -> dict[str, int]:
 
 
 async def test_doctor_knows_tls_and_the_names_in_the_certificate_of_each_listener(pair: Pair, tmp_path: Path) -> None:
+    (admin,) = free_ports(1)
     settings = load(
         {
+            "admin_listen": f"127.0.0.1:{admin}",
             "listeners": f"INSIDE://{pair.one.inside},OUTSIDE://{pair.one.outside}",
             "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
             "listener_outside_ssl_certificate": str(tmp_path / "node.pem"),

@@ -31,7 +31,7 @@ from tests.wait import wait_for
 DOCUMENT = document("0.1.0")
 OPERATIONS = {each.name: each for each in operations(DOCUMENT)}
 STREAM = "events"
-ANY_NAME = {"listCursors"}
+ANY_NAME = {"listCursors", "listGroups"}
 """Lists whose tokens are names that may hold anything."""
 
 
@@ -92,6 +92,9 @@ def test_every_operation_answers_as_the_document_says_with_every_success_it_prom
         assert asked("getProducer").body["in_use"] is True
         assert asked("forgetProducer").status == 409
         assert "billing" in {each["name"] for each in asked("listClients").body["items"]}
+        assert [each["partition"] for each in asked("listPartitions").body["items"]] == [0, 1]
+        assert asked("listGroups").body["items"] == []
+        assert {each["producer_name"] for each in asked("lastRecords", "limit=1").body["items"]} <= {"billing", None}
         assert topic in {each["topic"] for each in asked("listTopics", f"contains={topic}&governed=true").body["items"]}
         assert asked("fence", If_Match='"9"').status == 412
         assert asked("release", If_Match='"1"').status == 200
