@@ -151,7 +151,6 @@ class Tails:
         """A client has gone: it reads nothing any more."""
         for log, partition in self.crowd.leaves(connection):
             self.ends.forget(log, partition)
-            self._watched.pop((log, partition), None)
 
     def may_wait(self, question: Question) -> bool:
         """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
@@ -279,6 +278,9 @@ class Tails:
                 self._ask_again(question)
         if failed:
             self._forget_answers(failed)
+        for question in questions:
+            if not self._recent.has(question.position.of):
+                self._watched.pop(question.position.of, None)
         if found:
             self._changed()
         if stale:

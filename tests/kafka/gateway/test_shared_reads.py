@@ -336,6 +336,33 @@ def test_readers_of_a_topic_that_is_deleted_are_told(topics: Topics, readers: li
         assert receive(reader.wire)[reader.name, 0].error in gone
 
 
+def test_a_topic_made_anew_after_its_readers_went_gives_none_of_the_old_ones_records(
+    topics: Topics, unique: Unique
+) -> None:
+    name, tails, direct_to = unique("anew"), tails_of(topics), admin(topics.kafka)
+    producer = Producer({"bootstrap.servers": topics.kafka, "linger.ms": 0, "log_level": 0})
+    for value, count in ((b"old", 3), (b"new", 1)):
+        direct_to.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+        with contextlib.ExitStack() as stack:
+            late, *others = [stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(3)]
+            for wire in (late, *others) * 2:
+                wait_for(lambda wire=wire: leads(name, wire, 0), "a leader")
+            for offset in range(count + 1):
+                for wire in others:
+                    send(wire, [(name, 0, offset)], Limits())
+                wait_for(lambda: tails.waiting == 2, "both wait")
+                if offset < count:
+                    producer.produce(name, value, partition=0)
+                    producer.flush(20)
+                    for wire in others:
+                        assert value in receive(wire)[name, 0].records
+            found = ask(late, [(name, 0, 0)], Limits())[name, 0]
+            assert found.records == direct(topics, (name, 0, 0), Limits()).records
+        wait_for(lambda: tails.crowd.connections == 0, "everyone has gone")
+        direct_to.delete_topics([name])[name].result(20)
+        wait_for(lambda: name not in direct_to.list_topics(timeout=20).topics, "the topic is gone")
+
+
 def test_several_partitions_in_one_request(topics: Topics) -> None:
     """Each reader waits at both ends; a record in one partition answers all of them, the other one is told empty."""
     ends = [end_of(topics, partition) for partition in (0, 1)]
