@@ -237,6 +237,30 @@ def test_who_comes_late_is_told_of_records_that_were_deleted_since(topics: Topic
     assert found.error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_what_was_deleted_is_known_to_readers_of_either_isolation_level(topics: Topics, readers: list[Reader]) -> None:
+    """Nobody waits at the level of the one that comes late: the node hears of the log by the other one alone."""
+    end = end_of(topics)
+    levels = [[reader for reader in readers if reader.isolation == level] for level in (0, 1)]
+    for others, (late, *before) in (levels, levels[::-1]):
+        park(topics, [*before, *others], end)
+        put(topics, b"soon gone")
+        for reader in (*before, *others):
+            assert b"soon gone" in receive(reader.wire)[reader.name, 0].records
+        park(topics, others, end + 1)
+        deleting, until = admin(topics.kafka), TopicPartition(topics.source, 0, end + 1)
+        deleting.delete_records([until])[until].result(20)
+        put(topics, b"next")  # with it the node hears where the log begins
+        for reader in others:
+            receive(reader.wire)
+        park(topics, others, end + 2)
+        found = ask(late.wire, [(late.name, 0, end)], Limits(isolation=late.isolation))[late.name, 0]
+        assert found == direct(topics, (topics.source, 0, end), Limits(isolation=late.isolation))
+        put(topics, b"the last one")
+        for reader in others:
+            receive(reader.wire)
+        end += 3
+
+
 def test_who_takes_less_at_a_time_gets_less(topics: Topics, readers: list[Reader]) -> None:
     """Two batches come at once; one reader's limits take one of them, as Kafka's answer to it alone."""
     end = end_of(topics)
