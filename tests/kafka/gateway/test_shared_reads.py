@@ -304,6 +304,23 @@ def test_who_waits_longer_than_asked_for_in_a_crowd_hears_of_the_first_record(
         assert b"at last" in receive(reader.wire)[reader.name, 0].records
 
 
+def test_who_asks_for_a_part_of_what_it_reads_waits_in_a_crowd_as_long_as_it_asked_for(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients ask so while they work on records of the other partitions, and send no other request meanwhile."""
+    monkeypatch.setattr(patience, "EACH_S", 100.0)
+    monkeypatch.setattr(tails_of(topics), "_longest_s", 60.0)
+    both = [(topics.source, partition, end_of(topics, partition)) for partition in (0, 1)]
+    with contextlib.ExitStack() as stack:
+        waiting, reader = (stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(2))
+        for wire in (waiting, reader) * 2:
+            ask(wire, both, Limits(20))
+        send(waiting, both, Limits(60_000))
+        wait_for(lambda: tails_of(topics).waiting == 2, "one waits")
+        for asked in both * 2:
+            assert ask(reader, [asked], Limits(100))[asked[:2]] == direct(topics, asked, Limits())
+
+
 def test_another_request_of_a_reader_that_waits_in_a_crowd_is_not_kept_waiting(
     topics: Topics, readers: list[Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
