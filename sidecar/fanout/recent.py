@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls.tails import Fetched
 
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of records that are kept; of one answer of a broker that carries several partitions all of it stays in memory."""
+"""Of memory for what is kept."""
+ENTRY_BYTES: Final = 1_024
+"""What an answer takes beside its bytes."""
 KEPT_S: Final = 60.0
 """How far, in seconds, a reader may be behind before it reads by itself, on its own broker connection. Thousands of
 such connections cost more than the memory, and just then: a node that is short of CPU lets many fall behind at once."""
@@ -36,17 +38,19 @@ class Recent:
 
     @property
     def kept_bytes(self) -> int:
-        """Of all answers that are kept."""
+        """Of all answers that are kept, and what they take beside."""
         return self._bytes
 
-    def keep(self, question: Question, fetched: Fetched, now: float) -> None:
-        """Remember an answer, in place of an older one to the same question."""
+    def keep(self, question: Question, fetched: Fetched, now: float) -> Fetched:
+        """Remember an answer, in place of an older one to the same question. Returns it as it is kept."""
         self._drop(question)
+        fetched = _apart(fetched)
         self._kept[question] = Kept(fetched, now)
         self._by_partition.setdefault(question.position.of, set()).add(question)
-        self._bytes += len(fetched.element)
+        self._bytes += len(fetched.element) + ENTRY_BYTES
         while self._bytes > self._most:
             self._drop(next(iter(self._kept)))
+        return fetched
 
     def get(self, question: Question, now: float) -> Kept | None:
         """The answer, if it is not too old."""
@@ -75,8 +79,18 @@ class Recent:
         kept = self._kept.pop(question, None)
         if kept is None:
             return
-        self._bytes -= len(kept.fetched.element)
+        self._bytes -= len(kept.fetched.element) + ENTRY_BYTES
         questions = self._by_partition[question.position.of]
         questions.discard(question)
         if not questions:
             del self._by_partition[question.position.of]
+
+
+def _apart(fetched: Fetched) -> Fetched:
+    """Without the rest of the broker's answer, which would stay in memory with it: a poll of 500 partitions is answered
+    with some 30 KB for a record in one of them.
+    """
+    element = fetched.element
+    if not isinstance(element, memoryview) or memoryview(element.obj).nbytes <= 2 * element.nbytes:
+        return fetched
+    return fetched._replace(element=bytes(element))

@@ -272,8 +272,7 @@ class Tails:
             if question in self._readers:
                 self.ends.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
             if fetched.record_bytes:
-                self._recent.keep(question, fetched, now)
-                found[question] = fetched
+                found[question] = self._recent.keep(question, fetched, now)
             elif question in self._readers:
                 self._ask_again(question)
         if failed:
