@@ -165,8 +165,8 @@ class Tails:
     # Readers --------------------------------------------------------------------------------------------------------
 
     def wait_s(self, asked_s: float, number: int) -> float:
-        """How long one more reader waits for a first byte (`patience`)."""
-        return patience.wait_s(asked_s, self._parked, self._longest_s, number)
+        """How long one more reader waits for a first byte (`patience`). One that sends many requests counts once."""
+        return patience.wait_s(asked_s, min(self._parked, self.crowd.connections), self._longest_s, number)
 
     def park(self, reader: Reader, asked: Iterable[Asked], seconds: float) -> int:
         """Call the reader back when one of its questions is answered, or the time is up. Returns what `hurry` and

@@ -321,6 +321,21 @@ def test_who_asks_for_a_part_of_what_it_reads_waits_in_a_crowd_as_long_as_it_ask
             assert ask(reader, [asked], Limits(100))[asked[:2]] == direct(topics, asked, Limits())
 
 
+def test_a_client_that_sends_many_requests_at_once_is_no_crowd(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "EACH_S", 0.5)
+    monkeypatch.setattr(tails_of(topics), "_longest_s", 60.0)
+    end = end_of(topics)
+    with contextlib.ExitStack() as stack:
+        many, reader = (stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(2))
+        for wire in (many, reader) * 2:
+            ask(wire, [(topics.source, 0, end)], Limits(20))
+        for _ in range(200):
+            send(many, [(topics.source, 0, end)], Limits(60_000, total_bytes=1))
+        wait_for(lambda: tails_of(topics).waiting == 200, "all wait")
+        found = ask(reader, [(topics.source, 0, end)], Limits(100))
+        assert found[topics.source, 0] == direct(topics, (topics.source, 0, end), Limits())
+
+
 def test_another_request_of_a_reader_that_waits_in_a_crowd_is_not_kept_waiting(
     topics: Topics, readers: list[Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:

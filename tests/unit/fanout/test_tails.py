@@ -138,6 +138,10 @@ async def test_readers_wait_longer_where_many_do() -> None:
     asked = [Asked(_QUESTION, 1000)]
     assert tails.wait_s(0.5, number=1) == 0.5
     ticks = [(reader, tails.park(reader, asked, 60.0)) for reader in (Reader() for _ in range(5_000))]
+    tails.crowd.gathers(1, [_QUESTION.position.of])
+    assert tails.wait_s(0.5, number=1) == 0.5, "they are requests of one client"
+    for connection in range(5_000):
+        tails.crowd.gathers(connection, [_QUESTION.position.of])
     assert 3.8 <= tails.wait_s(0.5, number=1) <= 5.0
     for reader, tick in ticks:
         tails.leave(reader, asked, tick)
