@@ -26,7 +26,7 @@ class Chains:
 
     __slots__ = ("_joined", "_recent")
 
-    def __init__(self, recent: Recent[Question]) -> None:
+    def __init__(self, recent: Recent) -> None:
         self._recent = recent
         self._joined: dict[tuple[Question, int], Kept] = {}
 

@@ -37,6 +37,10 @@ class Crowd:
                 together = False
         return together
 
+    def reads_more(self, connection: int, count: int) -> bool:
+        """Whether a connection has read other partitions than the `count` that it asks for now."""
+        return len(self._reads.get(connection, ())) > count
+
     def is_shared(self, log: bytes, partition: int) -> bool:
         """Whether several connections read a partition."""
         return self._readers.get((log, partition), 0) > 1

@@ -81,9 +81,13 @@ class Ends:
         return end is not None and question.position.offset >= end.offset
 
     def is_deleted(self, question: Question) -> bool:
-        """Whether the log begins behind it, as far as is known: records were deleted (KIP-107), or are too old."""
-        end = self._ends.get(_log(question))
-        return end is not None and question.position.offset < fetch.watermarks(end.empty, 0).log_start
+        """Whether the log begins behind it, as far as is known: records were deleted (KIP-107), or are too old. It
+        begins at the same offset for both isolation levels, and what was heard of one may be old.
+        """
+        log, partition, _ = _log(question)
+        ends = [self._ends.get((log, partition, isolation)) for isolation in (0, 1)]
+        starts = [fetch.watermarks(end.empty, 0).log_start for end in ends if end is not None]
+        return bool(starts) and question.position.offset < max(starts)
 
     def is_near(self, question: Question) -> bool:
         """Whether what is to be read there has come in the last seconds."""

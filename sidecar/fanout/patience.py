@@ -4,7 +4,8 @@ An empty answer costs a node some 50 µs, and the next request comes at once. So
 of them does: all of them together are given some 500 empty answers a second, or more once the longest wait is reached.
 Clients of Fetch v11 bear that: none ends a request before its request timeout, 30 s and more where it is not set (10 s
 beyond its own wait in franz-go). A reader that sends another request on the connection is answered as early as it asked
-for.
+for, and so is one that asks for a part of what it reads there. KafkaJS sends heartbeats only when a Fetch has ended
+(its `runner.js`): the longest wait is below the least session timeout of a group, 6 s by default.
 """
 
 from __future__ import annotations

@@ -38,6 +38,8 @@ _GATHER_S: Final = 0.005
 """How long questions that had no answer wait for others to go on with."""
 UNWATCHED_S: Final = 0.05
 """Kafka takes longer to delete a topic and create another one of its name."""
+_AGING_S: Final = 1.0
+"""Between two looks for answers that are too old: a thousand of them may come each second."""
 _MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
@@ -84,7 +86,7 @@ class Tails:
         self._channels: dict[int, set[int]] = {}
         self.crowd = Crowd()
         self.ends = Ends(upstream, tasks)
-        self._recent: Recent[Question] = Recent()
+        self._recent = Recent()
         self._chains = Chains(self._recent)
         self._aging: asyncio.TimerHandle | None = None
         self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched] | None]] = deque()
@@ -149,7 +151,6 @@ class Tails:
         """A client has gone: it reads nothing any more."""
         for log, partition in self.crowd.leaves(connection):
             self.ends.forget(log, partition)
-            self._watched.pop((log, partition), None)
 
     def may_wait(self, question: Question) -> bool:
         """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
@@ -164,8 +165,8 @@ class Tails:
     # Readers --------------------------------------------------------------------------------------------------------
 
     def wait_s(self, asked_s: float, number: int) -> float:
-        """How long one more reader waits for a first byte (`patience`)."""
-        return patience.wait_s(asked_s, self._parked, self._longest_s, number)
+        """How long one more reader waits for a first byte (`patience`). One that sends many requests counts once."""
+        return patience.wait_s(asked_s, min(self._parked, self.crowd.connections), self._longest_s, number)
 
     def park(self, reader: Reader, asked: Iterable[Asked], seconds: float) -> int:
         """Call the reader back when one of its questions is answered, or the time is up. Returns what `hurry` and
@@ -271,12 +272,14 @@ class Tails:
             if question in self._readers:
                 self.ends.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
             if fetched.record_bytes:
-                self._recent.keep(question, fetched, now)
-                found[question] = fetched
+                found[question] = self._recent.keep(question, fetched, now)
             elif question in self._readers:
                 self._ask_again(question)
         if failed:
             self._forget_answers(failed)
+        for question in questions:
+            if not self._recent.has(question.position.of):
+                self._watched.pop(question.position.of, None)
         if found:
             self._changed()
         if stale:
@@ -291,14 +294,13 @@ class Tails:
 
     def _forget_answers(self, partitions: set[tuple[bytes, int]]) -> None:
         """A log that moved or went may be another one by now."""
-        for question in self._recent.questions():
-            if question.position.of in partitions:
-                self._recent.forget(question)
+        for partition in partitions:
+            self._recent.forget(partition)
 
     def _age(self, now: float) -> None:
         left = self._recent.age(now)
         if left is not None and self._aging is None:
-            self._aging = asyncio.get_running_loop().call_later(left, self._aged)
+            self._aging = asyncio.get_running_loop().call_later(max(left, _AGING_S), self._aged)
 
     def _changed(self) -> None:
         self._chains.changed()
@@ -307,8 +309,7 @@ class Tails:
     def _aged(self) -> None:
         self._aging = None
         self._changed()
-        kept = {question.position.of for question in self._recent.questions()}
-        self._watched = {partition: at for partition, at in self._watched.items() if partition in kept}
+        self._watched = {partition: at for partition, at in self._watched.items() if self._recent.has(partition)}
         self._age(asyncio.get_running_loop().time())
 
     # Answering ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -13,6 +13,11 @@ TICK_S: Final = 0.005
 WaiterT = TypeVar("WaiterT")
 
 
+class _Tick(NamedTuple, Generic[WaiterT]):
+    waiters: dict[WaiterT, None]
+    timer: asyncio.TimerHandle
+
+
 class Wheel(Generic[WaiterT]):
     """`due` is called with those whose time has come, in the order in which they came."""
 
@@ -20,26 +25,32 @@ class Wheel(Generic[WaiterT]):
 
     def __init__(self, due: Callable[[Iterable[WaiterT]], None]) -> None:
         self._due = due
-        self._ticks: dict[int, dict[WaiterT, None]] = {}
+        self._ticks: dict[int, _Tick[WaiterT]] = {}
+
+    @property
+    def ticks(self) -> int:
+        """How many have anybody who waits for them."""
+        return len(self._ticks)
 
     def add(self, waiter: WaiterT, seconds: float) -> int:
         """Its time comes in so many seconds, at most a tick later. Returns what `remove` takes."""
         loop = asyncio.get_running_loop()
-        tick = int((loop.time() + seconds) / TICK_S) + 1
-        waiters = self._ticks.get(tick)
-        if waiters is None:
-            waiters = self._ticks[tick] = {}
-            loop.call_at(tick * TICK_S, self._end, tick)
-        waiters[waiter] = None
-        return tick
+        number = int((loop.time() + seconds) / TICK_S) + 1
+        tick = self._ticks.get(number)
+        if tick is None:
+            tick = self._ticks[number] = _Tick({}, loop.call_at(number * TICK_S, self._end, number))
+        tick.waiters[waiter] = None
+        return number
 
-    def remove(self, waiter: WaiterT, tick: int) -> None:
-        """It waits no more."""
-        waiters = self._ticks.get(tick)
-        if waiters is not None:
-            waiters.pop(waiter, None)
+    def remove(self, waiter: WaiterT, number: int) -> None:
+        """It waits no more. A tick that nobody waits for ends with it: a client may ask for one in 24 days."""
+        tick = self._ticks.get(number)
+        if tick is None:
+            return
+        tick.waiters.pop(waiter, None)
+        if not tick.waiters:
+            tick.timer.cancel()
+            del self._ticks[number]
 
-    def _end(self, tick: int) -> None:
-        waiters = self._ticks.pop(tick)
-        if waiters:
-            self._due(waiters)
+    def _end(self, number: int) -> None:
+        self._due(self._ticks.pop(number).waiters)

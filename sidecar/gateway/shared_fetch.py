@@ -66,14 +66,18 @@ class SharedFetch(GatheredFetch):
         self._tick = -1
 
     def begin(self, seconds: float) -> None:
-        """Wait so long for a first byte, or longer where many do (`sidecar.fanout.patience`)."""
+        """Wait so long for a first byte, or longer where many do (`sidecar.fanout.patience`).
+
+        No longer for a part of what the connection reads: clients leave out partitions whose records are not consumed
+        yet (Java's `fetchablePartitions`), and ask for those by the next request alone.
+        """
         self._fetching.shared.add(self)
         self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
         now = asyncio.get_running_loop().time()
         if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
             self._rest()
         self._until = now + seconds
-        if self.version >= _PATIENT:
+        if self.version >= _PATIENT and not self._tails.crowd.reads_more(self.connection.id, len(self._asked)):
             seconds = self._tails.wait_s(seconds, self.connection.id)
         self._tick = self._tails.park(self, self._asked, seconds)
 

@@ -224,7 +224,7 @@ class Basics(BaseSettings):
             "How long readers at the end of a log wait for a record at most, where thousands do: then they wait longer"
             " than they asked for (fetch.max.wait.ms), 2 ms for each of them. 0: never longer."
         ),
-    ] = 8_000
+    ] = 5_000
     schema_registry_url: Annotated[
         str | None,
         AfterValidator(check_registry_url),

@@ -237,6 +237,30 @@ def test_who_comes_late_is_told_of_records_that_were_deleted_since(topics: Topic
     assert found.error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_what_was_deleted_is_known_to_readers_of_either_isolation_level(topics: Topics, readers: list[Reader]) -> None:
+    """Nobody waits at the level of the one that comes late: the node hears of the log by the other one alone."""
+    end = end_of(topics)
+    levels = [[reader for reader in readers if reader.isolation == level] for level in (0, 1)]
+    for others, (late, *before) in (levels, levels[::-1]):
+        park(topics, [*before, *others], end)
+        put(topics, b"soon gone")
+        for reader in (*before, *others):
+            assert b"soon gone" in receive(reader.wire)[reader.name, 0].records
+        park(topics, others, end + 1)
+        deleting, until = admin(topics.kafka), TopicPartition(topics.source, 0, end + 1)
+        deleting.delete_records([until])[until].result(20)
+        put(topics, b"next")  # with it the node hears where the log begins
+        for reader in others:
+            receive(reader.wire)
+        park(topics, others, end + 2)
+        found = ask(late.wire, [(late.name, 0, end)], Limits(isolation=late.isolation))[late.name, 0]
+        assert found == direct(topics, (topics.source, 0, end), Limits(isolation=late.isolation))
+        put(topics, b"the last one")
+        for reader in others:
+            receive(reader.wire)
+        end += 3
+
+
 def test_who_takes_less_at_a_time_gets_less(topics: Topics, readers: list[Reader]) -> None:
     """Two batches come at once; one reader's limits take one of them, as Kafka's answer to it alone."""
     end = end_of(topics)
@@ -278,6 +302,38 @@ def test_who_waits_longer_than_asked_for_in_a_crowd_hears_of_the_first_record(
     put(topics, b"at last")
     for reader in readers:
         assert b"at last" in receive(reader.wire)[reader.name, 0].records
+
+
+def test_who_asks_for_a_part_of_what_it_reads_waits_in_a_crowd_as_long_as_it_asked_for(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients ask so while they work on records of the other partitions, and send no other request meanwhile."""
+    monkeypatch.setattr(patience, "EACH_S", 100.0)
+    monkeypatch.setattr(tails_of(topics), "_longest_s", 60.0)
+    both = [(topics.source, partition, end_of(topics, partition)) for partition in (0, 1)]
+    with contextlib.ExitStack() as stack:
+        waiting, reader = (stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(2))
+        for wire in (waiting, reader) * 2:
+            ask(wire, both, Limits(20))
+        send(waiting, both, Limits(60_000))
+        wait_for(lambda: tails_of(topics).waiting == 2, "one waits")
+        for asked in both * 2:
+            assert ask(reader, [asked], Limits(100))[asked[:2]] == direct(topics, asked, Limits())
+
+
+def test_a_client_that_sends_many_requests_at_once_is_no_crowd(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "EACH_S", 0.5)
+    monkeypatch.setattr(tails_of(topics), "_longest_s", 60.0)
+    end = end_of(topics)
+    with contextlib.ExitStack() as stack:
+        many, reader = (stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(2))
+        for wire in (many, reader) * 2:
+            ask(wire, [(topics.source, 0, end)], Limits(20))
+        for _ in range(200):
+            send(many, [(topics.source, 0, end)], Limits(60_000, total_bytes=1))
+        wait_for(lambda: tails_of(topics).waiting == 200, "all wait")
+        found = ask(reader, [(topics.source, 0, end)], Limits(100))
+        assert found[topics.source, 0] == direct(topics, (topics.source, 0, end), Limits())
 
 
 def test_another_request_of_a_reader_that_waits_in_a_crowd_is_not_kept_waiting(
@@ -334,6 +390,33 @@ def test_readers_of_a_topic_that_is_deleted_are_told(topics: Topics, readers: li
     gone = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
     for reader in readers:
         assert receive(reader.wire)[reader.name, 0].error in gone
+
+
+def test_a_topic_made_anew_after_its_readers_went_gives_none_of_the_old_ones_records(
+    topics: Topics, unique: Unique
+) -> None:
+    name, tails, direct_to = unique("anew"), tails_of(topics), admin(topics.kafka)
+    producer = Producer({"bootstrap.servers": topics.kafka, "linger.ms": 0, "log_level": 0})
+    for value, count in ((b"old", 3), (b"new", 1)):
+        direct_to.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+        with contextlib.ExitStack() as stack:
+            late, *others = [stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(3)]
+            for wire in (late, *others) * 2:
+                wait_for(lambda wire=wire: leads(name, wire, 0), "a leader")
+            for offset in range(count + 1):
+                for wire in others:
+                    send(wire, [(name, 0, offset)], Limits())
+                wait_for(lambda: tails.waiting == 2, "both wait")
+                if offset < count:
+                    producer.produce(name, value, partition=0)
+                    producer.flush(20)
+                    for wire in others:
+                        assert value in receive(wire)[name, 0].records
+            found = ask(late, [(name, 0, 0)], Limits())[name, 0]
+            assert found.records == direct(topics, (name, 0, 0), Limits()).records
+        wait_for(lambda: tails.crowd.connections == 0, "everyone has gone")
+        direct_to.delete_topics([name])[name].result(20)
+        wait_for(lambda: name not in direct_to.list_topics(timeout=20).topics, "the topic is gone")
 
 
 def test_several_partitions_in_one_request(topics: Topics) -> None:

@@ -32,7 +32,7 @@ def fetched(records: bytes, end: int = 0, aborted: int = -1) -> Fetched:
 
 
 def chains(*kept: tuple[Question, Fetched]) -> Chains:
-    recent = Recent[Question]()
+    recent = Recent()
     for number, (asked, found) in enumerate(kept):
         recent.keep(asked, found, float(number))
     return Chains(recent)
@@ -87,7 +87,7 @@ def test_no_more_is_put_together_than_the_reader_takes() -> None:
 
 
 def test_what_comes_later_is_told_once_it_is_known() -> None:
-    recent = Recent[Question]()
+    recent = Recent()
     recent.keep(question(3), fetched(batch(3), 4), 0.0)
     found = Chains(recent)
     assert found.answer(question(3), _MUCH, 0.0) == Kept(fetched(batch(3), 4), 0.0)

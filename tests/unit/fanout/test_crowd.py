@@ -26,6 +26,7 @@ def test_partitions_are_shared_while_two_connections_that_read_them_stand(
             model.setdefault(connection, set()).update(partitions)
             together = all(sum(each in reads for reads in model.values()) > 1 for each in partitions)
             assert crowd.gathers(connection, partitions) is together
+            assert crowd.reads_more(connection, len(partitions)) is (model[connection] != partitions)
         assert crowd.connections == len(model)
 
 

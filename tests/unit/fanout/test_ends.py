@@ -55,4 +55,8 @@ async def test_what_a_log_has_deleted_is_known_by_its_start() -> None:
     found = ends()
     assert not found.is_deleted(question(0))
     found.note(b"orders", 0, 0, struct.pack(">ihqqqiii", 0, 0, 20, 20, 5, -1, -1, 0))
-    assert (found.is_deleted(question(4)), found.is_deleted(question(5))) == (True, False)
+    for isolation in (0, 1):
+        assert [found.is_deleted(question(offset, isolation)) for offset in (4, 5)] == [True, False]
+    note(found, 20, 20, isolation=1)
+    for isolation in (0, 1):
+        assert [found.is_deleted(question(offset, isolation)) for offset in (4, 5)] == [True, False]

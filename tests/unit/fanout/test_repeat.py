@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.fanout.question import Asked, asked_by
-from sidecar.fanout.repeat import Repeat
+from sidecar.fanout.repeat import MOST_BYTES, Repeat
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol import fetch
@@ -61,3 +61,11 @@ def test_a_follower_is_always_read_anew() -> None:
     message = frame(7)
     message[body_of(message) : body_of(message) + 4] = pack(">i", 2)
     assert repeat_of(message) is None
+
+
+def test_a_large_request_is_not_remembered() -> None:
+    message = frame(7)
+    rest = MOST_BYTES - (len(message) - body_of(message))
+    for more, is_remembered in ((rest, True), (rest + 1, False)):
+        rack = pack(">h", more) + b"r" * more
+        assert (repeat_of(message[:-2] + rack) is not None) == is_remembered

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.fanout import recent
 from sidecar.fanout import tails as module
 from sidecar.fanout.question import Asked, Question
 from sidecar.fanout.tails import Tails
@@ -137,8 +138,28 @@ async def test_readers_wait_longer_where_many_do() -> None:
     asked = [Asked(_QUESTION, 1000)]
     assert tails.wait_s(0.5, number=1) == 0.5
     ticks = [(reader, tails.park(reader, asked, 60.0)) for reader in (Reader() for _ in range(5_000))]
+    tails.crowd.gathers(1, [_QUESTION.position.of])
+    assert tails.wait_s(0.5, number=1) == 0.5, "they are requests of one client"
+    for connection in range(5_000):
+        tails.crowd.gathers(connection, [_QUESTION.position.of])
     assert 3.8 <= tails.wait_s(0.5, number=1) <= 5.0
     for reader, tick in ticks:
         tails.leave(reader, asked, tick)
     assert tails.wait_s(0.5, number=1) == 0.5
     upstream.parked.set()
+
+
+async def test_answers_that_grow_too_old_one_by_one_are_dropped_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look takes its time: with one for each answer a node did nothing else a minute after a busy one."""
+    monkeypatch.setattr(recent, "KEPT_S", 0.1)
+    tails, looks = Tails(PaperUpstream(), Tasks(print), longest_s=5.0), list[int]()  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(tails, "_changed", lambda: looks.append(tails._recent.kept_bytes))
+    now = asyncio.get_running_loop().time()
+    for number in range(40):
+        question = _QUESTION._replace(position=_QUESTION.position._replace(offset=number))
+        tails._recent.keep(question, Fetched(0, 10, bytes(10)), now + number / 100)
+    tails._age(now)
+    await wait_until(lambda: not tails._recent.kept_bytes, "all are dropped")
+    assert len(looks) <= 2

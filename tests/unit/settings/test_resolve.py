@@ -36,6 +36,11 @@ def test_without_any_word_the_defaults_of_the_contract_hold():
     assert found.max_request_bytes == 104_857_600
 
 
+def test_a_shared_fetch_ends_by_default_before_the_shortest_session_of_a_group():
+    """KafkaJS sends none of its heartbeats during one; brokers allow sessions of 6 s (group.min.session.timeout.ms)."""
+    assert load().shared_fetch_max_wait_ms <= 6000 - 1000
+
+
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(environment: Environment):
     Path("sidecar.toml").write_text('node_id = 2\ncluster = "from-file"\nlinger_ms = 4\n')
     environment(NODE_ID="3", CLUSTER="from-environment")

@@ -1,0 +1,31 @@
+"""Who waits until its time is told so once; nothing stays of who does not wait any more."""
+
+from __future__ import annotations
+
+from sidecar.fanout.wheel import Wheel
+from tests.wait import wait_until
+
+_DAYS = 24 * 24 * 3600.0
+
+
+async def test_those_whose_time_has_come_are_named_once_in_the_order_in_which_they_came() -> None:
+    named: list[str] = []
+    wheel = Wheel[str](named.extend)
+    for name in ("b", "a", "gone", "c"):
+        tick = wheel.add(name, 0.02)
+        if name == "gone":
+            wheel.remove(name, tick)
+    await wait_until(lambda: len(named) == 3, "their time has come")
+    assert named == ["b", "a", "c"]
+    assert wheel.ticks == 0
+
+
+async def test_nothing_stays_of_those_that_were_answered_long_before_their_time() -> None:
+    wheel = Wheel[int](lambda _: None)
+    stays = wheel.add(0, _DAYS)
+    for number in range(1, 1000):
+        wheel.remove(number, wheel.add(number, _DAYS - number))
+    assert wheel.ticks == 1
+    wheel.remove(0, stays)
+    wheel.remove(0, stays)
+    assert wheel.ticks == 0
