@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
 
+_STRANGERS: Final = frozenset({"cross-site", "same-site"})
+"""What browsers say in Sec-Fetch-Site of a request that a page of somebody else makes, for a GET without its origin."""
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEALTH: Final = frozenset({"/livez", "/readyz"})
 _ANSWER_TIMEOUT: Final = 60.0
@@ -238,7 +240,7 @@ def _caller(request: web.Request) -> Caller:
     return Caller(
         peer=request.remote or "",
         host=headers.get("Host", ""),
-        origin=headers.get("Origin", ""),
+        origin=headers.get("Origin") or ("null" if headers.get("Sec-Fetch-Site") in _STRANGERS else ""),
         authorization=headers.get("Authorization", ""),
         forwarded=any(name in headers for name in FORWARDED),
         certificate=subject_at(request.transport),

@@ -4,13 +4,12 @@ message is that too.
 
 from __future__ import annotations
 
-import json
 from enum import IntEnum
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from sidecar.cli.output import Format, complain, printable, to_yaml
+from sidecar.cli.output import Format, complain, printable, to_json, to_yaml
 from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def report(error: click.ClickException, form: Format) -> None:
         "exit_code": int(error.exit_code),
         "remedy": getattr(error, "remedy", None),
     }
-    click.echo(json.dumps(found, ensure_ascii=False) if form is Format.JSON else to_yaml(found), err=True)
+    click.echo(to_json(found) if form is Format.JSON else to_yaml(found), err=True)
 
 
 def format_of(arguments: Sequence[str]) -> Format:

@@ -75,7 +75,7 @@ def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
     """Print `data`, or what `as_table` makes of it."""
     match form:
         case Format.JSON:
-            text = json.dumps(data, indent=2, ensure_ascii=False)
+            text = to_json(data, indent=2)
         case Format.YAML:
             text = to_yaml(data)
         case Format.TABLE:
@@ -155,6 +155,12 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same of each line of a text."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def to_json(data: Any, indent: int | None = None) -> str:
+    """Data as JSON that says nothing to a terminal: what cannot be printed is escaped, in either form."""
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def to_yaml(data: Any) -> str:

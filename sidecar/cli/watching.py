@@ -1,7 +1,7 @@
 """`--watch`: a screen that is asked for again every two seconds, with keys; plain lines where there is no terminal.
 
-Whatever ends it, a key, Ctrl-C, a signal or an exception, the terminal is as it was before; and so it is while Ctrl-Z
-stops the process.
+Whatever ends it, a key, Ctrl-C, SIGQUIT, SIGTERM, a hangup or an exception, the terminal is as it was before; and so
+it is while Ctrl-Z stops the process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEYS: Final = {
     b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b[H": "home",
     b"\x1b[F": "end", b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1bOA": "up", b"\x1bOB": "down", b"\t": "tab",
 }  # fmt: skip
-_ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class _Ended(BaseException):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import Stamp
 
 _AGAIN_S: Final = 0.1
+_NOT_KNOWN: Final = "whether it was written is not known"
 _UNKNOWN_TRIES: Final = 100
 """How often a node may not know the topic, every `_AGAIN_S`: it may lag, and it may be gone."""
 _SESSIONS_PER_BATCH: Final = 3
@@ -52,10 +53,19 @@ class Lane:
         """In how many the head was refused for its place."""
         self.unknown: int = 0
         """How often a node did not know the topic of the head."""
-        self.in_doubt: bool = False
-        """Whether an earlier try of the head may be in the log."""
+        self.doubted: Stamp | None = None
+        """The session under which an earlier try of the head may be in the log."""
         self.task: asyncio.Task[None] | None = None
         self._queue: deque[Pending] = deque()
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an earlier try of the head may be in the log."""
+        return self.doubted is not None
+
+    def may_double(self, session: Stamp) -> bool:
+        """Whether Kafka would not know the head again in this session, and no id says what it is."""
+        return self.doubted not in (None, session) and self.head[0].number is None
 
     def add(self, record: Pending) -> None:
         self._queue.append(record)
@@ -86,7 +96,7 @@ class Lane:
 
     def settled(self) -> list[Pending]:
         """The head, which has its outcome now."""
-        head, self.head, self.sessions, self.unknown, self.in_doubt = self.head, [], 0, 0, False
+        head, self.head, self.sessions, self.unknown, self.doubted = self.head, [], 0, 0, None
         return head
 
 
@@ -160,6 +170,9 @@ class Pipeline:
                 self._settle(lane, self._error)
                 return
             session = self._claim.producer
+            if lane.may_double(session):  # another lane's trouble made a new session
+                self._settle(lane, SidecarError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _NOT_KNOWN))
+                continue
             self._under_way += 1
             self._idle.clear()
             try:
@@ -211,7 +224,8 @@ class Pipeline:
 
     async def _recover(self, lane: Lane, session: Stamp, error: BatchError) -> None:
         code = error.code
-        lane.in_doubt |= code is None or code in APPEND_IN_DOUBT
+        if code is None or code in APPEND_IN_DOUBT:
+            lane.doubted = lane.doubted or session
         lane.unknown += code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code in _MAY_BE_LOST:
             await self._ask_whether_owned()
@@ -222,7 +236,7 @@ class Pipeline:
         elif code in _PLACE_LOST:
             lane.sessions += 1
             if lane.head[0].number is None or lane.sessions > _SESSIONS_PER_BATCH:
-                self._settle(lane, SidecarError(code, "whether it was written is not known"), in_doubt=True)
+                self._settle(lane, SidecarError(code, _NOT_KNOWN), in_doubt=True)
             await self._renew(session)
         elif code == ErrorCode.POLICY_VIOLATION:
             self._count(lane)  # a node takes these sequences for used

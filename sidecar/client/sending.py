@@ -1,7 +1,7 @@
 """Records of one producer on their way to its pipeline: each checked, numbered and waited for, one or many at a time.
 
 Of many each has its own outcome, and in a partition none is written behind one that failed: `Run` gives up what has
-not left by then. So what is in the log is the beginning of what was given.
+not left by then. So what is in its log is the beginning of what was given for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The last records of a partition, for people who want to see what is in a topic: few, and cut.
 
-One lookup fetches at most three times some 256 KiB (the leader sends one batch whole, however large it is), and opens
-batches from the last one backwards in the thread for such work, until it has enough.
+One lookup fetches at most five times some 256 KiB (the leader sends one batch whole, however large it is), and opens
+batches from the last one backwards in the thread for such work, until it has enough, or has opened 16 MiB: clients'
+batches wait for that thread, and 256 KiB can hold gigabytes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ HEADERS: Final = 16
 """Shown of one record's headers."""
 _FETCH_BYTES: Final = 256 * 1024
 _OPENED_BYTES: Final = 16 * 1024 * 1024
-"""Of one batch, decompressed: a larger one is not shown."""
+"""Of the batches of one answer together, decompressed: those in front are not shown, and no batch that is larger."""
+_MARKERS: Final = 20
+"""A record is found with 64 times as many of them behind it: an owner that writes nothing leaves four a day."""
 _CODEC: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 
@@ -72,53 +75,78 @@ async def last_records(
     out, and so are offsets that compaction took. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot
     be opened.
     """
-    found: list[LastRecord] = []
+    if start >= end:
+        return []
     for wanted in dict.fromkeys((most, max(1, most // 8), 1)):
         first = max(start, end - wanted)
-        if first >= end:
-            return []
-        data = await logs.fetch(where, first, _FETCH_BYTES)
-        sizes = batch_sizes(data, 0, len(data))
-        if not sizes:
-            continue
-        found = await aside(partial(open_last, data, where, first, most, names))
-        begin, size = sizes[-1]
-        header = read_header(data, begin, begin + size)
-        if header.base_offset + header.last_offset_delta + 1 >= end:
+        found, is_whole = await _looked(logs, where, first, end, most, names)
+        if is_whole:
             break  # else the answer was full before the end: nearer to it
+    else:
+        return found
+    for wanted in (64 * max(most, _MARKERS), 8 * max(most, _MARKERS)):
+        if found or first == start:
+            return found
+        further, is_whole = await _looked(logs, where, max(start, end - wanted), end, most, names)
+        if is_whole:
+            return further
     return found
 
 
+async def _looked(
+    logs: LogReader, where: TopicPartition, first: int, end: int, most: int, names: Names
+) -> tuple[list[LastRecord], bool]:
+    """The last records of one answer, and whether it reaches the end."""
+    data = await logs.fetch(where, first, _FETCH_BYTES)
+    sizes = batch_sizes(data, 0, len(data))
+    if not sizes:
+        return [], False
+    begin, size = sizes[-1]
+    header = read_header(data, begin, begin + size)
+    found = await aside(partial(open_last, data, where, first, most, names))
+    return found, header.base_offset + header.last_offset_delta + 1 >= end
+
+
 def open_last(data: Octets, where: TopicPartition, first: int, most: int, names: Names) -> list[LastRecord]:
-    """The last `most` records of a record set from offset `first` on, the last one first. Pure. Raises `KafkaError`."""
+    """The last `most` records of a record set from offset `first` on, the last one first; fewer where more than
+    `_OPENED_BYTES` would have to be opened for them. Pure. Raises `KafkaError` for a batch, unless some were opened.
+    """
     found: list[LastRecord] = []
+    room = _OPENED_BYTES
     for start, size in reversed(batch_sizes(data, 0, len(data))):
         header = read_header(data, start, start + size)
         if not header.is_control and header.records:
             try:
-                found += _open(memoryview(data)[start : start + size], header, where, first, most - len(found), names)
+                section = _section(memoryview(data)[start : start + size], header, room)
+                found += _open(section, header, where, first, most - len(found), names)
             except KafkaError as error:
+                if error.code == ErrorCode.MESSAGE_TOO_LARGE and room < _OPENED_BYTES:
+                    break
                 raise KafkaError(error.code, f"the batch at offset {header.base_offset} of {where}: {error}") from None
+            room -= len(section)
         if len(found) >= most:
             break
     return found
 
 
-def _open(
-    batch: memoryview, header: BatchHeader, where: TopicPartition, first: int, most: int, names: Names
-) -> list[LastRecord]:
+def _section(batch: memoryview, header: BatchHeader, room: int) -> Octets:
     if not crc_matches(batch, 0, header.size):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its CRC-32C does not fit its bytes")
-    section = decompress(header.attributes & _CODEC, batch[HEADER_BYTES:], _OPENED_BYTES)
+    return decompress(header.attributes & _CODEC, batch[HEADER_BYTES:], room)
+
+
+def _open(
+    section: Octets, header: BatchHeader, where: TopicPartition, first: int, most: int, names: Names
+) -> list[LastRecord]:
     low = max(0, first - header.base_offset, header.last_offset_delta + 1 - most)
     columns = Columns()
-    unpack(section, header.records, names.sequence_id, names.producer_name, columns, low=low)
+    unpack(section, header.records, names.sequence_id, names.producer_name, columns, low=low, most_headers=HEADERS)
     writer = Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
     found: list[LastRecord] = []
     at = 0
     for index, delta in enumerate(columns.offset_deltas):
         count = columns.header_counts[index]
-        shown = range(at, at + min(count, HEADERS))
+        shown = range(at, at + count)
         name = columns.names[index]
         found.append(
             LastRecord(

@@ -14,5 +14,14 @@ def stretches(
     records: Octets, count: int, id_header: bytes, name_header: bytes, low: int, high: int, /
 ) -> list[Stretch]: ...
 def unpack(
-    records: Octets, count: int, id_header: bytes, name_header: bytes, low: int, high: int, wanted: int, into: Lists, /
+    records: Octets,
+    count: int,
+    id_header: bytes,
+    name_header: bytes,
+    low: int,
+    high: int,
+    wanted: int,
+    into: Lists,
+    most_headers: int,
+    /,
 ) -> None: ...

@@ -562,7 +562,7 @@ cdef inline object _bytes_or_none(Cursor* cursor, Py_ssize_t at, int32_t size):
 
 def unpack(
     object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, int32_t low, int32_t high,
-    int wanted_fields, tuple into not None
+    int wanted_fields, tuple into not None, int32_t most_headers
 ):
     cdef Py_buffer view
     cdef Cursor cursor
@@ -621,7 +621,7 @@ def unpack(
                     )
                     if is_plain and is_inside:
                         name = _bytes_or_none(&cursor, header.value_at, header.value_size)
-                if is_inside and wanted_fields & HEADERS:
+                if is_inside and wanted_fields & HEADERS and turn < most_headers:
                     header_keys.append(_bytes_or_none(&cursor, header.key_at, header.key_size))
                     header_values.append(_bytes_or_none(&cursor, header.value_at, header.value_size))
             if fault != FINE:
@@ -642,7 +642,7 @@ def unpack(
             if wanted_fields & VALUE:
                 values.append(_bytes_or_none(&cursor, record.field_at[1], record.field_size[1]))
             if wanted_fields & HEADERS:
-                header_counts.append(record.headers)
+                header_counts.append(min(record.headers, most_headers))
             sequence_ids.append(found if is_plain and ids else None)
             its_names.append(name if is_plain else None)
         if fault == FINE and cursor.at != view.len:

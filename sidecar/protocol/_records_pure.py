@@ -170,7 +170,15 @@ def stretches(records: Octets, count: int, id_header: bytes, name_header: bytes,
 
 
 def unpack(
-    records: Octets, count: int, id_header: bytes, name_header: bytes, low: int, high: int, wanted: int, into: Lists
+    records: Octets,
+    count: int,
+    id_header: bytes,
+    name_header: bytes,
+    low: int,
+    high: int,
+    wanted: int,
+    into: Lists,
+    most_headers: int,
 ) -> None:
     """See `sidecar.protocol.stretches.unpack`."""
     deltas, times, keys, values, header_counts, header_keys, header_values, sequence_ids, its_names, doubtful = into
@@ -194,6 +202,7 @@ def unpack(
             values.append(value)
         if wanted & HEADERS:
             headers, at = _varint(data, at, end, 0)
+            headers = min(headers, most_headers)
             header_counts.append(headers)
             for _ in range(headers):
                 key, at = _bytes(data, at, end)

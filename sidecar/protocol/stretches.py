@@ -88,14 +88,17 @@ def unpack(
     wanted: int = KEY | VALUE | HEADERS,
     low: int = 0,
     high: int = HIGHEST_DELTA,
+    most_headers: int = HIGHEST_DELTA,
 ) -> None:
-    """Append the records of a section, cut as by `stretches`. Raises as that does, with `columns` in any state."""
+    """Append the records of a section, cut as by `stretches`, with the first `most_headers` of each one's headers.
+    Raises as that does, with `columns` in any state.
+    """
     doubtful: list[tuple[int, pure.Values]] = []
     into: tuple[list[Any], ...] = (
         columns.offset_deltas, columns.timestamp_deltas, columns.keys, columns.values, columns.header_counts,
         columns.header_keys, columns.header_values, columns.sequence_ids, columns.names, doubtful,
     )  # fmt: skip
-    walker().unpack(records, count, id_header, name_header, low, high, wanted, into)
+    walker().unpack(records, count, id_header, name_header, low, high, wanted, into, most_headers)
     for index, (ids, names) in doubtful:
         sequence_id, columns.names[index], problem = judge(ids, names, None)
         if problem is None:

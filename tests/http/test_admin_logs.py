@@ -110,6 +110,12 @@ async def test_without_a_token_a_page_of_another_site_reads_no_records():
         assert (await ask(server, RECORDS, ""))[0] == 200
         assert (await ask(server, RECORDS, "", Origin="http://evil.example"))[0] == 403
         assert (await ask(server, RECORDS, "", **{"X-Forwarded-For": "10.0.0.1"}))[0] == 403
+        calls = len(server.node.calls)
+        for site in ("cross-site", "same-site"):  # an image, or a link: without an Origin
+            assert (await ask(server, RECORDS, "", **{"Sec-Fetch-Site": site}))[0] == 403
+        assert len(server.node.calls) == calls
+        for site in ("same-origin", "none"):
+            assert (await ask(server, RECORDS, "", **{"Sec-Fetch-Site": site}))[0] == 200
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "partition=-1", "offset=1"])

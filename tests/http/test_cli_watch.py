@@ -95,7 +95,7 @@ def test_keys_sort_reverse_scroll_and_change_the_table(crowded: Running):
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [("q", 0), (signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)],
+    [("q", 0), (signal.SIGINT, 0), *((each, -each) for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))],
 )
 def test_the_terminal_is_as_before_whatever_ends_it(crowded: Running, end: str | signal.Signals, code: int):
     with status(crowded) as terminal:

@@ -188,11 +188,12 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         ```
 
         In each partition records stand in their order, and none behind one that failed: what had not left by then is
-        not sent, its error has code 55 OPERATION_NOT_ATTEMPTED. So what is in the log is the beginning of what was
-        given; send the rest again from the first error on. Only what is no record at all, or has a wrong id or
-        partition, stops no other. **Once the topic is lost** every record that has no outcome yet gets a
-        `ProducerFencedError`. The successor's records stand behind all of this producer's. Any error's `in_doubt`
-        says whether its record may be in the log nonetheless, because an answer was lost: False, it is not.
+        not sent, its error has code 55 OPERATION_NOT_ATTEMPTED. So each partition has the beginning of what was given
+        for it; send again, in their order, the records that have an error, and no other. Only what is no record at all,
+        or has a wrong id or partition, stops no other. **Once the topic is lost** every record that has no outcome yet
+        gets a `ProducerFencedError`. The successor's records stand behind all of this producer's. Any error's
+        `in_doubt` says whether its record may be in the log nonetheless, because an answer was lost: False, it is not;
+        True, sent again it may be there twice, unless it bears the same `sequence_id`.
 
         `timeout` bounds each record from when it is taken. `records` is read as far as there is room: 8 MiB or 10,000
         records without an outcome. Raises RuntimeError for a producer that is not open, and what `records` raises.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Producer
 
+from sidecar.client.sync import ExclusiveProducer
 from tests.conftest import Unique
 from tests.kafka.shadow.groups import commit, consumer, write, write_transactions
 from tests.nodes import NodeProcess
@@ -86,3 +87,19 @@ def test_markers_of_transactions_are_no_records(services: Services, rest: Rest) 
         (0, "record 0"),
     ]
     assert {each["generation"] for each in found} == {None}
+    assert rest.call("GET", f"/v1/topics/{topic}/records?limit=1")[1]["items"] == found[:1]
+
+
+def test_records_are_found_in_front_of_owners_that_wrote_none(
+    services: Services, node: NodeProcess, rest: Rest
+) -> None:
+    topic = create_topic(services.kafka_bootstrap, 1)
+    assert rest.call("PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})[0] == 200
+    for each in range(24):
+        with ExclusiveProducer(node.bootstrap, topic=topic, name=f"owner-{each}") as producer:
+            if each == 0:
+                producer.send(b"the only one")
+    (partition,) = rest.call("GET", f"/v1/topics/{topic}/partitions")[1]["items"]
+    assert partition["end"] > 20  # each owner's fence is a marker in the log
+    (found,) = rest.call("GET", f"/v1/topics/{topic}/records")[1]["items"]
+    assert found["value"]["text"] == "the only one"

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.cli.failure import CommandError
+from sidecar.cli.failure import CommandError, report
 from sidecar.cli.output import (
     Format,
     OutputError,
@@ -16,6 +16,7 @@ from sidecar.cli.output import (
     painted,
     pairs,
     table,
+    to_json,
     to_yaml,
     write,
     write_list,
@@ -25,6 +26,24 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 DATA = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20
 )
+
+
+@given(DATA)
+def test_json_stays_json_and_says_nothing_to_a_terminal(data: Any):
+    text = to_json(data, indent=2)
+    assert json.loads(text) == data
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.YAML])
+def test_no_form_passes_on_what_a_client_says_to_a_terminal(capsys: pytest.CaptureFixture[str], form: Format):
+    said = {"client_id": "\x9b31m\x7f\x1b[2J\u202e\U000e0001\ud800 café"}
+    write(said, form, str)
+    report(CommandError(said["client_id"]), form)
+    shown = capsys.readouterr()
+    assert "café" in shown.out
+    for each in (shown.out, shown.err):
+        assert each.replace("\n", "").isprintable()
 
 
 @given(DATA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -91,6 +92,27 @@ def test_a_batch_that_cannot_be_opened_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KafkaError, match="the batch at offset 40 of orders-3"):
         open_last(bomb, WHERE, 40, 1, NAMES)
     assert offsets(bomb + batch(41, b"v"), 40, 1) == [41]  # nobody opens what is not shown
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_bombs_in_a_row_are_opened_until_together_they_are_large(monkeypatch: pytest.MonkeyPatch, codec: Codec) -> None:
+    monkeypatch.setattr(found_in, "_OPENED_BYTES", 50_000)
+    bombs = [batch(each, b"\0" * 20_000, codec=codec) for each in range(40, 50)]
+    assert offsets(b"".join(bombs), 40, 10) == [49, 48]
+    large = batch(30, b"\0" * 60_000, codec=codec)
+    assert offsets(large + bombs[0], 30, 10) == [40]
+    with pytest.raises(KafkaError, match="the batch at offset 30"):
+        offsets(large, 30, 10)
+
+
+def test_headers_that_are_not_shown_make_no_objects() -> None:
+    bomb = build_batch([NewRecord(None, None, [("", None)] * 1_000_000, 0)], -1, -1, -1, Codec.ZSTD)
+    tracemalloc.start()
+    (found,) = open_last(bomb, WHERE, 0, 1, NAMES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.headers == (("", None),) * found_in.HEADERS
+    assert peak < 2 * 1_000_000 + 4_000_000  # what is decompressed; two lists took 16 MB more
 
 
 async def test_the_end_of_a_log_is_looked_for_where_an_answer_is_full_before_it() -> None:

@@ -108,11 +108,18 @@ def test_stretches_say_what_records_say_one_by_one(written: list[Written], low: 
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(written=sections(), low=st.integers(0, 30), width=st.integers(0, 60), wanted=st.integers(0, 7))
-def test_columns_hold_what_was_written(written: list[Written], low: int, width: int, wanted: int) -> None:
+@given(
+    written=sections(),
+    low=st.integers(0, 30),
+    width=st.integers(0, 60),
+    wanted=st.integers(0, 7),
+    most=st.integers(0, 3),
+)
+def test_columns_hold_what_was_written(written: list[Written], low: int, width: int, wanted: int, most: int) -> None:
     columns = Columns()
+    high = low + width
     for _ in range(2):  # appended to what is there
-        unpack(section(written), len(written), *WANTED, columns, wanted=wanted, low=low, high=low + width)
+        unpack(section(written), len(written), *WANTED, columns, wanted=wanted, low=low, high=high, most_headers=most)
     inside = [each for each in written if low <= each.delta <= low + width] * 2
     told = records.each(section(written), len(written), *WANTED, dense=False)
     told = [each for each in told if low <= each.offset_delta <= low + width] * 2
@@ -120,8 +127,8 @@ def test_columns_hold_what_was_written(written: list[Written], low: int, width: 
     assert columns.timestamp_deltas == [each.time_delta for each in inside]
     assert columns.keys == [each.key for each in inside if wanted & KEY]
     assert columns.values == [each.value for each in inside if wanted & VALUE]
-    assert columns.header_counts == [len(each.headers) for each in inside if wanted & HEADERS]
-    flat = [header for each in inside for header in each.headers if wanted & HEADERS]
+    assert columns.header_counts == [len(each.headers[:most]) for each in inside if wanted & HEADERS]
+    flat = [header for each in inside for header in each.headers[:most] if wanted & HEADERS]
     assert columns.header_keys == [str(key).encode() for key, _ in flat]
     assert columns.header_values == [value for _, value in flat]
     assert columns.sequence_ids == [None if each.problem else each.sequence_id for each in told]
@@ -165,7 +172,7 @@ def test_both_twins_say_the_same_of_damaged_bytes(written: list[Written], at: in
         columns = tuple[list[object], ...]([] for _ in range(10))
         try:
             runs = twin.stretches(data, len(written), *WANTED, 0, 2**31 - 1)
-            twin.unpack(data, len(written), *WANTED, 0, 2**31 - 1, 7, columns)
+            twin.unpack(data, len(written), *WANTED, 0, 2**31 - 1, 7, columns, 2**31 - 1)
         except KafkaError as error:
             return str(error)
         return runs, columns
