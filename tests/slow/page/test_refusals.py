@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from playwright.sync_api import Route, expect
 
+from tests.kafka.exclusive.producers import RawProducer
 from tests.slow.page.cluster import Cluster
 from tests.slow.page.conftest import Visit
 from tests.slow.page.test_sections import cell, row
 
+INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
+REASON = (
+    "Topic has an existing exclusive producer: billing (generation 3). mode=wait_for_exclusive waits for it,"
+    " mode=exclusive_with_fencing takes it over"
+)
 
 
 def refused(cluster: Cluster, name: str) -> str:
@@ -31,6 +37,16 @@ def test_a_refusal_is_listed_with_its_reason_and_how_often_it_came(visit: Visit,
     client.get_by_role("link", name=topic).click()
     refusals = page.get_by_role("table", name="Refused lately by this node")
     expect(refusals.get_by_role("rowheader")).to_contain_text("rival-of-disputed 127.0.0.1")
+
+
+def test_a_refusal_without_a_topic_is_in_the_feed_without_a_link(visit: Visit, cluster: Cluster) -> None:
+    typo = cluster.name("billing") + ";mode=exclusiv"
+    producer = cluster.producers.enter_context(RawProducer(cluster.nodes[0].bootstrap, typo))
+    assert producer.ask_producer_id() == (INVALID_REQUEST, -1)
+    page = visit(cluster.url)
+    entry = page.locator("#feed li").filter(has_text=typo)
+    expect(entry.locator(".tag")).to_have_class("tag bad")
+    expect(entry.get_by_role("link")).to_have_count(0)
 
 
 def test_refusals_are_narrowed_down_to_one_topic_and_the_address_says_so(visit: Visit, cluster: Cluster) -> None:
