@@ -66,7 +66,7 @@ def test_refusals_are_narrowed_down_to_one_topic_and_the_address_says_so(visit: 
 def test_many_refusals_are_leafed_through(visit: Visit, cluster: Cluster) -> None:
     def answer(route: Route) -> None:
         first = 100 if "page_token=100" in route.request.url else 0
-        item = {"address": "::1", "topic": "t", "error_code": 44, "error": "POLICY_VIOLATION", "reason": "no"}
+        item = {"address": "::1", "topic": "payments", "error_code": 44, "error": "POLICY_VIOLATION", "reason": REASON}
         times = {"count": 1, "first": "2026-01-31T12:00:00Z", "last": "2026-01-31T12:00:00Z"}
         items = [{"client_id": f"c{number:03}", **item, **times} for number in range(first, first + 100)]
         route.fulfill(json={"items": items, "next_page_token": None if first else "100"})
@@ -75,6 +75,8 @@ def test_many_refusals_are_leafed_through(visit: Visit, cluster: Cluster) -> Non
     page.route("**/v1/refusals?*", answer)
     page.get_by_role("link", name="Refusals").click()
     expect(page.locator("main tbody tr")).to_have_count(100)
+    link = page.locator("main tbody tr").first.get_by_role("link", name="payments")
+    assert link.evaluate("link => link.getClientRects().length") == 1, "a short name is broken into lines"
     page.get_by_role("button", name="Next").click()
     expect(row(page, "c100 ::1")).to_be_visible()
     expect(page.get_by_role("button", name="Next")).to_be_disabled()
