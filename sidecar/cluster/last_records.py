@@ -1,6 +1,6 @@
 """The last records of a partition, for people who want to see what is in a topic: few, and cut.
 
-One lookup fetches at most three times some 256 KiB (the leader sends one batch whole, however large it is), and opens
+One lookup fetches at most four times some 256 KiB (the leader sends one batch whole, however large it is), and opens
 batches from the last one backwards in the thread for such work, until it has enough.
 """
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import TopicPartition
     from sidecar.protocol.primitives import Octets
 
+_REACH: Final = 8
+"""Offsets that are looked at for each record that is wanted: those of markers, which are no records, among them."""
 KEY_BYTES: Final = 512
 """Shown of a key; of a header's value half of that."""
 VALUE_BYTES: Final = 2048
@@ -68,12 +70,12 @@ class Names(NamedTuple):
 async def last_records(
     logs: LogReader, where: TopicPartition, start: int, end: int, most: int, names: Names
 ) -> list[LastRecord]:
-    """The `most` last records of a log from `start` to `end`, or fewer, the last one first. Control batches are left
-    out, and so are offsets that compaction took. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot
-    be opened.
+    """The `most` last records of a log from `start` to `end`, the last one first. Fewer where nearly all of the last
+    `_REACH` times `most` offsets are control batches or were compacted away, or where these do not fit into one
+    answer. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot be opened.
     """
     found: list[LastRecord] = []
-    for wanted in dict.fromkeys((most, max(1, most // 8), 1)):
+    for wanted in dict.fromkeys((most * _REACH, most, max(1, most // 8), 1)):
         first = max(start, end - wanted)
         if first >= end:
             return []
