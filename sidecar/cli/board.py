@@ -148,5 +148,6 @@ def _foot(board: Board, view: View, table: Table, order: str, rows: int) -> str:
     down = ", reversed" if view.reverse else ""
     at = view.table % len(board.tables)
     others = [each.what for each in (*board.tables[at + 1 :], *board.tables[:at])]
-    keys = ["q quit", "s sort", "r reverse", *(f"tab {each}" for each in others[:1]), "arrows scroll"]
+    keys = ["q quit", "s sort", "r reverse", *(f"tab {each}" for each in others[:1])]
+    keys += ["arrows scroll"] if count > rows else []
     return f"{where} by {order}{down}   {'  '.join(keys)}"

@@ -61,6 +61,13 @@ def test_scrolling_ends_where_the_rows_do():
     assert view.first == 0, "a higher screen shows all of them"
 
 
+def test_the_last_line_names_the_keys_that_do_something():
+    few = [("billing", "", 1), ("orders", "", 2)]
+    board = Board([], [table(*few), table()])
+    assert drawn(board, 80, 10)[-1] == "1-2 of 2 things by n   q quit  s sort  r reverse  tab things"
+    assert drawn(board, 80, 4)[-1] == "1-1 of 2 things by n   q quit  s sort  r reverse  tab things  arrows scroll"
+
+
 def test_orders_come_round_and_turn():
     board = Board([], [table(("b", "", 1), ("a", "", 2))])
     view = View()
