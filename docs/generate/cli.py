@@ -49,7 +49,7 @@ _KEYS: Final = (
 )
 _NOTES: Final = {
     "sidecar status": f"{_KEYS} Topics in trouble come first; a refusal counts as trouble for ten minutes.",
-    "sidecar refusals": _KEYS,
+    "sidecar refusals": f"{_KEYS} A reason that was cut stands in full below its row, if all rows are on the screen.",
     "sidecar topic set": (
         "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
         " `--exclusive-reader` holds where a reader has claimed a partition: what nobody claimed everybody reads."

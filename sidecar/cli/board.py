@@ -4,6 +4,7 @@ screen. Pure: it knows no terminal.
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +26,9 @@ _AROUND: Final = 3
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of one kind. `least`: how narrow a column may get, by its heading; others are never cut. `spare`: headings
-    that are left out where there is no room, the first one first. `orders`: what to sort by, the first one unless
-    somebody chooses. `color`: of a row, "" for none.
+    that are left out where there is no room, the first one first. `full`: the heading of what stands once more below
+    its row where it was cut, as long as all rows are seen. `orders`: what to sort by, the first one unless somebody
+    chooses. `color`: of a row, "" for none.
     """
 
     what: str
@@ -35,6 +37,7 @@ class Table:
     least: Mapping[str, int]
     orders: Mapping[str, Callable[[Any], Any]]
     spare: Sequence[str] = ()
+    full: str = ""
     color: Callable[[Any], str] = field(default=lambda _: "")
 
 
@@ -97,8 +100,15 @@ def draw(board: Board, view: View, width: int, height: int) -> list[Text]:
     titles, cells = rows_of(items, table.columns)
     shown, widths = fit(titles, cells, table, width)
     lines += [Text(), _line(_row(titles, shown, widths), "bold", width)]
+    room = rows - len(items)
     for item, row in list(zip(items, cells, strict=True))[view.first : view.first + rows]:
         lines.append(_line(_row(row, shown, widths), table.color(item), width))
+        below = [
+            text for at in shown if titles[at].lower() == table.full for text in _below(row[at], widths[at], width)
+        ]
+        if len(below) <= room:
+            lines += [_line(text, "dim", width) for text in below]
+            room -= len(below)
     if not items:
         lines.append(_line(f"no {table.what}", "dim", width))
     lines += [Text()] * (height - 1 - len(lines))
@@ -137,6 +147,15 @@ def _row(cells: Sequence[str], shown: Sequence[int], widths: Mapping[int, int]) 
     return (" " * _GAP).join(_cut(cells[at], widths[at]) for at in shown)
 
 
+def _below(cell: str, shown: int, width: int) -> list[str]:
+    """All of a cell of which not all is shown."""
+    return (
+        textwrap.wrap(cell, max(3, width), initial_indent="  ", subsequent_indent="  ")
+        if cell_len(cell) > shown
+        else []
+    )
+
+
 def _cut(text: str, width: int) -> str:
     """In just so many cells of a terminal; a letter may take two."""
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"
@@ -148,5 +167,6 @@ def _foot(board: Board, view: View, table: Table, order: str, rows: int) -> str:
     down = ", reversed" if view.reverse else ""
     at = view.table % len(board.tables)
     others = [each.what for each in (*board.tables[at + 1 :], *board.tables[:at])]
-    keys = ["q quit", "s sort", "r reverse", *(f"tab {each}" for each in others[:1]), "arrows scroll"]
+    keys = ["q quit", "s sort", "r reverse", *(f"tab {each}" for each in others[:1])]
+    keys += ["arrows scroll"] if count > rows else []
     return f"{where} by {order}{down}   {'  '.join(keys)}"

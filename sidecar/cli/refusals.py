@@ -94,6 +94,7 @@ def table_of(found: list[dict[str, Any]]) -> Table:
         COLUMNS,
         least={"client id": 20, "topic": 12, "error": 19, "reason": 16, "address": 7},
         spare=("address", "last"),
+        full="reason",
         orders={
             "time": lambda _: 0,
             "times": lambda each: -each["count"],

@@ -1,6 +1,6 @@
 """The last records of a partition, for people who want to see what is in a topic: few, and cut.
 
-One lookup fetches at most five times some 256 KiB (the leader sends one batch whole, however large it is), and opens
+One lookup fetches at most six times some 256 KiB (the leader sends one batch whole, however large it is), and opens
 batches from the last one backwards in the thread for such work, until it has enough, or has opened 16 MiB: clients'
 batches wait for that thread, and 256 KiB can hold gigabytes.
 """
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import TopicPartition
     from sidecar.protocol.primitives import Octets
 
+_REACH: Final = 8
+"""Offsets that are looked at for each record that is wanted: those of markers, which are no records, among them."""
 KEY_BYTES: Final = 512
 """Shown of a key; of a header's value half of that."""
 VALUE_BYTES: Final = 2048
@@ -71,40 +73,38 @@ class Names(NamedTuple):
 async def last_records(
     logs: LogReader, where: TopicPartition, start: int, end: int, most: int, names: Names
 ) -> list[LastRecord]:
-    """The `most` last records of a log from `start` to `end`, or fewer, the last one first. Control batches are left
-    out, and so are offsets that compaction took. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot
-    be opened.
+    """The `most` last records of a log from `start` to `end`, the last one first. Fewer where nearly all of the last
+    `_REACH` times `most` offsets are control batches or were compacted away; none where that holds of as many as
+    `_MARKERS` says. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot be opened.
     """
     if start >= end:
         return []
-    for wanted in dict.fromkeys((most, max(1, most // 8), 1)):
-        first = max(start, end - wanted)
-        found, is_whole = await _looked(logs, where, first, end, most, names)
-        if is_whole:
-            break  # else the answer was full before the end: nearer to it
-    else:
-        return found
-    for wanted in (64 * max(most, _MARKERS), 8 * max(most, _MARKERS)):
-        if found or first == start:
-            return found
-        further, is_whole = await _looked(logs, where, max(start, end - wanted), end, most, names)
-        if is_whole:
-            return further
-    return found
+    behind = max(most, _MARKERS)
+    near, far = (most * _REACH, most, max(1, most // 8), 1), (64 * behind, 8 * behind)
+    for reach in (near, far):  # farther where all that is near are markers
+        for wanted in dict.fromkeys(reach):
+            first = max(start, end - wanted)
+            found = await _looked(logs, where, first, end, most, names)
+            if found or (found is not None and first == start):
+                return found
+            if found is not None:
+                break  # else the answer was full before the end: nearer to it
+    return []
 
 
 async def _looked(
     logs: LogReader, where: TopicPartition, first: int, end: int, most: int, names: Names
-) -> tuple[list[LastRecord], bool]:
-    """The last records of one answer, and whether it reaches the end."""
+) -> list[LastRecord] | None:
+    """The last records from an offset on; None where one answer does not reach to the end."""
     data = await logs.fetch(where, first, _FETCH_BYTES)
     sizes = batch_sizes(data, 0, len(data))
     if not sizes:
-        return [], False
+        return None
     begin, size = sizes[-1]
     header = read_header(data, begin, begin + size)
-    found = await aside(partial(open_last, data, where, first, most, names))
-    return found, header.base_offset + header.last_offset_delta + 1 >= end
+    if header.base_offset + header.last_offset_delta + 1 < end:
+        return None
+    return await aside(partial(open_last, data, where, first, most, names))
 
 
 def open_last(data: Octets, where: TopicPartition, first: int, most: int, names: Names) -> list[LastRecord]:

@@ -12,7 +12,7 @@ import { clock, number } from './format.js';
 import { read } from './stream.js';
 
 const KEPT = 100;
-const COLOURS = { claimed: 'good', deposed: 'bad', released: 'quiet', failover: 'warn', shadow: 'quiet', policy: 'quiet' };
+const COLOURS = { claimed: 'good', deposed: 'bad', released: 'quiet', failover: 'warn', shadow: 'quiet', policy: 'quiet', refused: 'bad' };
 const REFUSED_MS = 30_000;
 const AGAIN_MS = 1_000;
 const SILENT_MS = 5_000;
@@ -99,7 +99,7 @@ function entry(event) {
     ['p', {},
       ['time', { datetime: event.at, title: event.at, class: 'soft' }, clock(event.at)], ' ',
       ['span', { class: `tag ${COLOURS[event.kind]}` }, event.kind], ' ',
-      ['a', { href: `#/${about}/${path(event.topic)}`, class: 'name' }, event.topic], where],
+      event.topic ? ['a', { href: `#/${about}/${path(event.topic)}`, class: 'name' }, event.topic] : null, where],
     ['p', { class: 'soft' }, ...sentence(event)]]));
 }
 

@@ -51,7 +51,7 @@ export class Records {
       const found = await get(`v1/topics/${path(name)}/records?${query}`);
       if (name !== this.name) return;
       fill(this.problem);
-      this.table.show(found.items, 'There is no record.');
+      this.table.show(found.items, 'No record is at the end of the log.');
     } catch (error) {
       if (name !== this.name) return;
       this.table.show([], '');

@@ -61,7 +61,9 @@ export function askToSetPolicy(name, own, after) {
   ask(name ? `Set the policy of ${name}` : 'Set a policy', 'Set', false, parts, async () => {
     const chosen = value('policy-name');
     if (!chosen) throw new Refusal(0, 'Say of which topic, or of which beginning of names.');
-    const found = await call('PUT', `v1/topics/${path(chosen)}/policy`, { body: wantedPolicy() });
+    const policy = wantedPolicy();
+    if (!Object.keys(policy).length) throw new Refusal(0, 'Nothing to set: choose at least one field.');
+    const found = await call('PUT', `v1/topics/${path(chosen)}/policy`, { body: policy });
     return `The policy of ${chosen} is in force. ${policyWords(found.policy ?? {})}.`;
   }, after);
   const typed = byId('policy-name');

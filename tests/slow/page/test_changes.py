@@ -19,6 +19,9 @@ def test_a_policy_is_set_and_forgotten_on_the_page_of_a_topic(visit: Visit, clus
     page = visit(f"{cluster.url}#/topics/{topic}", token=TOKEN)
     expect(fact(page, "Access")).to_have_text("not governed: it passes through")
     dialog = press(page, "Set policy…")
+    confirm(dialog, "Set")  # an empty policy would govern the topic
+    expect(dialog.get_by_role("alert")).to_have_text("Nothing to set: choose at least one field.")
+    assert cluster.topic(topic)["policies"] == {}
     dialog.get_by_label("Access mode").select_option("wait_for_exclusive")
     dialog.get_by_label("One owner for").select_option("partition")
     dialog.get_by_label("Deduplication by sequence id").select_option("true")
@@ -85,7 +88,8 @@ def test_what_the_node_says_against_a_policy_stands_in_the_dialog(visit: Visit, 
     confirm(dialog, "Set")
     expect(dialog.get_by_role("alert")).to_contain_text("Say of which topic")
     dialog.get_by_label("Topic, or the beginning of names followed by *").fill("two words")
-    status, refusal = cluster.call("PUT", "/v1/topics/two%20words/policy", {})
+    dialog.get_by_label("Access mode").select_option("exclusive")
+    status, refusal = cluster.call("PUT", "/v1/topics/two%20words/policy", {"access_mode": "exclusive"})
     assert status == 400
     confirm(dialog, "Set")
     expect(dialog.get_by_role("alert")).to_have_text(refusal["message"])

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from playwright.sync_api import Route, expect
 
+from tests.kafka.exclusive.producers import RawProducer
 from tests.slow.page.cluster import Cluster
 from tests.slow.page.conftest import Visit
 from tests.slow.page.test_sections import cell, row
 
+INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
+REASON = (
+    "Topic has an existing exclusive producer: billing (generation 3). mode=wait_for_exclusive waits for it,"
+    " mode=exclusive_with_fencing takes it over"
+)
 
 
 def refused(cluster: Cluster, name: str) -> str:
@@ -33,6 +39,16 @@ def test_a_refusal_is_listed_with_its_reason_and_how_often_it_came(visit: Visit,
     expect(refusals.get_by_role("rowheader")).to_contain_text("rival-of-disputed 127.0.0.1")
 
 
+def test_a_refusal_without_a_topic_is_in_the_feed_without_a_link(visit: Visit, cluster: Cluster) -> None:
+    typo = cluster.name("billing") + ";mode=exclusiv"
+    producer = cluster.producers.enter_context(RawProducer(cluster.nodes[0].bootstrap, typo))
+    assert producer.ask_producer_id() == (INVALID_REQUEST, -1)
+    page = visit(cluster.url)
+    entry = page.locator("#feed li").filter(has_text=typo)
+    expect(entry.locator(".tag")).to_have_class("tag bad")
+    expect(entry.get_by_role("link")).to_have_count(0)
+
+
 def test_refusals_are_narrowed_down_to_one_topic_and_the_address_says_so(visit: Visit, cluster: Cluster) -> None:
     topic = refused(cluster, "narrowed")
     page = visit(f"{cluster.page_of(topic)}#/refusals")
@@ -50,7 +66,7 @@ def test_refusals_are_narrowed_down_to_one_topic_and_the_address_says_so(visit: 
 def test_many_refusals_are_leafed_through(visit: Visit, cluster: Cluster) -> None:
     def answer(route: Route) -> None:
         first = 100 if "page_token=100" in route.request.url else 0
-        item = {"address": "::1", "topic": "t", "error_code": 44, "error": "POLICY_VIOLATION", "reason": "no"}
+        item = {"address": "::1", "topic": "payments", "error_code": 44, "error": "POLICY_VIOLATION", "reason": REASON}
         times = {"count": 1, "first": "2026-01-31T12:00:00Z", "last": "2026-01-31T12:00:00Z"}
         items = [{"client_id": f"c{number:03}", **item, **times} for number in range(first, first + 100)]
         route.fulfill(json={"items": items, "next_page_token": None if first else "100"})
@@ -59,6 +75,8 @@ def test_many_refusals_are_leafed_through(visit: Visit, cluster: Cluster) -> Non
     page.route("**/v1/refusals?*", answer)
     page.get_by_role("link", name="Refusals").click()
     expect(page.locator("main tbody tr")).to_have_count(100)
+    link = page.locator("main tbody tr").first.get_by_role("link", name="payments")
+    assert link.evaluate("link => link.getClientRects().length") == 1, "a short name is broken into lines"
     page.get_by_role("button", name="Next").click()
     expect(row(page, "c100 ::1")).to_be_visible()
     expect(page.get_by_role("button", name="Next")).to_be_disabled()

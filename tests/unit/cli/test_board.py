@@ -1,5 +1,6 @@
 """What a screen of `--watch` shows: cut to its size, sorted, scrolled; and which topics are in trouble."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,6 +60,25 @@ def test_scrolling_ends_where_the_rows_do():
     view.press("end", 7, 1)
     drawn(board, 60, 30, view)
     assert view.first == 0, "a higher screen shows all of them"
+
+
+def test_what_was_cut_of_the_cell_that_matters_stands_below_its_row_as_long_as_all_rows_are_seen():
+    reason = "Topic has an existing exclusive producer: billing"
+    board = Board([], [replace(table(("rival", reason, 1), ("other", "no", 2)), spare=(), full="what")])
+    lines = drawn(board, 40, 7)
+    assert lines[2].startswith("rival ")
+    assert lines[2].endswith("…  1")
+    assert lines[3:5] == ["  Topic has an existing exclusive", "  producer: billing"]
+    assert lines[5].startswith("other")
+    assert [line.split()[0] for line in drawn(board, 40, 6)[2:4]] == ["rival", "other"], "no room for two more lines"
+    assert not [line for line in drawn(board, 80, 7) if line.startswith("  ")], "nothing is cut"
+
+
+def test_the_last_line_names_the_keys_that_do_something():
+    few = [("billing", "", 1), ("orders", "", 2)]
+    board = Board([], [table(*few), table()])
+    assert drawn(board, 80, 10)[-1] == "1-2 of 2 things by n   q quit  s sort  r reverse  tab things"
+    assert drawn(board, 80, 4)[-1] == "1-1 of 2 things by n   q quit  s sort  r reverse  tab things  arrows scroll"
 
 
 def test_orders_come_round_and_turn():

@@ -15,7 +15,7 @@ _LEADER = 1
 
 
 class PaperLog:
-    """As much of `sidecar.protocol.caller.Upstream` as reading needs. Gives one batch at a time: the first
+    """As much of `sidecar.protocol.caller.Upstream` as reading needs. Gives one of `batches` at a time: the first
     that ends behind the offset. `fetched` are the offsets that were asked for; `empty_at` says how many times an offset
     is answered with nothing, `start` where retention lets the log begin, `error` what its leader answers instead.
     """
@@ -60,6 +60,6 @@ class PaperLog:
 
 
 def _behind(batch: bytes) -> int:
-    ((start, size),) = batch_sizes(batch, 0, len(batch))
+    *_, (start, size) = batch_sizes(batch, 0, len(batch))
     header = read_header(batch, start, start + size)
     return header.base_offset + header.last_offset_delta + 1

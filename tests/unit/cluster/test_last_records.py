@@ -16,6 +16,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.new_batch import NewRecord, build_batch
 from tests.unit.cluster.paper_log import PaperLog
+from tests.unit.dedup.paper import CONTROL, logged, recs
 
 if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
@@ -121,5 +122,15 @@ async def test_the_end_of_a_log_is_looked_for_where_an_answer_is_full_before_it(
     first = TopicPartition("orders", 0)
     found = await last_records(reader, first, 100, 140, 16, NAMES)
     assert [each.offset for each in found][:1] == [139]
-    assert log.fetched == [124, 138, 139]  # of this log each answer is one batch: nearer to the end
+    assert log.fetched == [100, 124, 138, 139]  # of this log each answer is one batch: nearer to the end
     assert await last_records(reader, first, 100, 100, 16, NAMES) == []
+
+
+async def test_markers_at_the_end_do_not_count_as_records() -> None:
+    log = PaperLog(
+        batch(0, b"a", b"b", b"c")
+        + b"".join(logged(recs(None), offset, attributes=CONTROL) for offset in range(3, 7))
+        + batch(7, b"d")
+    )
+    found = await last_records(LogReader(cast("Upstream", log)), TopicPartition("orders", 0), 0, 8, 2, NAMES)
+    assert [each.offset for each in found] == [7, 2]
