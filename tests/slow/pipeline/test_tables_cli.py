@@ -116,7 +116,7 @@ def test_spark_that_cannot_be_started_is_told_with_what_to_look_at(log: Log, tmp
     code, _, talk = run(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"), *wrong)
     assert code == Exit.FAILURE
     assert "Driver cores must be a positive number" in talk
-    assert "error: Spark cannot be started on local[2] (" in talk
+    assert "Spark cannot be started on local[2] (" in talk
     assert "Traceback" not in talk
 
 
