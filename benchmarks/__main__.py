@@ -64,7 +64,7 @@ OWN_RUNS: Final = {
     "ownership": OwnRun(ownership_run, ownership_report, nodes=ownership_run.NODES),
     "ids": OwnRun(ids_run, ids_report),
     "shadows": OwnRun(shadows_run, shadows_report),
-    FANOUT: OwnRun(fanout_run, fanout_report),
+    FANOUT: OwnRun(fanout_run, fanout_report, settings=fanout_run.SETTINGS),
     "claims": OwnRun(claims_run, claims_report, settings=claims_run.SETTINGS),
     "pipeline": OwnRun(pipeline_run, pipeline_report, settings=pipeline_run.SETTINGS),
     "operation": OwnRun(operation_run, operation_report),

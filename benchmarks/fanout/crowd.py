@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from array import array
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -55,8 +56,8 @@ class Appended:
 @dataclass(slots=True)
 class Receipts:
     """What came: subscribers that got every record once and in order, deliveries, seconds from the first
-    acknowledgement to the last receipt, CPU seconds of this process; of each delivery the milliseconds from the
-    record's acknowledgement to the receipt; faults in words, a few of them.
+    acknowledgement to the last receipt, CPU seconds of this process; by milliseconds from a record's
+    acknowledgement to its receipt how many deliveries took so long; faults in words, a few of them.
     """
 
     complete: int = 0
@@ -64,7 +65,7 @@ class Receipts:
     seconds: float = 0.0
     cpu_s: float = 0.0
     answers: int = 0
-    waits_ms: list[float] = field(default_factory=list[float])
+    waits_ms: dict[str, int] = field(default_factory=dict[str, int])
     faults: list[str] = field(default_factory=list[str])
 
 
@@ -117,7 +118,7 @@ class Crowd:
         waits = [
             max(0.0, time - at) * 1000 for times, at in zip(self.times, appended.at, strict=False) for time in times
         ]
-        found.waits_ms = [round(wait, 2) for wait in waits]
+        found.waits_ms = dict(Counter(str(round(wait)) for wait in waits))
         if waits:
             found.seconds = max(map(max, filter(None, self.times))) - appended.at[0]
         return found

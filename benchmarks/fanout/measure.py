@@ -94,7 +94,7 @@ class Found:
         self.complete = sum(part.complete for part in parts)
         self.deliveries = sum(part.deliveries for part in parts)
         self.faults = [fault for part in parts for fault in part.faults][:5]
-        waits = [wait for part in parts for wait in part.waits_ms]
+        waits = [float(wait) for part in parts for wait, count in part.waits_ms.items() for _ in range(count)]
         self.waits = Figures.of(waits) or _NOBODY
         self.mean_ms = sum(waits) / max(1, len(waits))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from benchmarks import profiles
 from benchmarks.fanout import measure
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.arena import Arena
+
+
+SETTINGS: Final = {"SIDECAR_MAX_CONNECTION_CREATION_RATE": "100000"}
+"""By default a node refuses what connects beyond 1,000 a second, and clients try again; these do not."""
 
 
 @dataclass(frozen=True, slots=True)
