@@ -76,7 +76,8 @@ def running_prometheus(directory: Path, nodes: list[NodeProcess]) -> Iterator[Pr
     rules = re.sub(r"\bfor: \w+", "for: 1s", RULES.read_text(encoding="utf-8"))
     (directory / "rules" / RULES.name).write_text(rules, encoding="utf-8")
     configuration = load_yaml(PROMETHEUS)
-    configuration["global"] = dict.fromkeys(configuration["global"], "1s")
+    times = [name for name in configuration["global"] if name != "external_labels"]
+    configuration["global"].update(dict.fromkeys(times, "1s"))
     [job] = [job for job in configuration["scrape_configs"] if job["job_name"] == "sidecar"]
     job["static_configs"] = [{"targets": [instance(node) for node in nodes]}]
     configuration["scrape_configs"] = [job]
