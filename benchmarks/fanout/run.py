@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from benchmarks.arena import Arena
 
 
-SETTINGS: Final = {"SIDECAR_MAX_CONNECTION_CREATION_RATE": "100000"}
-"""By default a node refuses what connects beyond 1,000 a second, and clients try again; these do not."""
+SETTINGS: Final = {"SIDECAR_MAX_CONNECTION_CREATION_RATE": "100000", "SIDECAR_MAX_CONNECTIONS_PER_IP": "100000"}
+"""By default a node refuses what connects beyond 1,000 a second, and more than half of its places to one address: all
+subscribers have the same one here, and do not try again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
