@@ -111,7 +111,7 @@ class _Answers(threading.Thread):
         while not self._over.is_set():
             try:
                 found, error = self._ask(), None
-            except BaseException as raised:  # noqa: BLE001 - whoever shows the screen raises it
+            except BaseException as raised:  # noqa: BLE001 - the thread that shows the screen raises it
                 found, error = None, raised
             with self._lock:
                 self._newest = found, error

@@ -257,10 +257,6 @@ class GatheredFetch(FetchExchange):
         """One of its polls has its answer."""
         raise NotImplementedError
 
-    def _unknown(self, part: FetchPart) -> Octets:
-        """The element of a partition whose broker is silent: nothing is known of it, not even where it ends."""
-        return fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
         if not self.answered and not self.connection.closed:
             self._readers.answered(self.connection.id, self.version, elements)
@@ -335,6 +331,10 @@ class SplitFetch(GatheredFetch):
 
     def _empty(self, part: FetchPart) -> Octets | None:
         return self._fetching.empty_elements.get((part.topic, part.partition, self.version, self._isolation))
+
+    def _unknown(self, part: FetchPart) -> Octets:
+        """The element of a partition whose broker is silent: nothing is known of it, not even where it ends."""
+        return fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def poll_ended(self, poll: OwnPoll) -> None:
         """Answer the client, or ask again while there is time."""

@@ -26,7 +26,7 @@ export class Records {
       ['select', { id: 'records-limit' }, ...['20', '50', '100'].map((each) => ['option', { value: each }, each])],
       ['button', { type: 'submit' }, 'Read the last records']]));
     this.element = /** @type {HTMLElement} */ (build(['section', { class: 'block' }, ['h3', {}, 'Last records'],
-      ['p', { class: 'soft' }, 'They are read when you ask, by whoever holds the token to operate, and each look is in the audit log. Long ones are cut; of a topic with transactions, aborted records are among them.']]));
+      ['p', { class: 'soft' }, 'The node reads them when you ask. It wants the token to operate, and writes each look into the audit log. Long records are cut. Records of aborted transactions are shown, too.']]));
     this.element.append(form, this.problem, ...this.table.parts);
     form.addEventListener('submit', (event) => {
       event.preventDefault();
