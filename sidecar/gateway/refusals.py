@@ -1,18 +1,21 @@
 """What clients were refused lately, for people to see: some client libraries hide the message, or try again for ever.
 
 Kept by client.id, address, topic and code: one entry however often it happens. Clients decide how many there are, so
-the one that was seen longest ago makes room.
+the address that has most makes room, with the one of its that was seen longest ago.
 
 Each client.id, topic, code and reason is an event of its own, written once; `BURST` at a time, and one in `REST_S`
-seconds where they do not end, so that clients with ever new names do not fill the events topic.
+seconds where they do not end, so that clients with ever new names do not fill the events topic. Addresses take turns:
+who makes up names keeps no event of another address from being written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from sidecar.exclusive.identity import shown_name
@@ -31,7 +34,7 @@ REST_S: Final = 10.0
 """Seconds after which one more event may be written."""
 _EVERY_S: Final = 5.0
 _NEW: Final = 100
-"""Refusals whose event is to be written; those above are new again when they happen again."""
+"""Refusals whose event is to be written; the others are new again when they happen again."""
 _LONGEST: Final = 500
 """Characters of a reason."""
 _AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
@@ -42,6 +45,9 @@ _SAID: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Kafka's ACLs, the shadow's allow list or another reader's claim forbid it",
 }
 """For answers that have no field for a reason, as those to Fetch."""
+
+_Kind = tuple[bytes, bytes, int, str]
+"""Client.id, topic, code, reason."""
 
 
 @dataclass(slots=True)
@@ -66,8 +72,9 @@ class Refusals:
     def __init__(self) -> None:
         self.write: Write | None = None
         self._kept: dict[tuple[bytes, str, bytes, int], Refusal] = {}
-        self._new: dict[tuple[bytes, bytes, int, str], Refusal] = {}
-        self._reported: dict[tuple[bytes, bytes, int, str], None] = {}
+        self._hosts: Counter[str] = Counter()
+        self._new: dict[_Kind, Refusal] = {}
+        self._reported: dict[_Kind, None] = {}
         self._credit = float(BURST)
 
     def note(self, client_id: bytes, host: str, topic: bytes, code: int, reason: str | None) -> None:
@@ -79,13 +86,14 @@ class Refusals:
         found = self._kept.pop(key, None)
         if found is None:
             if len(self._kept) >= MOST:
-                del self._kept[next(iter(self._kept))]
+                self._drop_one()
+            self._hosts[host] += 1
             shown = shown_name(raw.decode(errors="replace"))
             found = Refusal(shown, host, topic[:_LONGEST].decode(errors="replace"), code, "", 0, now, now)
         found.count, found.last_ms, found.reason = found.count + 1, now, (reason or _SAID.get(code, ""))[:_LONGEST]
         self._kept[key] = found
         kind = raw, key[2], code, found.reason
-        if kind not in self._reported and kind not in self._new and len(self._new) < _NEW:
+        if kind not in self._reported and kind not in self._new and self._has_room(host):
             self._new[kind] = replace(found)
 
     def newest(self) -> Iterator[Refusal]:
@@ -95,13 +103,40 @@ class Refusals:
     def take_new(self, passed_s: float) -> list[Refusal]:
         """Those whose event may be written now, `passed_s` seconds after the last call."""
         self._credit = min(BURST, self._credit + passed_s / REST_S)
-        kinds = list(islice(self._new, int(self._credit)))
+        kinds = [kind for _, kind in islice(self._in_turn(), int(self._credit))]
         self._credit -= len(kinds)
         for kind in kinds:
             if len(self._reported) >= MOST:
                 del self._reported[next(iter(self._reported))]
             self._reported[kind] = None
         return [self._new.pop(kind) for kind in kinds]
+
+    def _drop_one(self) -> None:
+        """The oldest of the address that has most: who makes up names keeps no other address's from being seen."""
+        most, _ = self._hosts.most_common(1)[0]
+        del self._kept[next(key for key in self._kept if key[1] == most)]
+        self._hosts[most] -= 1
+        if not self._hosts[most]:
+            del self._hosts[most]
+
+    def _in_turn(self) -> Iterator[tuple[int, _Kind]]:
+        """Whose event is to be written, each with how many of its address go first: addresses take turns."""
+        counts: Counter[str] = Counter()
+        turns: list[tuple[int, _Kind]] = []
+        for kind, each in self._new.items():
+            turns.append((counts[each.host], kind))
+            counts[each.host] += 1
+        return iter(sorted(turns, key=itemgetter(0)))
+
+    def _has_room(self, host: str) -> bool:
+        """Whether an event of this address may wait too; the last in turn makes room where its address has more."""
+        if len(self._new) < _NEW:
+            return True
+        *_, (before, last) = self._in_turn()
+        if before <= sum(each.host == host for each in self._new.values()):
+            return False
+        del self._new[last]
+        return True
 
     async def run(self) -> None:
         """Write the events, for ever."""

@@ -83,3 +83,21 @@ def test_what_finds_no_room_among_the_new_is_new_when_it_happens_again() -> None
     assert 0 < found < MOST
     refusals.note(b"%d" % (MOST - 1), "10.0.0.1", b"orders", POLICY, "a owns it")
     assert [each.client_id for each in refusals.take_new(REST_S)] == [str(MOST - 1)]
+
+
+def test_who_makes_up_names_hides_nobody_elses_refusals_and_events() -> None:
+    refusals = Refusals()
+    refusals.note(b"early", "10.0.0.2", b"orders", POLICY, "a owns it")
+    for number in range(2 * MOST):
+        refusals.note(b"%d" % number, "10.0.0.1", b"orders", POLICY, "a owns it")
+    refusals.note(b"late", "10.0.0.2", b"orders", POLICY, "a owns it")
+    assert {"early", "late"} <= {each.client_id for each in refusals.newest()}
+    assert len(list(refusals.newest())) == MOST
+    assert {each.client_id for each in refusals.take_new(0)[:4]} == {"early", "0", "late", "1"}
+
+
+def test_addresses_that_nobody_hears_of_any_more_leave_nothing_behind() -> None:
+    refusals = Refusals()
+    for number in range(3 * MOST):
+        refusals.note(b"same", f"10.0.{number >> 8}.{number & 255}", b"orders", POLICY, "a owns it")
+    assert len(refusals._hosts) == len(list(refusals.newest())) == MOST
