@@ -48,7 +48,9 @@ def list_(shared: Shared, governed: bool) -> None:
     """List topics, and prefixes that have a policy."""
     found = list(shared.api().topics(governed=governed))
     empty = "no topic has a policy" if governed else "no topics"
-    write_list(found, shared.output, lambda: listing(found, TOPICS), empty)
+    sources = {shadow: each["topic"] for each in found for shadow in each["shadows"]}
+    columns = (*TOPICS, ("shadow of", lambda each: sources.get(each["topic"]))) if sources else TOPICS
+    write_list(found, shared.output, lambda: listing(found, columns), empty)
 
 
 @examples("sidecar topic show orders", "sidecar topic show orders -o yaml")

@@ -73,7 +73,9 @@ def fencing_token(claim: Entry[state.Claim], serving: Entry[state.Serving] | Non
     with every claim, whatever was let go of or compacted since. 0 where no coordinator is known.
 
     Above the time in microseconds at which the log began to have claims: operators may create a lost log anew, and its
-    offsets begin again. That holds as long as less than a million records a second are written to it.
+    offsets begin again. That holds as long as less than a million records a second are written to it, and falls short
+    by what the brokers' clocks differ where the log is made anew on a broker whose clock is behind, or while a node
+    coordinates that is older than `Serving.fencing_base`.
     """
     return 0 if serving is None else fencing_base(serving) + claim.offset
 

@@ -50,6 +50,15 @@ def test_topics_are_listed_as_table_json_and_yaml(running: Running):
     assert [topic["topic"] for topic in governed] == ["orders"]
 
 
+def test_a_list_of_topics_says_which_are_shadows(running: Running):
+    head, *_ = run("--admin-url", running.url, "topic", "list").out.splitlines()
+    assert "SHADOW OF" not in head
+    running.node.known["orders"] = replace(ORDERS, shadows=["plain"])
+    head, orders, plain = run("--admin-url", running.url, "topic", "list").out.splitlines()
+    assert head.endswith("SHADOW OF")
+    assert (orders.split()[-1], plain.split()[-1]) == ("-", "orders")
+
+
 def test_a_topic_is_shown_with_its_owner_and_who_waits(running: Running):
     said = run("--admin-url", running.url, "topic", "show", "orders")
     for part in ("exclusive", "billing (pid:7)", "2023-11-14T22:13:20.000Z", "10.0.0.1:5", "next"):
