@@ -100,7 +100,9 @@ class Logins:
             return
         if offer.exchange is None or (login.done and mechanism != login.mechanism):
             offer.close()
-            await self._refuse(client, mechanism, "the mechanism is not offered, or another than before")
+            reason = "the mechanism is not offered, or another than before"
+            client.note_refusal(b"", ErrorCode.UNSUPPORTED_SASL_MECHANISM, reason)
+            await self._refuse(client, mechanism, reason)
             _answer_handshake(exchange, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offer.mechanisms)
             client.connection.close()
             return
@@ -126,6 +128,7 @@ class Logins:
                 return
         except LoginError as error:
             login.end_exchange()
+            client.note_refusal(b"", error.code, error.message)
             await self._refuse(client, login.mechanism, error.reason)
             _answer_login(exchange, error.code, error.message)
             client.connection.close()

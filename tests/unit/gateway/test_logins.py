@@ -194,6 +194,8 @@ async def test_a_refused_login_is_answered_and_closed(known: Known) -> None:
         refused = await talk.log_in(b"nobody")
         assert refused["error_code"] == 58
         assert "nobody" not in refused["error_message"]
+        [kept] = talk.gateway.refusals.newest()
+        assert (kept.client_id, kept.topic, kept.code, kept.reason) == ("c", "", 58, refused["error_message"])
         assert await talk.peer.ended()
     assert known.said == [("PLAIN", "nobody knows nobody")]
 
@@ -202,6 +204,7 @@ async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are(k
     async with gateway_of(known) as connect, connect() as talk:
         found = await talk.handshake("GSSAPI")
         assert (found["error_code"], found["mechanisms"]) == (33, ["PLAIN", "SCRAM-SHA-256"])
+        assert [(kept.client_id, kept.code) for kept in talk.gateway.refusals.newest()] == [("c", 33)]
         assert await talk.peer.ended()
 
 
