@@ -107,7 +107,8 @@ class Enforcement:
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
         if divided is not None and divided.code:
-            client.note_refusal(b"", divided.code, f"{api_name(request.key)}: Kafka's ACLs do not allow it")
+            which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
+            client.note_refusal(b"", divided.code, f"{api_name(request.key)} by {client.principal}: {which}")
         if divided is None:
             await handle(client, exchange, request)
         elif divided.fields is None:

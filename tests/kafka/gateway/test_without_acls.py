@@ -51,8 +51,10 @@ def test_kafkas_own_topics_are_neither_deleted_nor_changed(wire: RawClient) -> N
         assert codes(wire.ask(request(37, 0, topics=[{"name": name, "count": 99, "assignments": None}]))) == {29}
 
 
-def test_brokers_acls_and_scram_credentials_are_not_changed(wire: RawClient) -> None:
+def test_brokers_acls_and_scram_credentials_are_not_changed(node: VirtualCluster, wire: RawClient) -> None:
     assert codes(wire.ask(request(44, 0, resources=[altered(_BROKERS, "")]))) == {31}
+    newest = next(node.nodes[0].gateway.refusals.newest())
+    assert newest.reason == "IncrementalAlterConfigs by User:ANONYMOUS: super users alone may do that"
     for key, version in ((30, 1), (31, 1), (51, 0)):
         answer = wire.ask(request(key, version, **samples("orders", "group")[key]))
         assert codes(answer) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
