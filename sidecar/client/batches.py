@@ -29,7 +29,13 @@ def octets(data: bytes | None) -> bytes | None:
     """The bytes of whatever lies in memory as such (a bytearray, an array of numbers), as they are now. Raises
     TypeError for what does not.
     """
-    return data if data is None or type(data) is bytes else bytes(memoryview(data))
+    if data is None or type(data) is bytes:
+        return data
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        message = f"keys, values and values of headers are bytes, not {type(data).__name__}: encode it first"
+        raise TypeError(message) from None
 
 
 def largest_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -43,7 +43,8 @@ _LOOK_S: Final = 2.0
 
 
 class ShadowReader:
-    """Reads a shadow topic from where its group stood, record by record.
+    """Reads a shadow topic from where its group stood, record by record. The shadow has to be there, as of
+    `sidecar shadow create orders-audit --source orders`.
 
     ```python
     import asyncio

@@ -15,7 +15,8 @@ from sidecar.client.sync.twin import Twin
 
 
 class ShadowReader(Twin["_ShadowReader"]):
-    """Reads a shadow topic from where its group stood, record by record.
+    """Reads a shadow topic from where its group stood, record by record. The shadow has to be there, as of
+    `sidecar shadow create orders-audit --source orders`.
 
     ```python
     from sidecar.client.sync import ShadowReader

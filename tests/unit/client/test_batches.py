@@ -27,7 +27,7 @@ def test_no_batch_is_larger_than_its_records_were_said_to_be(records: list[Any])
 
 @pytest.mark.parametrize("data", ["text", 1, [1]])
 def test_what_is_no_bytes_is_refused_before_it_is_on_its_way(data: Any) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=f"are bytes, not {type(data).__name__}: encode it first"):
         octets(data)
 
 
