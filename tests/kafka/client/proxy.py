@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,7 @@ class Proxy:
         host, port = target.rsplit(":", 1)
         self._target = host, int(port)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._accepted: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self.edit: Edit = lambda key, answer: answer
         self.blocked = False
@@ -46,6 +48,7 @@ class Proxy:
         if self.blocked:
             writer.transport.abort()
             return
+        self._accepted.add(writer)
         task = asyncio.create_task(self._serve(reader, writer))  # the server would complain of its own being cancelled
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -94,6 +97,8 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._accepted:  # a task that is cancelled before it has begun closes nothing
+            writer.transport.abort()
 
 
 @asynccontextmanager
