@@ -185,7 +185,8 @@ class Brokers:
 
     # Calls --------------------------------------------------------------------------------------------------------
 
-    def _connection(self, broker_id: int, channel: Channel) -> UpstreamConnection:
+    def connection(self, broker_id: int, channel: Channel) -> UpstreamConnection:
+        """A connection of the node's own to a broker for one purpose, opened if need be. Raises `DisconnectedError`."""
         key = broker_id, channel
         found = self._connections.get(key)
         address = self.address(broker_id)
@@ -239,7 +240,7 @@ class Brokers:
         channel: Channel = SHARED_CHANNEL,
     ) -> AnswerT:
         """See `Upstream.call`."""
-        connection = self._connection(self.live_broker() if broker_id is None else broker_id, channel)
+        connection = self.connection(self.live_broker() if broker_id is None else broker_id, channel)
         correlation, future = self._send(connection, request)
         return await self._answer(connection, request, correlation, future, timeout)
 
@@ -253,7 +254,7 @@ class Brokers:
         channel: Channel = SHARED_CHANNEL,
     ) -> tuple[AnswerT, SecondT]:
         """See `Upstream.call_pair`: both leave in one write, as an outbox is flushed once per loop turn."""
-        connection = self._connection(broker_id, channel)
+        connection = self.connection(broker_id, channel)
         sent_first = self._send(connection, first)
         sent_second = self._send(connection, second)
         try:

@@ -57,6 +57,7 @@ class ClientLinks:
         "_unconfirmed",
         "_upstream",
         "recent",
+        "throttled",
     )
 
     def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
@@ -71,6 +72,13 @@ class ClientLinks:
         self._paused = False
         self.recent: int | None = None
         """The broker that answered the last question which several could have answered (see `asking`)."""
+        self.throttled = False
+        """Whether a broker kept it waiting by a quota, on a connection that it shared with others."""
+
+    @property
+    def are_many(self) -> bool:
+        """Whether the clients of this node have so many that they are to share what they can."""
+        return self._opened.are_many
 
     def stands(self, broker_id: int) -> bool:
         """Whether there is a connection to a broker for ordinary requests."""
@@ -176,6 +184,9 @@ def _now() -> float:
 
 class LinkHooks(Protocol):
     """Called for every upstream connection of a client, and asked before."""
+
+    @property
+    def are_many(self) -> bool: ...
 
     def may_open(self) -> bool:
         """Whether there may be one more."""

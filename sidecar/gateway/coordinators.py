@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking, passing
-from sidecar.protocol.caller import DisconnectedError, UpstreamError
+from sidecar.gateway.group_links import GroupLinks
+from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.caller import CoordinatorKind
     from sidecar.protocol.schema import Message, Values
 
 _LOOKUPS_AT_ONCE: Final = 64
@@ -33,6 +33,7 @@ class Coordinators:
 
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
+        self._groups = GroupLinks(upstream)
 
     async def find(self, key: str, kind: CoordinatorKind) -> int:
         """The broker id. Raises `KafkaError` with the code for the client."""
@@ -45,6 +46,8 @@ class Coordinators:
         """Pass a request as it is. Raises `KafkaError` with the code for the client where there is no answer."""
         broker_id = await self.find(key, kind)
         try:
+            if kind is CoordinatorKind.GROUP:
+                return await self._groups.ask(client, broker_id, request)
             return await passing.ask(client, broker_id, request)
         except DisconnectedError:
             self.lost(client, key, kind)

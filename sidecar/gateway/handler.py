@@ -19,6 +19,7 @@ from sidecar.gateway.audit import KEYS as AUDITED
 from sidecar.gateway.audit import AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange
+from sidecar.gateway.group_links import CROWD
 from sidecar.gateway.listeners import UNNAMED
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.gateway.logins import check_login, with_logins
@@ -99,6 +100,10 @@ class _Links:
         self._admission = admission
         self._group = group
         self._hooks = hooks
+
+    @property
+    def are_many(self) -> bool:
+        return self._admission.links >= CROWD
 
     def may_open(self) -> bool:
         return self._admission.may_link(self._group)

@@ -31,6 +31,7 @@ class Counted:
     """Connections to brokers that are open."""
 
     opened: int = 0
+    are_many: bool = False
 
     def may_open(self) -> bool:
         return True
