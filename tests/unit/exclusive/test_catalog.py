@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
+
+import pytest
 
 from metadata import LiveNodes
+from metadata.ownership import AccessMode
+from metadata.policies import Policy
 from sidecar.changelog.keys import policy_key
 from sidecar.exclusive.catalog import PolicyCatalog
+from sidecar.exclusive.policies import PolicyFields
 from sidecar.v1 import state_pb2 as state
 
 
@@ -69,3 +75,20 @@ async def test_where_only_operators_govern_a_client_that_asks_for_a_mode_is_refu
     assert refused is not None
     assert refused.code == 44
     assert "sidecar topic set payments --access shared" in refused.message
+
+
+@pytest.mark.parametrize(("log_append_time", "shortest"), [(None, 1.0), (True, 11.0)])
+async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_first(
+    monkeypatch: pytest.MonkeyPatch, log_append_time: bool | None, shortest: float
+) -> None:
+    node, now, finished = catalog(1, Log()), [100.0], []
+    loop = SimpleNamespace(time=lambda: now[0])
+    monkeypatch.setattr("sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: loop)
+    monkeypatch.setattr(node, "_open", AsyncMock())
+    monkeypatch.setattr(node, "_decide", AsyncMock(return_value=2))
+    monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_: finished.append(now[0])))
+    decided = Policy(PolicyFields(AccessMode.SHARED, log_append_time=log_append_time).body(), 1)
+    while not finished:
+        await node._finish("orders", decided)
+        now[0] += 0.25
+    assert shortest < finished[0] - 100.0 <= shortest + 0.25
