@@ -95,6 +95,8 @@ class PolicyCatalog:
         """Whether a client that asks for a mode makes the policy of a topic that has none."""
         self._default = default
         self.version = 0
+        self._offset = -1
+        """Of the last record of one of these policies."""
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
@@ -119,10 +121,14 @@ class PolicyCatalog:
         self._compare()
 
     def _compare(self) -> None:
-        """Find out whether all nodes apply the same."""
+        """Find out whether all nodes apply the same. A version alone does not say so, as records may be written in
+        another order than Redis gave them versions; nor does an offset, where the log lost records and goes on.
+        """
         nodes = () if self.live is None else self.live.nodes.values()
         others = (node for node in nodes if node.node_id != self._services.node_id)
-        self.is_applied_everywhere = all(node.policy_version >= self.version for node in others)
+        self.is_applied_everywhere = all(
+            node.position >= self._offset and node.policy_version >= self.version for node in others
+        )
 
     def reread_settings(self) -> None:
         """The settings of topics in Kafka may have changed."""
@@ -134,6 +140,7 @@ class PolicyCatalog:
         fields = {entry.key.topic: PolicyFields.of_record(entry.value) for entry in entries}
         self.book = PolicyBook(fields, self._default)
         self.version = max((entry.value.version for entry in entries), default=0)
+        self._offset = max((entry.offset for entry in entries), default=-1)
         self._highest = max(self._highest, self.version)
         self._compare()
         return self.book

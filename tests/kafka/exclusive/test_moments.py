@@ -277,7 +277,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
 
 async def test_a_topic_that_another_node_serves_is_not_taken(room: Room, topic: str) -> None:
     store = room.governed.services.store
-    other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, policy_version=10**6)
+    other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, position=10**9, policy_version=10**6)
     await store.heartbeat(other)
     await store.serve(topic, 2, other.boot, last_node=None)
     answer = await room.connect("newcomer").begin(topic)

@@ -18,15 +18,19 @@ from sidecar.v1 import state_pb2 as state
 
 
 class Log:
-    """What a node has read of policies: names with their versions."""
+    """What a node has read of policies: names with their versions, in the order of their records."""
 
     def __init__(self, **versions: int) -> None:
         self.versions = versions
 
+    @property
+    def position(self) -> int:
+        return len(self.versions)
+
     def policies(self) -> list[Any]:
         return [
-            SimpleNamespace(key=policy_key(name), value=state.Policy(version=version))
-            for name, version in self.versions.items()
+            SimpleNamespace(key=policy_key(name), value=state.Policy(version=version), offset=offset)
+            for offset, (name, version) in enumerate(self.versions.items())
         ]
 
 
@@ -37,9 +41,15 @@ def catalog(number: int, log: Log) -> PolicyCatalog:
     return found
 
 
-def live(*others: PolicyCatalog) -> LiveNodes:
+def live(*others: PolicyCatalog, position: int | None = None) -> LiveNodes:
+    """Other nodes as they announce themselves; `position`: what they say that they have read, whatever it is."""
     nodes = {
-        number: SimpleNamespace(node_id=number, policy_version=each.version) for number, each in enumerate(others, 2)
+        number: SimpleNamespace(
+            node_id=number,
+            policy_version=each.version,
+            position=cast(Any, each)._services.changelog.view.position - 1 if position is None else position,
+        )
+        for number, each in enumerate(others, 2)
     }
     return LiveNodes(MappingProxyType(cast(Any, nodes)), MappingProxyType({}), 0)
 
@@ -56,6 +66,20 @@ def test_a_node_that_started_behind_a_deleted_policy_applies_all_there_are() -> 
 def test_a_node_that_has_not_read_the_newest_policy_does_not_apply_it() -> None:
     node = catalog(1, Log(orders=1, payments=2))
     node.heard(live(catalog(2, Log(orders=1))))
+    assert not node.is_applied_everywhere
+
+
+def test_a_node_that_has_read_a_newer_version_may_lack_an_older_one_that_was_written_later() -> None:
+    node = catalog(1, Log(payments=2, orders=1))
+    node.heard(live(catalog(2, Log(payments=2))))
+    assert not node.is_applied_everywhere
+    node.heard(live(catalog(2, Log(payments=2, orders=1))))
+    assert node.is_applied_everywhere
+
+
+def test_a_node_that_has_read_as_far_in_a_log_that_lost_records_does_not_apply_what_came_after() -> None:
+    node = catalog(1, Log(orders=1, payments=2))
+    node.heard(live(catalog(2, Log(orders=1)), position=7))
     assert not node.is_applied_everywhere
 
 
