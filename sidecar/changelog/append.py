@@ -1,7 +1,7 @@
 """Appending to the internal topics: acks=all, the identical batch again until somebody says whether it is in the log.
 
 Kafka recognises a stamped batch by its writer, epoch and sequences and answers a repeat with the first one's offset;
-an unstamped one may come to lie there twice, which is why only hints, policies and events go without a stamp.
+an unstamped one may come to lie there twice, which is why only hints, shadows and events go without a stamp.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Redis gives each change its version, the changelog stores it (so it outlives Redis), and every heartbeat says which
 version a node applies.
+
+A name has its own writer in the changelog (`fencing/slot.py`). Each change opens its next epoch, fences the earlier
+ones, and reads the changelog up to that marker. So it builds on every change that was written before. Nothing that a
+dead node left under way comes after it: that would be the last record of the key, the one that compaction keeps.
 """
 
 from __future__ import annotations
@@ -11,15 +15,18 @@ import secrets
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
-from sidecar.changelog import ChangelogError, Record, policy_key
+from sidecar.changelog import ChangelogError, Record, SlotName, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
-from sidecar.protocol.caller import UpstreamError
+from sidecar.fencing import WriterSlot, fence_slot, transactional_id
+from sidecar.network.backoff import Retry
+from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 
@@ -27,16 +34,21 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
+    from sidecar.changelog import StampedJournal
     from sidecar.exclusive.interfaces import NodeServices
+
+ResultT = TypeVar("ResultT")
 
 _SEEN_S: Final = 5.0
 _APPLIED_S: Final = 10.0
 """How long a node that lives may take to apply a policy, where two leases are shorter."""
 _STAMP_S: Final = 10.0
-_FINISH_S: Final = 60.0
-"""After it the node that decided on a policy has given up writing it down: Kafka's setting takes it `_STAMP_S` at
-most, the record 30 seconds.
-"""
+_CHANGE_S: Final = 30.0
+"""For one change with all its tries, where other nodes change the same policy."""
+_FINISH_S: Final = 1.0
+"""How long a decision is left to the node that made it. Nothing depends on it: who writes first is settled by Kafka."""
+_WRITER: Final = SlotName("policy")
+"""Beside the slots of a topic of the same name."""
 
 
 class Wanted(NamedTuple):
@@ -83,6 +95,8 @@ class PolicyCatalog:
         """Whether a client that asks for a mode makes the policy of a topic that has none."""
         self._default = default
         self.version = 0
+        self._offset = -1
+        """Of the last record of one of these policies."""
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
@@ -91,7 +105,8 @@ class PolicyCatalog:
         self._settings_changed: Callable[[], None] = lambda: None
         self._changed = changed
         self._services = services
-        self._governing: dict[str, asyncio.Lock] = {}
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By name: one change after the other, as they would fence each other."""
         self._missing: dict[str, tuple[int, float]] = {}
 
     def attach(
@@ -106,10 +121,14 @@ class PolicyCatalog:
         self._compare()
 
     def _compare(self) -> None:
-        """Find out whether all nodes apply the same."""
+        """Find out whether all nodes apply the same. A version alone does not say so, as records may be written in
+        another order than Redis gave them versions; nor does an offset, where the log lost records and goes on.
+        """
         nodes = () if self.live is None else self.live.nodes.values()
         others = (node for node in nodes if node.node_id != self._services.node_id)
-        self.is_applied_everywhere = all(node.policy_version >= self.version for node in others)
+        self.is_applied_everywhere = all(
+            node.position >= self._offset and node.policy_version >= self.version for node in others
+        )
 
     def reread_settings(self) -> None:
         """The settings of topics in Kafka may have changed."""
@@ -117,18 +136,24 @@ class PolicyCatalog:
 
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
-        entries = {entry.key.topic: entry.value for entry in self._services.changelog.view.policies()}
-        self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()}, self._default)
-        self.version = max((value.version for value in entries.values()), default=0)
+        entries = list(self._services.changelog.view.policies())
+        fields = {entry.key.topic: PolicyFields.of_record(entry.value) for entry in entries}
+        self.book = PolicyBook(fields, self._default)
+        self.version = max((entry.value.version for entry in entries), default=0)
+        self._offset = max((entry.offset for entry in entries), default=-1)
         self._highest = max(self._highest, self.version)
         self._compare()
         return self.book
 
     async def set(self, name: str, change: PolicyFields, generations: Generations = None) -> PolicyFields:
         """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
-        `ChangelogError`, and `GenerationChanged` where `generations` are asked for and the topic's, or the partition's,
-        is another at the moment of the change.
+        `ChangelogError`, `KafkaError`, TimeoutError, and `GenerationChanged` where `generations` are asked for and the
+        topic's, or the partition's, is another at the moment of the change.
         """
+        return await self._until_not_fenced(name, lambda: self._set(name, change, generations))
+
+    async def _set(self, name: str, change: PolicyFields, generations: Generations) -> PolicyFields:
+        writer = await self._open(name)
         under = await self._under(name, generations)
         before = self.book.exact(name)
         was = before or PolicyFields()
@@ -144,7 +169,7 @@ class PolicyCatalog:
                 with suppress(MetadataUnavailable):
                     await self._decide(name, before, ANY)
                 raise
-        await self._write_down(name, merged, version)
+        await self._write_down(writer, name, merged, version)
         return merged
 
     async def govern(self, topic: str) -> KafkaError | None:
@@ -157,7 +182,7 @@ class PolicyCatalog:
         if not self.clients_govern and self.book.effective(topic) is None:
             return KafkaError(ErrorCode.POLICY_VIOLATION, _OPERATORS_GOVERN.format(topic=topic))
         try:
-            async with self._governing.setdefault(topic, asyncio.Lock()):
+            async with self._alone(topic):
                 if self.book.effective(topic) is None:
                     await self._services.upstream.layout(topic)
                     known = await self._services.store.policies()
@@ -165,15 +190,18 @@ class PolicyCatalog:
                     for name in there:  # it is on its way here
                         await self._finish(name, known.by_name[name])
                     if there or not await self._begin(topic, PolicyFields(AccessMode.SHARED)):
-                        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
+                        return _unsettled(topic)
+        except FencedError:
+            return _unsettled(topic)
         except KafkaError as error:
             return KafkaError(error.code, error.message)
         except (MetadataUnavailable, UpstreamError, ChangelogError, TimeoutError) as error:
             message = f"{topic} cannot become governed now, which the mode in client.id requires: {error}; try again"
             return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
-        finally:
-            self._governing.pop(topic, None)
         return None
+
+    def _alone(self, name: str) -> asyncio.Lock:
+        return self._changing.setdefault(name, asyncio.Lock())
 
     async def _decide(self, name: str, policy: PolicyFields | None, under: Under) -> int:
         """Have Redis give a change its version; None deletes."""
@@ -182,36 +210,70 @@ class PolicyCatalog:
             return await store.delete_policy(name, known, token, under=under)
         return await store.set_policy(name, policy.body(), known, token, under=under)
 
+    async def _open(self, name: str) -> StampedJournal:
+        """The next epoch of a policy's writer: every record of an earlier one that is in the log has been read, and no
+        other gets there. Raises as `WriterSlot.fence`, and TimeoutError.
+        """
+        services, changelog = self._services, self._services.changelog
+        slot = WriterSlot(services.upstream, transactional_id(services.cluster, name, _WRITER))
+        await slot.open()
+        await fence_slot(services.upstream, slot, {changelog.partition.topic: [changelog.partition.partition]}, {})
+        await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
+        return changelog.journal(slot.stamp)
+
+    async def _until_not_fenced(self, name: str, change: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Make a change again, on top of it, where another node began one of the same policy meanwhile."""
+        async with self._alone(name):
+            retry = Retry(f"change of the policy of {name}", _CHANGE_S)
+            while True:
+                try:
+                    return await change()
+                except FencedError as error:
+                    await retry.pause(error)
+
     async def _begin(self, topic: str, policy: PolicyFields) -> bool:
         """Write a topic's first policy down, unless somebody else was first."""
-        store = self._services.store
+        store, writer = self._services.store, await self._open(topic)
+        if self.book.effective(topic) is not None:
+            return False
         version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
         if version:
             self._missing[topic] = version, -inf  # where this fails, whoever asks next finishes it: nobody else does
-            await self._write_down(topic, policy, version)
+            await self._write_down(writer, topic, policy, version)
             self._missing.pop(topic, None)
         return bool(version)
 
     async def _finish(self, name: str, policy: Policy) -> None:
-        """Write a policy down that Redis has and the changelog does not, once nobody else does so any more: a node
-        died, or Kafka took no record. It would be neither in force nor out of the way.
+        """Write a policy down that Redis has and the changelog does not: a node died, or Kafka took no record. It would
+        be neither in force nor out of the way. Raises `FencedError` where another node was faster.
         """
         now = asyncio.get_running_loop().time()
         version, since = self._missing.get(name, (0, now))
         if version != policy.version:
             self._missing[name] = policy.version, now
-        elif now - since > _FINISH_S and self.book.exact(name) is None:
-            wanted = replace(PolicyFields.of_body(policy.body), log_append_time=None)  # a setting of Kafka that is not
-            await self._write_down(name, wanted, await self._decide(name, wanted, ANY))
+            return
+        decided = PolicyFields.of_body(policy.body)
+        if now - since > (
+            _FINISH_S if decided.log_append_time is None else _STAMP_S + _FINISH_S
+        ):  # Kafka is asked first
+            writer = await self._open(name)
+            if self.book.exact(name) is None:
+                wanted = replace(decided, log_append_time=None)  # a setting of Kafka that is not made
+                await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY))
             self._missing.pop(name, None)  # another caller may have been faster
 
     async def delete(self, name: str, generations: Generations = None) -> bool:
         """Take a policy away; whether there was one. Raises as `set`."""
+        there = self.book.exact(name) is not None
+        return there and await self._until_not_fenced(name, lambda: self._delete(name, generations))
+
+    async def _delete(self, name: str, generations: Generations) -> bool:
+        writer = await self._open(name)
         if self.book.exact(name) is None:
             return False
         under = await self._under(name, generations)
         await self._decide(name, None, under)
-        await self._write_down(name, None)
+        await self._write_down(writer, name, None)
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
@@ -243,12 +305,14 @@ class PolicyCatalog:
             raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
         self.reread_settings()
 
-    async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
+    async def _write_down(
+        self, writer: StampedJournal, name: str, policy: PolicyFields | None, version: int = 0
+    ) -> None:
         """Have every node follow a change, and report it; None: the policy is gone."""
         changelog = self._services.changelog
         at_ms = changelog.clock.now_ms()
         record = Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms))
-        await changelog.tailer.reached(await changelog.append([record]), timeout=_SEEN_S)
+        await changelog.tailer.reached(await writer.append([record]), timeout=_SEEN_S)
         try:
             await self._applied()
         finally:
@@ -273,6 +337,11 @@ class PolicyCatalog:
             name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
         }
         return Policies(max([self._highest, *[policy.version for policy in by_name.values()]]), by_name)
+
+
+def _unsettled(topic: str) -> KafkaError:
+    """Another node writes the policy down at this moment."""
+    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
 
 
 def _covers(name: str, topic: str) -> bool:

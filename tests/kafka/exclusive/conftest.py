@@ -34,9 +34,10 @@ async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
 async def governed_in(
     room: Room, services: Services, partitions: int = 2, *, mode: AccessMode = AccessMode.EXCLUSIVE
 ) -> str:
-    """A new topic under a policy of a room."""
+    """A new topic under a policy of a room; `gates.passed` has what comes after that."""
     name = await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
     await room.govern(name, mode)
+    room.gates.passed.clear()
     return name
 
 

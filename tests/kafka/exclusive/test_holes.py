@@ -293,7 +293,7 @@ async def test_e7_a_broker_that_dies_with_a_write_in_flight_hands_the_topic_to_n
         assert await owner.send(topic, b"0", sequence=0) == OK
         assert await waiter.send(topic, sequence=0) == AGAIN
         kafka.pause()
-        in_flight = owner.begin(topic, b"1", sequence=1)
+        in_flight = owner.begin(topic, b"1", sequence=1, timeout_ms=120_000)
         kafka.kill()
         assert not in_flight.done()
         assert await waiter.send(topic, sequence=0) == AGAIN

@@ -10,14 +10,19 @@ import pytest
 
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
+from sidecar.changelog import policy_key
+from sidecar.changelog.records import read_batches
 from sidecar.exclusive import arbitration, catalog
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.calls import FetchPartition
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import Offset
 from sidecar.protocol.produce import ProduceResult
+from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.room import Party, Room, free, open_room, until
@@ -272,7 +277,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
 
 async def test_a_topic_that_another_node_serves_is_not_taken(room: Room, topic: str) -> None:
     store = room.governed.services.store
-    other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, policy_version=10**6)
+    other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, position=10**9, policy_version=10**6)
     await store.heartbeat(other)
     await store.serve(topic, 2, other.boot, last_node=None)
     answer = await room.connect("newcomer").begin(topic)
@@ -531,6 +536,82 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
     await wait_for_async(lambda: settled(room, topic), "the topic to be governed")
     assert policies.book.exact(topic) == decided
     assert (await store.policies()).by_name[topic].version == policies.version
+
+
+async def test_the_first_policy_of_a_node_that_is_late_does_not_undo_what_another_finished_and_an_operator_changed(
+    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_FINISH_S", 0.0)
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    cluster = room.governed.services.cluster
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
+        gate = room.gates.hold("ProduceBatch")
+        late = asyncio.create_task(room.governed.catalog.govern(topic))
+        await gate.reached()
+        await wait_for_async(lambda: settled(other, topic), "another node to finish the policy")
+        await other.govern(topic)
+        gate.open()
+        refused = await late
+        assert refused is not None
+        assert refused.code == BUSY, "its client asks again"
+        assert await written(room, topic) == [AccessMode.SHARED, AccessMode.EXCLUSIVE]
+        assert await settled(room, topic)
+        for each in (room, other):
+            assert each.governed.catalog.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
+
+
+async def test_what_an_operator_sets_meanwhile_is_not_replaced_by_what_a_dead_node_decided(
+    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_FINISH_S", 0.0)
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    policies, store = room.governed.catalog, room.governed.services.store
+    await store.set_policy(topic, PolicyFields(AccessMode.SHARED).body(), policies._known(), b"of-a-dead-node-1")
+    assert not await settled(room, topic)
+    gate = room.gates.hold("InitProducerId")
+    finishing = asyncio.create_task(settled(room, topic))
+    await gate.reached()
+    async with open_room(
+        services.kafka_bootstrap, services.redis_url, room.governed.services.cluster, node_id=2
+    ) as other:
+        await other.govern(topic)
+        gate.open()
+        await finishing
+        assert await written(room, topic) == [AccessMode.EXCLUSIVE]
+        assert policies.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
+
+
+async def test_of_two_changes_of_a_policy_at_once_none_is_lost(room: Room, services: Services, topic: str) -> None:
+    """The one that began first and is written last is made again, on top of the other."""
+    policies = room.governed.catalog
+    async with open_room(
+        services.kafka_bootstrap, services.redis_url, room.governed.services.cluster, node_id=2
+    ) as other:
+        gate = room.gates.hold("ProduceBatch")
+        first = asyncio.create_task(policies.set(topic, PolicyFields(exclusive_reader=True)))
+        await gate.reached()
+        await other.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        gate.open()
+        await first
+        both = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, exclusive_reader=True)
+        assert policies.book.exact(topic) == both
+        assert len(await written(room, topic)) == 3
+
+
+async def written(room: Room, topic: str) -> list[AccessMode | None]:
+    """The modes that the changelog's records of a policy have, None for a deletion."""
+    changelog = room.governed.services.changelog
+    end = await changelog.tailer.read_to_end(10)
+    layout = await room.governed.services.upstream.layout(changelog.partition.topic)
+    request = FetchPartition(changelog.partition, Offset(0), max_wait_ms=0, max_bytes=10 * 1024 * 1024)
+    fetched = await room.governed.services.upstream.call(layout.leaders[0], request)
+    batches = list(read_batches(fetched.records))
+    assert batches[-1].next_offset == end
+    key = policy_key(topic).encode()
+    values = [record.value for batch in batches for _, record in batch.records if record.key == key]
+    return [
+        None if each is None else PolicyFields.of_record(state.Policy.FromString(each)).access_mode for each in values
+    ]
 
 
 async def settled(room: Room, topic: str) -> bool:

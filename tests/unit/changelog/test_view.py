@@ -145,6 +145,21 @@ def test_a_tombstone_takes_a_record_away_once(log: Log) -> None:
     assert list(log.view.of_topic("orders")) == []
 
 
+@pytest.mark.parametrize("late", [state.Policy(version=1), None], ids=["a policy", "a deletion"])
+def test_what_an_earlier_change_of_a_policy_wrote_late_counts_for_nothing(log: Log, late: state.Policy | None) -> None:
+    """Kafka refuses it as long as it remembers the epoch; the view does so always."""
+    log.append(Record(policy_key("orders"), state.Policy(version=2)), stamp(7, 1))
+    assert log.append(Record(policy_key("orders"), late), stamp(7, 0)) is None
+    assert log.view.ignored == {Ignored.STALE_EPOCH: 1}
+    assert [entry.value.version for entry in log.view.policies()] == [2]
+
+
+def test_policies_of_nodes_of_before_count_among_stamped_ones(log: Log) -> None:
+    for version, writer in ((1, None), (2, stamp(7, 0)), (3, None), (4, stamp(7, 1))):
+        log.append(Record(policy_key("orders"), state.Policy(version=version)), writer)
+        assert [entry.value.version for entry in log.view.policies()] == [version]
+
+
 def test_keys_of_a_newer_node_and_damaged_values_are_stepped_over(log: Log) -> None:
     assert log.append(RawRecord(b"quota/orders", b"1")) is None
     assert log.append(RawRecord(b"policy/orders", b"\xff\xff")) is None

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
+
+import pytest
 
 from metadata import LiveNodes
+from metadata.ownership import AccessMode
+from metadata.policies import Policy
 from sidecar.changelog.keys import policy_key
 from sidecar.exclusive.catalog import PolicyCatalog
+from sidecar.exclusive.policies import PolicyFields
 from sidecar.v1 import state_pb2 as state
 
 
 class Log:
-    """What a node has read of policies: names with their versions."""
+    """What a node has read of policies: names with their versions, in the order of their records."""
 
     def __init__(self, **versions: int) -> None:
         self.versions = versions
 
+    @property
+    def position(self) -> int:
+        return len(self.versions)
+
     def policies(self) -> list[Any]:
         return [
-            SimpleNamespace(key=policy_key(name), value=state.Policy(version=version))
-            for name, version in self.versions.items()
+            SimpleNamespace(key=policy_key(name), value=state.Policy(version=version), offset=offset)
+            for offset, (name, version) in enumerate(self.versions.items())
         ]
 
 
@@ -31,9 +41,15 @@ def catalog(number: int, log: Log) -> PolicyCatalog:
     return found
 
 
-def live(*others: PolicyCatalog) -> LiveNodes:
+def live(*others: PolicyCatalog, position: int | None = None) -> LiveNodes:
+    """Other nodes as they announce themselves; `position`: what they say that they have read, whatever it is."""
     nodes = {
-        number: SimpleNamespace(node_id=number, policy_version=each.version) for number, each in enumerate(others, 2)
+        number: SimpleNamespace(
+            node_id=number,
+            policy_version=each.version,
+            position=cast(Any, each)._services.changelog.view.position - 1 if position is None else position,
+        )
+        for number, each in enumerate(others, 2)
     }
     return LiveNodes(MappingProxyType(cast(Any, nodes)), MappingProxyType({}), 0)
 
@@ -53,6 +69,20 @@ def test_a_node_that_has_not_read_the_newest_policy_does_not_apply_it() -> None:
     assert not node.is_applied_everywhere
 
 
+def test_a_node_that_has_read_a_newer_version_may_lack_an_older_one_that_was_written_later() -> None:
+    node = catalog(1, Log(payments=2, orders=1))
+    node.heard(live(catalog(2, Log(payments=2))))
+    assert not node.is_applied_everywhere
+    node.heard(live(catalog(2, Log(payments=2, orders=1))))
+    assert node.is_applied_everywhere
+
+
+def test_a_node_that_has_read_as_far_in_a_log_that_lost_records_does_not_apply_what_came_after() -> None:
+    node = catalog(1, Log(orders=1, payments=2))
+    node.heard(live(catalog(2, Log(orders=1)), position=7))
+    assert not node.is_applied_everywhere
+
+
 def test_the_version_of_a_deleted_policy_is_not_given_again() -> None:
     log = Log(orders=1, payments=2)
     node = catalog(1, log)
@@ -69,3 +99,20 @@ async def test_where_only_operators_govern_a_client_that_asks_for_a_mode_is_refu
     assert refused is not None
     assert refused.code == 44
     assert "sidecar topic set payments --access shared" in refused.message
+
+
+@pytest.mark.parametrize(("log_append_time", "shortest"), [(None, 1.0), (True, 11.0)])
+async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_first(
+    monkeypatch: pytest.MonkeyPatch, log_append_time: bool | None, shortest: float
+) -> None:
+    node, now, finished = catalog(1, Log()), [100.0], []
+    loop = SimpleNamespace(time=lambda: now[0])
+    monkeypatch.setattr("sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: loop)
+    monkeypatch.setattr(node, "_open", AsyncMock())
+    monkeypatch.setattr(node, "_decide", AsyncMock(return_value=2))
+    monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_: finished.append(now[0])))
+    decided = Policy(PolicyFields(AccessMode.SHARED, log_append_time=log_append_time).body(), 1)
+    while not finished:
+        await node._finish("orders", decided)
+        now[0] += 0.25
+    assert shortest < finished[0] - 100.0 <= shortest + 0.25
