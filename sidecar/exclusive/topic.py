@@ -188,10 +188,7 @@ class GovernedTopic:
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
         ):
-            if self.writer.epoch.ids is not None and self.refusals.has(claimant.session, self.scope):
-                operations.begin(self.again, offer)
-            else:
-                self._forward(offer, self.writer.epoch)
+            self._forward(offer, self.writer.epoch)
             return
         now = self._env.now()
         verdict = claims.judge(self._situation(claimant, now), claimant, now)
@@ -232,6 +229,9 @@ class GovernedTopic:
         self.writer.operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
     def _forward(self, offer: Offer, epoch: SlotEpoch) -> None:
+        if epoch.ids is not None and self.refusals.has(offer.claimant.session, self.scope):
+            self.writer.operations.begin(self.again, offer)
+            return
         self.owner.step(Connected(offer.claimant.connection, writes=not offer.is_claim))
         if offer.is_claim:
             self.writer.operations.answer(offer, GRANTED)
