@@ -124,6 +124,15 @@ class Bindings:
             return None
         return _best(self._by_records(topic, session), self._first.get((topic, session)))
 
+    def writer_of(self, topic: str, claimant: Claimant) -> Caller | None:
+        """The client that writes after a takeover for a claimant, to be written down. None where it is not known yet: a
+        request claimed for a producer id that another client was given, or this one by another node.
+        """
+        if claimant.session.is_plain:
+            return claimant.caller
+        written, given = self.written(topic, claimant.session), self._given.get(claimant.session)
+        return given if written is None and given == claimant.caller else written
+
     def check_claim(self, session: Session, caller: Caller) -> KafkaError | None:
         """As `check`, for a claim by request. The client that Kafka gave the producer id to may always claim for it;
         another one only while nobody else has written under it or claimed for it.

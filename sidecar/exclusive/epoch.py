@@ -260,7 +260,7 @@ class SlotEpoch:
             former=last.former if last is not None else (),
             ids_from=taken.ids_from,
             begins=begins,
-            caller=None if last is None else records.callers(last).get(taken.session),
+            caller=taken.caller,
             under=last.under if last is not None else 0,
         )
         await journal.append([Record(taken.scope.key, entry)])

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.producing import ProducingState
-    from sidecar.exclusive.slots import SlotScope
+    from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.network.aside import Allowance
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.ids import Stamp
     from sidecar.protocol.session import Caller, Session
     from sidecar.v1 import state_pb2 as state
 
@@ -158,6 +157,6 @@ class Owning(Served, Protocol):
     @property
     def queue(self) -> Waiting: ...
     @property
-    def stamp(self) -> Stamp | None:
+    def written_under(self) -> TakenSlot | None:
         """The slot epoch that its owner writes under here, where it does."""
         ...

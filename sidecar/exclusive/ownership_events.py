@@ -88,6 +88,7 @@ class OwnershipEvents:
             id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self._wall_ms(), topic=topic,
             session=taken.session, name=taken.name, mode=control.SHARED, client=client, node=self._services.node_id,
             producer_id=taken.stamp.producer_id, producer_epoch=taken.stamp.epoch,
+            client_id=None if taken.caller is None else taken.caller.client_id,
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
 
@@ -141,8 +142,10 @@ class OwnershipEvents:
             event.details.CopyFrom(state.EventDetails(by=by, deposed=deposed, reason=reason))
         if topic.scope.partition is not None:
             event.partition = topic.scope.partition
-        if (stamp := topic.stamp) is not None:
-            event.producer_id, event.producer_epoch = stamp.producer_id, stamp.epoch
+        if (taken := topic.written_under) is not None:
+            event.producer_id, event.producer_epoch = taken.stamp.producer_id, taken.stamp.epoch
+            if taken.caller is not None:
+                event.client_id = taken.caller.client_id
         if ownership is not None:
             event.start.CopyFrom(ownership.start)
         self._tasks.start(self._append_event(event))

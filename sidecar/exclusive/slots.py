@@ -89,6 +89,19 @@ class SlotScope:
         return view.slot(self.topic, self.slot) if self.is_shared else view.serving(self.topic, self.slot)
 
 
+class EpochWriter(NamedTuple):
+    """The session that an epoch is opened for.
+
+    `caller`: whom it belongs to; None where a request claimed for a producer id whose client is not known yet. `name`:
+    what that client calls itself, whatever the owner is called; sequence ids count under it. Without a `caller` it is
+    the owner's name, and nothing is written under the epoch (`GovernedTopic`).
+    """
+
+    session: Session
+    name: str
+    caller: Caller | None
+
+
 @dataclass(frozen=True, slots=True)
 class TakenSlot:
     """The outcome: an epoch that this node alone writes under, for a session."""
@@ -114,6 +127,8 @@ class TakenSlot:
     """Where each log ended when the topic began to have sequence ids; None where it has none."""
     begins: Mapping[int, int] = field(default_factory=dict[int, int])
     """Offsets in front of everything that is written under this epoch."""
+    caller: Caller | None = None
+    """As in `EpochWriter`, with `session` and `name`."""
 
 
 class GenerationError(Exception):
@@ -336,7 +351,13 @@ class SlotRecords:
             if index is not None and (shift.producer_id, shift.producer_epoch) == (writer.producer_id, writer.epoch)
         }
 
-    def caller(self, session: Session, topic_id: UUID) -> Caller | None:
+    def writer(self, owner: state.Ownership, topic_id: UUID) -> EpochWriter:
+        """The session of an owner."""
+        session = Session(owner.session)
+        caller = self._caller(session, topic_id)
+        return EpochWriter(session, owner.name if caller is None else caller.client_id, caller)
+
+    def _caller(self, session: Session, topic_id: UUID) -> Caller | None:
         """Whom a session belongs to, as the request says it, or the newest record that does."""
         if session == self._request.session and self._request.caller is not None:
             return self._request.caller

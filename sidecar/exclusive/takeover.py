@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.slots import Known
+    from sidecar.exclusive.slots import EpochWriter, Known
     from sidecar.exclusive.succession import Sequences
     from sidecar.exclusive.tails import Look, Tail, TailReader
     from sidecar.fencing import FencedTopic
@@ -315,7 +315,8 @@ class Takeover:
             owner = records.ownership(
                 request, owned, topic_id, generation, ends, self._records.now_ms, keeps=start.keeps
             )
-        entry = self._opening(start, slot.stamp, topic_id, owner, generation, sequences, ids_from, ends)
+        writer = self._records.writer(owner, topic_id)
+        entry = self._opening(start, slot.stamp, topic_id, writer, generation, sequences, ids_from, ends)
         journal = self._services.changelog.journal(slot.stamp)
         is_changed = not self._is_unowned(start) and owner != owned
         offset = await self._append(journal, entry, owner if is_changed else None)
@@ -325,8 +326,8 @@ class Takeover:
             slot.stamp,
             slot,
             journal,
-            Session(owner.session),
-            owner.name,
+            writer.session,
+            writer.name,
             generation,
             sequences.bases,
             sequences.refused,
@@ -336,6 +337,7 @@ class Takeover:
             {name: each for name, each in fenced.slots.items() if name != scope.slot},
             ids_from,
             ends,
+            writer.caller,
         )
 
     def _opening(
@@ -343,7 +345,7 @@ class Takeover:
         start: _Start,
         stamp: Stamp,
         topic_id: UUID,
-        owner: state.Ownership,
+        writer: EpochWriter,
         generation: int,
         sequences: Sequences,
         ids_from: Mapping[int, int] | None,
@@ -352,7 +354,7 @@ class Takeover:
         """The record of the slot's new epoch."""
         opened, request = start.known.opened, self._request
         former = opened.value if opened is not None else None
-        session, name = (NO_SESSION, "") if request.is_for_nobody else (Session(owner.session), owner.name)
+        session, name = (NO_SESSION, "") if request.is_for_nobody else (writer.session, writer.name)
         return records.opening(
             topic_id,
             self._services.node_id,
@@ -362,10 +364,10 @@ class Takeover:
             sequences,
             self._records.now_ms,
             retired_ids=retired_ids(former, stamp),
-            former=self._former.listed(former, stamp, request.name),
+            former=self._former.listed(former, stamp, name),
             ids_from=ids_from,
             begins=ends,
-            caller=self._records.caller(Session(owner.session), topic_id),
+            caller=writer.caller,
             under=self._records.under(),
         )
 

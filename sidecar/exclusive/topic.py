@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from sidecar.forwarder.forwarder import WholeRequest
     from sidecar.forwarder.lane import Lane
     from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.ids import Stamp
 
 _NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
 
@@ -93,9 +92,9 @@ class GovernedTopic:
         return self.owner.generation
 
     @property
-    def stamp(self) -> Stamp | None:
+    def written_under(self) -> TakenSlot | None:
         """See `Owning`."""
-        return self.writer.epoch.taken.stamp if self.writer.epoch is not None else None
+        return self.writer.epoch.taken if self.writer.epoch is not None else None
 
     @property
     def has_slot(self) -> bool:
@@ -188,10 +187,7 @@ class GovernedTopic:
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
         ):
-            if self.writer.epoch.ids is not None and self.refusals.has(claimant.session, self.scope):
-                operations.begin(self.again, offer)
-            else:
-                self._forward(offer, self.writer.epoch)
+            self._forward(offer, self.writer.epoch)
             return
         now = self._env.now()
         verdict = claims.judge(self._situation(claimant, now), claimant, now)
@@ -232,11 +228,24 @@ class GovernedTopic:
         self.writer.operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
     def _forward(self, offer: Offer, epoch: SlotEpoch) -> None:
+        if self._is_to_be_renewed(offer, epoch):
+            self.writer.operations.begin(self.again, offer)
+            return
         self.owner.step(Connected(offer.claimant.connection, writes=not offer.is_claim))
         if offer.is_claim:
             self.writer.operations.answer(offer, GRANTED)
         else:
             self.writer.write(offer, epoch)
+
+    def _is_to_be_renewed(self, offer: Offer, epoch: SlotEpoch) -> bool:
+        """Whether the record of the owner's epoch lacks what it has to say before this batch is written: sequences that
+        were refused since, where there are ids; or whom the session belongs to, where it was claimed by request before
+        its client wrote anything.
+        """
+        if epoch.ids is not None and self.refusals.has(offer.claimant.session, self.scope):
+            return True
+        is_of_nobody = epoch.taken.caller is None and epoch.taken.session.is_idempotent
+        return is_of_nobody and not offer.is_claim and offer.claimant.caller is not None
 
     def _situation(self, claimant: Claimant, now: float) -> Situation:
         holder = self.owner.holder

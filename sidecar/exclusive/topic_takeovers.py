@@ -73,7 +73,7 @@ class TopicTakeovers:
             asked=claimant.generation,
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
-            caller=self._env.bindings.written(topic.name, claimant.session),
+            caller=self._env.bindings.writer_of(topic.name, claimant),
             memory=self._memory_of(claimant.session),
             refused=topic.refusals.of(claimant.session, topic.scope),
             dismisses=tuple(found.session for found in others),

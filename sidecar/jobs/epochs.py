@@ -20,7 +20,7 @@ LAST_EPOCH: Final = 32_767
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """An epoch that was opened, and for whom. `name` is as the client says it, `at` the record's offset in the
+    """An epoch that was opened, and for whom. `name` is what the client calls itself, `at` the record's offset in the
     ownership topic, where that is known, `ms` Unix time. `generation` is None for a shared session.
     """
 

@@ -186,7 +186,8 @@ def _openings_in(events: list[state.Event]) -> Iterator[Opening]:
             slot = f"p{event.partition}" if event.HasField("partition") else "0"
             yield Opening(
                 event.producer_id, event.producer_epoch, f"1{event.producer_id}" if is_shared else slot,
-                event.session, event.name, None if is_shared else event.generation, event.at_ms,
+                event.session, event.client_id if event.HasField("client_id") else event.name,
+                None if is_shared else event.generation, event.at_ms,
             )  # fmt: skip
 
 

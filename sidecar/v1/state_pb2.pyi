@@ -398,7 +398,7 @@ class EventDetails(_message.Message):
     def __init__(self, by: _Optional[str] = ..., deposed: _Optional[str] = ..., deleted: _Optional[bool] = ..., shadow: _Optional[_Union[Shadow, _Mapping]] = ..., long_allow: _Optional[bool] = ..., closed: _Optional[str] = ..., reset: _Optional[_Union[CursorReset, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail", "details")
+    __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail", "details", "client_id")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Event.Kind]
@@ -433,6 +433,7 @@ class Event(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     kind: Event.Kind
     at_ms: int
@@ -449,4 +450,5 @@ class Event(_message.Message):
     start: Offsets
     detail: str
     details: EventDetails
-    def __init__(self, id: _Optional[bytes] = ..., kind: _Optional[_Union[Event.Kind, str]] = ..., at_ms: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., client: _Optional[str] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., detail: _Optional[str] = ..., details: _Optional[_Union[EventDetails, _Mapping]] = ...) -> None: ...
+    client_id: str
+    def __init__(self, id: _Optional[bytes] = ..., kind: _Optional[_Union[Event.Kind, str]] = ..., at_ms: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., client: _Optional[str] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., detail: _Optional[str] = ..., details: _Optional[_Union[EventDetails, _Mapping]] = ..., client_id: _Optional[str] = ...) -> None: ...

@@ -124,6 +124,9 @@ def transact(play: Play, topic: str, governed: str) -> None:
 
 
 def own(play: Play, topic: str, partition: int, mode: str, lasts: float) -> None:
+    """Somebody claims a topic or partition by the own API, and leaves out the producer id: so it claims for `pid:0`, if
+    some client has that.
+    """
     play.topics.add(topic)
     host = play.client_host("owner")
     resource = control.Resource(topic=topic, partition=None if partition < 0 else partition)

@@ -35,6 +35,7 @@ FOUND_LATER = {
     1795697065: "the only node dies between Redis' decision on a policy and its record",
     1795697202: "one of two nodes does, and an operator changes the policy",
     1795703271: "three nodes die one after the other while a client makes a policy",
+    1795700870: "a claim by request names the producer id of a client that has another name",
 }
 """The same, in the mix of today."""
 

@@ -124,5 +124,5 @@ class LogView:
         governed = rooms_of(self._node).governed
         if governed.policy_of(topic) is None:
             return {}
-        parts = governed.topic(topic).parts
-        return {part.stamp: part.generation for part in parts if part.stamp is not None and part.generation}
+        found = [(part.written_under, part.generation) for part in governed.topic(topic).parts]
+        return {taken.stamp: generation for taken, generation in found if taken is not None and generation}

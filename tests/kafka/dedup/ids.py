@@ -17,16 +17,17 @@ _PATIENCE = 20.0
 
 
 class IdProducer(RawProducer):
-    """An idempotent producer that counts its own sequences."""
+    """An idempotent producer that counts its own sequences; or a plain one."""
 
-    def __init__(self, bootstrap: str, client_id: str) -> None:
+    def __init__(self, bootstrap: str, client_id: str, *, plain: bool = False) -> None:
         super().__init__(bootstrap, client_id)
         self._sequences: dict[tuple[str, int], int] = defaultdict(int)
-        self.initialise()
+        if not plain:
+            self.initialise()
 
     def write(self, topic: str, *ids: int, partition: int = 0, name: bytes | None = None) -> Sent:
         """One batch of records with these ids, their values too; 5 is tried again for a while."""
-        sequence = self._sequences[topic, partition]
+        sequence = -1 if self.producer_id < 0 else self._sequences[topic, partition]
         values, headers = [str(each).encode() for each in ids], [id_headers(each, name) for each in ids]
         deadline = time.monotonic() + _PATIENCE
         while True:

@@ -79,6 +79,46 @@ def test_ids_outlive_the_node(services: Services, node_process: StartNode) -> No
     wait_for(known, "the ids")
 
 
+@pytest.mark.parametrize("claims", ["supervisor", "billing"])
+def test_ids_count_under_the_client_id_whatever_the_owner_is_called(
+    services: Services, node_process: StartNode, claims: str
+) -> None:
+    """They counted under the owner's name. Its producer came again without a claim, and its ids were new ones."""
+    node = node_process(LEASE_MS="1000", RECONNECT_GRACE_MS="0")
+    topic = create_topic(services.kafka_bootstrap)
+    deduplicate(Rest(node.admin_url), topic, access_mode="exclusive")
+
+    def ids_of(name: str) -> dict[int, int]:
+        with OwnClient(node.bootstrap) as own:
+            return dict(own.last_sequence(topic, name).last_sequence_ids)
+
+    with IdProducer(node.bootstrap, "billing") as billing, OwnClient(node.bootstrap, claims) as own:
+        granted = own.own(topic_of(topic), name="the boss", producer_id=billing.producer_id)
+        assert (granted.error, [each.owner_name for each in granted.ownerships]) == (control.NONE, ["the boss"])
+        assert billing.write(topic, 3, 9).error == 0
+        assert (ids_of("billing"), ids_of("the boss")) == ({0: 9}, {})
+        assert own.owners(topic_of(topic)).ownerships[0].owner_name == "the boss"
+    node.kill()
+    node.start()
+    wait_for(lambda: ids_of("billing") == {0: 9}, "the node to have read the log")
+    assert ids_of("the boss") == {}
+    with IdProducer(node.bootstrap, "billing") as billing:
+        repeated, new = billing.write(topic, 9), billing.write(topic, 10)
+    assert (repeated.error, repeated.offset, new.error) == (0, -1, 0)
+    assert new.offset > 0
+
+
+def test_ids_of_a_plain_owner_count_under_its_client_id(services: Services, node: NodeProcess, rest: Rest) -> None:
+    topic = create_topic(services.kafka_bootstrap)
+    deduplicate(rest, topic, access_mode="exclusive")
+    with IdProducer(node.bootstrap, "billing", plain=True) as billing:
+        own = OwnClient(node.bootstrap, "billing", connected=billing.socket)
+        assert own.own(topic_of(topic), name="the boss").error == control.NONE
+        assert billing.write(topic, 3, 9).error == 0
+        assert dict(own.last_sequence(topic, "billing").last_sequence_ids) == {0: 9}
+        assert dict(own.last_sequence(topic, "the boss").last_sequence_ids) == {}
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [

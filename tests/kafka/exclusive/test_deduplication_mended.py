@@ -310,6 +310,22 @@ async def test_a_node_that_lost_a_topic_for_a_while_without_noticing_reads_what_
         await wait_for_async(goes_on, "the batch to be taken")
 
 
+@pytest.mark.parametrize("client_id", ["billing", "billing;generation=1"])
+async def test_an_owner_goes_on_behind_a_batch_whose_name_found_no_room(
+    room: Room, services: Services, client_id: str
+) -> None:
+    """Its client counts the refused sequence as used. One that asks for a generation was out of order for ever."""
+    topic = await deduplicated(room, services)
+    ids = room.topic(topic).ids
+    assert ids is not None
+    ids.services = ids.services._replace(names_limit=1)
+    owner = room.connect(client_id)
+    assert (await write(owner, topic, 1, name=b"one"))[0] == 0
+    assert (await write(owner, topic, 1, name=b"two"))[0] == 44
+    assert (await write(owner, topic, 2, name=b"one"))[0] == 0
+    assert await log_of(services, topic) == ["1", "2"]
+
+
 async def test_what_a_session_was_refused_in_anothers_partition_is_no_business_of_its_own(
     room: Room, services: Services
 ) -> None:

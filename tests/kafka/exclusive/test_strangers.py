@@ -77,6 +77,48 @@ async def test_nobody_writes_under_the_producer_id_of_another_principal_whatever
         assert await written(services, topic) == 4
 
 
+async def claim_for(room: Room, topic: str, party: Party) -> None:
+    """A claim by request of a connection, for the producer id that it names."""
+    claimant = Claimant(
+        Session(f"pid:{party.producer_id}"), "claimant", False, party.connection_id, AccessMode.EXCLUSIVE,
+        names_session=True, caller=party.caller,
+    )  # fmt: skip
+    claimed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    room.topic(topic).offer(Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, claimed.set_result))
+    assert (await claimed).error == 0
+
+
+@pytest.mark.parametrize("claims", ["supervisor", "billing"])
+async def test_a_producer_id_that_was_claimed_by_request_stays_its_clients_when_the_node_starts_again(
+    services: Services, unique: Unique, claims: str
+) -> None:
+    """Whose it was did not get into the record, as nobody had written when that was made."""
+    cluster = unique("room")
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
+        topic = await governed_in(first, services)
+        owner = first.connect("billing")
+        await claim_for(first, topic, first.connect(claims, producer_id=owner.producer_id))
+        assert await owner.send(topic) == 0
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, grace=30) as second:
+        stranger = second.connect("attacker", producer_id=owner.producer_id)
+        assert await stranger.send(topic, b"evil", sequence=1) == HELD
+        back = second.connect("billing", producer_id=owner.producer_id)
+        await until(lambda: back.send(topic, sequence=1))
+        assert await written(services, topic) == 2
+
+
+async def test_a_claim_that_says_whose_the_producer_id_is_costs_no_second_takeover(
+    room: Room, services: Services
+) -> None:
+    topic = await governed_in(room, services)
+    owner = room.connect("billing")
+    room.governed.bindings.given(owner.producer_id, owner.caller)
+    await claim_for(room, topic, owner)
+    taken = room.topic(topic).takeovers.taken
+    assert await owner.send(topic) == 0
+    assert room.topic(topic).takeovers.taken is taken is not None
+
+
 async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_under_it(
     room: Room, services: Services
 ) -> None:
@@ -87,17 +129,10 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     room.governed.bindings.given(owner.producer_id, owner.caller)
-    session = Session(f"pid:{owner.producer_id}")
-    claimant = Claimant(
-        session, "attacker", False, stranger.connection_id, AccessMode.EXCLUSIVE, names_session=True,
-        caller=stranger.caller,
-    )  # fmt: skip
-    claimed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    topic = room.topic(name)
-    topic.offer(Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, claimed.set_result))
-    assert (await claimed).error == 0
-    assert topic.owner.holder is not None
-    assert topic.owner.holder.session == session
+    await claim_for(room, name, stranger)
+    holder = room.topic(name).owner.holder
+    assert holder is not None
+    assert holder.session == f"pid:{owner.producer_id}"
     for _ in range(2):
         assert await stranger.send(name, b"evil", sequence=0) == HELD
     assert await owner.send(name, b"1") == 0

@@ -205,6 +205,25 @@ def test_a_claim_by_request_binds_nothing_and_yields_to_what_was_written(known: 
     assert known.admitted("orders", claim) is None
 
 
+def test_who_writes_after_a_claim_by_request_is_known_if_kafka_gave_its_client_the_producer_id(known: Bindings) -> None:
+    claim = replace(CLAIMANT, names_session=True)
+    assert known.writer_of("orders", claim) is None
+    known.given(7, client("billing"))
+    assert known.writer_of("orders", claim) == client("billing")
+    assert known.writer_of("orders", replace(STRANGER, names_session=True)) is None
+
+
+def test_who_wrote_writes_after_a_claim_by_request(view: View, known: Bindings) -> None:
+    known.given(7, client("attacker"))
+    note(view, 1, serving(Session("pid:7"), "billing"))
+    assert known.writer_of("orders", replace(STRANGER, names_session=True)) == client("billing")
+
+
+def test_a_plain_session_is_written_by_its_own_connection(known: Bindings) -> None:
+    plain = replace(CLAIMANT, session=Session("conn:1-a-5"), name="the boss")
+    assert known.writer_of("orders", plain) == client("billing")
+
+
 class CountedView(View):
     """Counts the slots that are looked at."""
 

@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
-from sidecar.exclusive.requests import Memory, WriteBeside
+from sidecar.exclusive.requests import Claim, Memory, WriteBeside
 from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
-from sidecar.protocol.session import Session
+from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import state_pb2 as state
 
 TOPIC_ID, ANEW = UUID(int=1), UUID(int=2)
@@ -64,6 +64,23 @@ def test_no_slot_is_opened_beside_a_master_slot_of_a_topic_that_was_deleted(view
     with pytest.raises(OutdatedMasterError):
         records.check_topic(ANEW)
     SlotRecords(view, Clock(), SlotScope("orders"), WriteBeside(Session("pid:7"), "a"), None).check_topic(ANEW)
+
+
+def writer_of(view: View, caller: Caller | None) -> tuple[str, Caller | None]:
+    request = Claim(Session("pid:7"), "the boss", caller=caller)
+    owner = state.Ownership(session="pid:7", name="the boss")
+    found = SlotRecords(view, Clock(), SlotScope("orders"), request, None).writer(owner, TOPIC_ID)
+    assert found.session == Session("pid:7")
+    return found.name, found.caller
+
+
+def test_an_epochs_writer_is_called_as_its_client_calls_itself_whatever_the_owner_is_called(view: View) -> None:
+    billing = Caller("User:app", "billing")
+    assert writer_of(view, None) == ("the boss", None)
+    assert writer_of(view, billing) == ("billing", billing)
+    said = state.Serving(topic_id=TOPIC_ID.bytes, session="pid:7", client_id="billing", principal="User:app")
+    view.apply(Offset(1), 1, MINE, Record(serving_key("orders"), said).encode())
+    assert writer_of(view, None) == ("billing", billing)
 
 
 def test_memory_counts_while_nobody_served_the_session_since(view: View) -> None:
