@@ -92,9 +92,9 @@ class SlotScope:
 class EpochWriter(NamedTuple):
     """The session that an epoch is opened for.
 
-    `caller`: whom it belongs to; None where a request claimed for a producer id whose client is not known yet. `name`:
-    what that client calls itself, whatever the owner is called; sequence ids count under it. Without a `caller` it is
-    the owner's name, and nothing is written under the epoch (`GovernedTopic`).
+    `caller`: whom it belongs to; None where a request claimed for a producer id whose client is not known yet: then
+    nothing is written under the epoch (`GovernedTopic`). `name`: what that client calls itself, whatever the owner is
+    called; sequence ids count under it. The owner's name where the client's is none, as a library's default.
     """
 
     session: Session
@@ -355,7 +355,8 @@ class SlotRecords:
         """The session of an owner."""
         session = Session(owner.session)
         caller = self._caller(session, topic_id)
-        return EpochWriter(session, owner.name if caller is None else caller.client_id, caller)
+        has_name = caller is not None and producer_name(caller.client_id) is not None
+        return EpochWriter(session, caller.client_id if caller is not None and has_name else owner.name, caller)
 
     def _caller(self, session: Session, topic_id: UUID) -> Caller | None:
         """Whom a session belongs to, as the request says it, or the newest record that does."""

@@ -119,6 +119,19 @@ def test_ids_of_a_plain_owner_count_under_its_client_id(services: Services, node
         assert dict(own.last_sequence(topic, "the boss").last_sequence_ids) == {}
 
 
+def test_ids_of_a_client_without_a_name_count_under_the_owners(
+    services: Services, node: NodeProcess, rest: Rest
+) -> None:
+    """A library's default client.id is no name: the one that the claim gives, or is given, is all there is."""
+    topic = create_topic(services.kafka_bootstrap)
+    deduplicate(rest, topic, access_mode="exclusive")
+    with IdProducer(node.bootstrap, "rdkafka") as producer, OwnClient(node.bootstrap, "rdkafka") as own:
+        assert own.own(topic_of(topic), name="the boss", producer_id=producer.producer_id).error == control.NONE
+        assert producer.write(topic, 3, 9).error == 0
+        assert dict(own.last_sequence(topic, "the boss").last_sequence_ids) == {0: 9}
+        assert dict(own.last_sequence(topic, "rdkafka").last_sequence_ids) == {}
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
