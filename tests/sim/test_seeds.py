@@ -31,6 +31,7 @@ FOUND_LATER = {
     1795663270: "an operator deposes the owner of a topic whose mode is shared",
     1795668567: "a client's policy is in Redis, and Kafka has taken no record of it",
     1795689232: "a node that served a topic before reads its ids anew, in place",
+    1795706140: "a client whose refusals are lost, and whose last batch came once its rival was deposed",
 }
 """The same, in the mix of today."""
 
