@@ -21,8 +21,13 @@ _REFUSED: Final = Outcome(
     ErrorCode.POLICY_VIOLATION,
     message="this batch was refused before: its sequences count as used; a client sends its records in new batches",
 )
+_UNHEARD: Final = Outcome(
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    message="the batch before this one was refused; a client that knows of that sends this one again",
+)
 SEQUENCE_ANSWERS: Final = {
     Verdict.REFUSED: _REFUSED,
+    Verdict.UNHEARD: _UNHEARD,
     Verdict.REPEAT: _REPEAT,
     Verdict.ASTRIDE: _GAP,
     Verdict.FORGOTTEN: _GAP,

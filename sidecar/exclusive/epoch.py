@@ -101,15 +101,24 @@ class SlotEpoch:
         """Whether the partition was fenced for this epoch."""
         return partition in self._lanes
 
-    def verdict(self, partition: int, header: BatchHeader) -> Verdict:
-        """What the session's sequences say of a batch."""
+    def verdict(self, partition: int, header: BatchHeader, connection: int | None = None) -> Verdict:
+        """What the session's sequences say of a batch. `connection`: on which it came, where one that is UNHEARD may
+        go on by that.
+        """
         # Model: AckRepeat.
         if not self._idempotent:
             return Verdict.FORWARD
-        found = self._spaces[partition].judge(header.producer_epoch, header.base_sequence, header.records)
+        space = self._spaces[partition]
+        found = space.judge(header.producer_epoch, header.base_sequence, header.records)
+        if found is Verdict.UNHEARD and connection is not None and space.is_heard_on(connection):
+            return Verdict.FORWARD
         if self._gates and found in (Verdict.REPEAT, Verdict.ASTRIDE, Verdict.STRAY):
             return Verdict.FORWARD  # its gate knows more of what came last
         return found
+
+    def answered(self, partition: int, verdict: Verdict, connection: int) -> None:
+        """A batch of the session is answered by its verdict."""
+        self._spaces[partition].answered(verdict, connection)
 
     def append(
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]

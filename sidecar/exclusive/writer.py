@@ -138,7 +138,7 @@ class SlotWriter:
         if not epoch.covers(offer.partition):
             self.operations.begin(partial(self._find_partition, offer), offer)
             return
-        verdict = epoch.verdict(offer.partition, offer.header)
+        verdict = epoch.verdict(offer.partition, offer.header, offer.claimant.connection)
         header = offer.header
         newest = surely_newest(offer.batch, header.attributes, header.base_timestamp, header.max_timestamp)
         is_examined = self._examined is not None and self._examined() is offer.batch
@@ -164,6 +164,7 @@ class SlotWriter:
             following = partial(epoch.renew, self._env.services)
             self.operations.begin(partial(self._raise, epoch, following), offer)
         else:
+            epoch.answered(offer.partition, verdict, offer.claimant.connection)
             self.operations.answer(offer, SEQUENCE_ANSWERS[verdict])
 
     async def _examine(self, offer: Offer) -> None:

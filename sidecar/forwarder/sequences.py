@@ -9,6 +9,13 @@ Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32
 defined only within bounds, and a base that lags by half of that range makes every new batch a repeat: acknowledged, and
 in no log. Two bounds prevent that. A slot epoch ends `EPOCH_RECORDS` after its base (`Verdict.RENEW`). And only what
 lies within `REPEAT_WINDOW` after the place where a batch is expected may be called a repeat.
+
+Refused sequences count as used, as aiokafka never sends them again. Other clients do, under a new epoch, unless they
+were answered: written behind them, a batch would be in the log before records that its client sent earlier. On a topic
+with sequence ids those would then be taken for duplicates: acknowledged, and in no log. So the first batch behind
+refused ones is answered with a retriable error once (`Verdict.UNHEARD`). Answers keep the order of requests, and a
+client that has lost answers begins with the earliest batch that has none. So if the batch comes a second time on the
+same connection, and no refused one did since, its client knows of the refusal and goes on all the same.
 """
 
 from __future__ import annotations
@@ -59,6 +66,7 @@ class Verdict(Enum):
     STRAY = "neither near behind the next expected sequence nor near ahead of it: out of order"
     REPEAT = "below the base: in the log since an earlier slot epoch"
     REFUSED = "below the base: refused for good while another session owned the topic, and not in the log"
+    UNHEARD = "right behind refused ones, of which its client may not have heard: it has to come once more"
     ASTRIDE = "begins below the base and ends above it: out of order, as Kafka would say of no batch that it knows"
     FORGOTTEN = "so far below the base that it is not known whether it was refused or is in the log: out of order"
     RAISE = "the client raised its epoch here: a new slot epoch, base 0 on this partition"
@@ -75,7 +83,8 @@ class SequenceSpace:
     partition; `reach` the sequence after the last batch of unknown outcome; `refused` what is below the base without
     being in the log. `limit` is how many records the slot epoch may have here. `has_past`: something of this client
     epoch is below the base. Without it nothing there is a repeat: base 0 alone says that the session is new, or raised
-    its epoch, not that its sequences wrapped.
+    its epoch, not that its sequences wrapped. `unheard`: the base is behind refused sequences, and the client may not
+    know of that.
     """
 
     client_epoch: int
@@ -86,9 +95,14 @@ class SequenceSpace:
     refused: RefusedSequences | None = None
     limit: int = EPOCH_RECORDS
     has_past: bool = field(init=False)
+    unheard: bool = field(init=False)
+    _asked_on: int | None = field(default=None, init=False)
+    """The connection whose batch at the base was answered UNHEARD; none of it was answered REFUSED since."""
 
     def __post_init__(self) -> None:
         self.has_past = self.written
+        refused = self.refused
+        self.unheard = refused is not None and refused.client_epoch == self.client_epoch and refused.ends_at(self.base)
 
     def judge(self, epoch: int, sequence: ClientSequence, records: int) -> Verdict:
         """What to do with a batch of `records` that begins at `sequence` of client epoch `epoch`."""
@@ -97,7 +111,7 @@ class SequenceSpace:
                 return Verdict.STALE
             return Verdict.RAISE if sequence == 0 else Verdict.WAIT
         if (sequence - self.base) % MODULUS < self.limit:
-            return Verdict.FORWARD
+            return Verdict.UNHEARD if self.unheard and sequence == self.base else Verdict.FORWARD
         below = (self.base - sequence) % MODULUS
         if self.has_past and below <= REPEAT_WINDOW >= (self.next - sequence) % MODULUS:
             refused = self.refused
@@ -110,6 +124,21 @@ class SequenceSpace:
         if (self.next - self.base) % MODULUS >= self.limit:
             return Verdict.RENEW  # by what is in the log: a batch far ahead cannot end an epoch
         return Verdict.FORWARD if (sequence - self.next) % MODULUS < REPEAT_WINDOW else Verdict.STRAY
+
+    def is_heard_on(self, connection: int) -> bool:
+        """Whether a batch that is UNHEARD shows by coming on this connection that its client knows of the refusal. Then
+        it goes on, and none is UNHEARD any more.
+        """
+        if self._asked_on == connection:
+            self.unheard = False
+        return not self.unheard
+
+    def answered(self, verdict: Verdict, connection: int) -> None:
+        """A batch of this connection is answered by its verdict."""
+        if verdict is Verdict.UNHEARD:
+            self._asked_on = connection
+        elif verdict is Verdict.REFUSED:
+            self._asked_on = None
 
     def stamped(self, sequence: ClientSequence) -> StampedSequence:
         """The sequence for Kafka."""
@@ -206,6 +235,10 @@ class RefusedSequences:
             (sequence - first) % MODULUS < (behind - first) % MODULUS or (first - sequence) % MODULUS < records
             for first, behind in self.spans
         )
+
+    def ends_at(self, sequence: ClientSequence) -> bool:
+        """Whether the sequence is the first one behind refused ones."""
+        return any(behind == sequence for _, behind in self.spans)
 
     def may_have_forgotten(self, sequence: ClientSequence) -> bool:
         """Whether a span that a batch from here belonged to may be forgotten: it lies below all that are known."""

@@ -45,6 +45,8 @@ class Library:
     the whole `producer` (librdkafka, Sarama, franz-go), or `never` (aiokafka); `nothing`: it waits for ever. `fatal`:
     codes that end the producer.
     `later_means_earlier`: an accepted batch makes it take earlier ones that it still repeats for written (librdkafka).
+    `repeats_alone`: one batch at a time until none is repeated any more (Java); else it waits until nothing is in
+    flight, and sends all of them again (librdkafka).
     `wraps`: behind the last epoch comes 0 again, under the same producer id; others ask for a new one.
     """
 
@@ -58,14 +60,16 @@ class Library:
     raises: str = "partition"
     fatal: frozenset[int] = frozenset({FENCED})
     later_means_earlier: bool = False
+    repeats_alone: bool = True
     wraps: bool = False
 
 
 LIBRARIES: Final = {
     # TransactionManager.canRetry, requestIdempotentEpochBumpForPartition, RecordAccumulator.shouldStopDrainBatches
     "java": Library("java"),
-    # rd_kafka_msgq_acq_error, rd_kafka_idemp_drain_epoch_bump, rd_kafka_pid_bump
-    "librdkafka": Library("librdkafka", raises="producer", later_means_earlier=True, wraps=True),
+    # rd_kafka_dr_implicit_ack (not for 46), rd_kafka_idemp_drain_toppar, rd_kafka_toppar_producer_serve (wait_drain),
+    # rd_kafka_idemp_drain_epoch_bump, rd_kafka_pid_bump
+    "librdkafka": Library("librdkafka", raises="producer", later_means_earlier=True, repeats_alone=False, wraps=True),
     # async_producer.go: MaxOpenRequests 1 with Idempotent; retries 3; bumpEpoch
     "sarama": Library("sarama", in_flight=1, retries=3, raises="producer", fatal=frozenset()),
     # sink.go: one batch in flight per partition until all is well; 90 raises like everything else
@@ -104,6 +108,8 @@ class Lane:
     epoch: int = 0
     acknowledged: int = -1
     """Last sequence that was, under this epoch."""
+    draining: bool = False
+    """Nothing leaves before what is in flight has an answer."""
     unresolved: bool = False
     """A batch was given up of which nobody knows whether it was written."""
     not_before: float = 0.0
@@ -299,17 +305,18 @@ class Producer:
             self._pumping[lane.partition] = False
 
     def _next(self, lane: Lane) -> Batch | None:
-        """What may leave now: only the first one while anything is repeated, as Java has it."""
+        """What may leave now."""
         if self.closed or self.fatal is not None:
             return None
         self._expire(lane)
         flying = sum(batch.in_flight for batch in lane.batches)
-        if flying >= self.library.in_flight or lane.unresolved:
+        if flying >= self.library.in_flight or lane.unresolved or (lane.draining and flying):
             return None
+        lane.draining = False
         for index, batch in enumerate(lane.batches):
             if not batch.in_flight:
                 repeats = batch.attempts > 0 or any(b.attempts > 1 for b in list(lane.batches)[:index])
-                return None if index and repeats else batch
+                return None if index and repeats and self.library.repeats_alone else batch
         return None
 
     async def _send(self, lane: Lane, batch: Batch) -> None:
@@ -405,7 +412,7 @@ class Producer:
         if batch not in lane.batches:
             return  # its time ran out meanwhile; the reported outcome stands
         if code in (NONE, DUPLICATE):
-            self._delivered(lane, batch, sent_as, offset if code == NONE else -1)
+            self._delivered(lane, batch, sent_as, offset, is_repeat=code == DUPLICATE)
         elif self.library.idempotent and code in (OUT_OF_ORDER, UNKNOWN_PRODUCER, INVALID_EPOCH):
             self._out_of_step(lane, batch, code)
         elif code in _RETRIABLE or code == UNSENT:
@@ -414,6 +421,7 @@ class Producer:
                 self._give_up(lane, batch, code)
             else:
                 lane.not_before = loop.time() + self.library.backoff_s * (0.8 + 0.4 * self._rng.random())
+                lane.draining = not self.library.repeats_alone
                 if code in _STALE or code == -1:
                     self._tasks.append(loop.create_task(self.connections.look()))
         else:
@@ -421,14 +429,14 @@ class Producer:
         self._resolve(lane)
         self._pump(lane)
 
-    def _delivered(self, lane: Lane, batch: Batch, sent_as: tuple[int, int], offset: int) -> None:
-        if self.library.later_means_earlier and batch is not lane.batches[0]:
+    def _delivered(self, lane: Lane, batch: Batch, sent_as: tuple[int, int], offset: int, *, is_repeat: bool) -> None:
+        if self.library.later_means_earlier and not is_repeat and batch is not lane.batches[0]:
             while lane.batches[0] is not batch and lane.batches[0].attempts and not lane.batches[0].in_flight:
                 self._tell(lane.batches.popleft(), -1)
         lane.batches.remove(batch)
         if sent_as == (batch.sequence, batch.epoch):
             lane.acknowledged = max(lane.acknowledged, batch.sequence + len(batch.records) - 1)
-        self._tell(batch, offset)
+        self._tell(batch, -1 if is_repeat else offset)
 
     def _tell(self, batch: Batch, offset: int) -> None:
         now = asyncio.get_running_loop().time()

@@ -36,6 +36,7 @@ FOUND_LATER = {
     1795697202: "one of two nodes does, and an operator changes the policy",
     1795703271: "three nodes die one after the other while a client makes a policy",
     1795700870: "a claim by request names the producer id of a client that has another name",
+    1795706140: "a client whose refusals are lost, and whose last batch came once its rival was deposed",
 }
 """The same, in the mix of today."""
 
@@ -135,6 +136,25 @@ def test_a_node_that_dies_at_any_moment_of_a_clients_first_policy_keeps_no_clien
             assert worker.play(history).wrong == []
             too_late += other.play(history).wrong != []
     assert too_late
+
+
+def test_what_a_client_was_refused_without_hearing_of_it_is_not_acknowledged(worker: Worker) -> None:
+    """The answers are lost, an operator deposes the rival, and the client's next batch comes; then all of them again.
+    That batch was written, so the refused ones passed for duplicates under the client's next epoch (seed 1795706140).
+    """
+    writes = {"topic": "counted", "every": 0.1, "batches": 20, "burst": 2, "partitions": 2}
+    steps = (
+        Step(0.14, "produce", produced(**writes, library="sarama", mode="exclusive_with_fencing")),
+        Step(0.27, "produce", produced(**writes, app="app1")),
+        Step(0.62, "lose answers", {"node": 1, "other": "clients", "share": 1.0, "lasts": 1.0}),
+        Step(0.66, "lose answers", {"node": 2, "other": "clients", "share": 1.0, "lasts": 1.0}),
+        Step(1.16, "operate", {"action": "fence", "topic": "counted", "shadow": "mirror"}),
+        *(Step(1.64, "reset", {"node": node, "other": "clients", "share": 1.0}) for node in (1, 2)),
+    )
+    for seed in range(3, 7):
+        outcome = worker.play(History(seed, Shape(nodes=2), 3.0, steps, {"latency": 0.001}))
+        assert outcome.wrong == []
+        assert outcome.effects["answers lost"]
 
 
 def test_behind_lost_ownership_records_every_promise_holds(worker: Worker) -> None:

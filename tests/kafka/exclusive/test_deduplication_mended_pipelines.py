@@ -20,7 +20,7 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
-from tests.kafka.exclusive.room import HeldAnswers, Party, Room, open_room, until
+from tests.kafka.exclusive.room import HeldAnswers, Party, Room, free, open_room, until
 from tests.kafka.gates import Gate
 from tests.services import Services
 from tests.topics import create_topic, delete_records
@@ -269,6 +269,27 @@ async def test_what_was_refused_in_the_middle_of_a_pipeline_is_not_acknowledged_
     await until(lambda: second.send_ids(shared, [2], sequence=1))
     assert await second.send_ids(shared, [1], sequence=2) == 44  # its application sends again what failed
     assert await log_of(services, shared) == ["0", "2"]
+
+
+async def test_what_was_refused_to_a_client_that_did_not_hear_of_it_is_no_duplicate_later(
+    room: Room, services: Services
+) -> None:
+    """Its connection broke with the answers. A batch behind the refused ones had been written, so what the client
+    numbered anew passed for a duplicate, and was nowhere.
+    """
+    topic = await deduplicated(room, services)
+    owner, billing = room.connect("owner"), room.connect("billing")
+    assert (await write(owner, topic, 0))[0] == 0
+    assert [await billing.send_ids(topic, [number], sequence=number) for number in range(2)] == [44, 44]
+    owner.close()
+    await free(room, topic)
+    assert await billing.send_ids(topic, [2], sequence=2) == 5
+    again = room.connect("billing", producer_id=billing.producer_id)
+    billing.close()
+    assert await again.send_ids(topic, [0], sequence=0) == 44
+    for number in (1, 2):
+        await until(lambda number=number: again.send_ids(topic, [number], sequence=number - 1, epoch=1))
+    assert await log_of(services, topic) == ["0", "1", "2"]
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ async def test_no_more_sessions_than_the_limit_at_the_same_time(
     message = f"{topic} has 2 shared producers already: try again when one has left"
     assert (answer.error, answer.message) == (REFUSED, message)
     one.close()
-    await until(lambda: three.send(topic, b"1"))
+    await until(lambda: three.send(topic, b"1", sequence=1))
 
 
 async def test_many_sessions_at_once_open_their_slots_side_by_side(room: Room, services: Services) -> None:
@@ -285,7 +285,7 @@ async def test_shared_producers_become_rivals_where_the_policy_changes(room: Roo
     await room.govern(topic, AccessMode.SHARED)
     assert await one.send(topic, b"1") == REFUSED, "who owns it owns it until it leaves"
     two.close()
-    await until(lambda: one.send(topic, b"2"))
+    await until(lambda: one.send(topic, b"2", sequence=3))
 
 
 # By a client's own word ----------------------------------------------------------------------------------------------

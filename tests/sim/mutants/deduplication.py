@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.sim.histories import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, hold, kills, produce, refusals, restarts
+from tests.sim.mutants.schedules import Schedule, hold, kills, produce, refusals, resets, restarts
 
 if TYPE_CHECKING:
     from tests.sim.histories import History
@@ -73,6 +73,20 @@ _FALLING: Final = Schedule(
 )
 """An application that sends old ids again and again dies, and the last id in the log is not the highest. Only then is
 its topic deduplicated. The application comes back, and sends these ids once more.
+"""
+
+_UNHEARD: Final = Schedule(
+    [
+        produce(topic="counted", library="sarama", mode="exclusive_with_fencing", ids=True, every=0.1, batches=10),
+        produce(0.2, "app1", "counted", ids=True, every=0.1, batches=20),
+        *[Step(0.6, "lose answers", {"node": node, "other": "clients", "share": 1.0, "lasts": 1.0}) for node in (1, 2)],
+        Step(1.1, "operate", {"action": "fence", "topic": "counted", "shadow": "mirror"}),
+        *resets(1.6),
+    ],
+    jitter=0.1,
+)
+"""The answers to a refused session are lost, an operator deposes its rival, and its next batch comes. Then it sends all
+of them again.
 """
 
 _NOTHING_ELSEWHERE: Final = Edit(
@@ -165,6 +179,20 @@ MUTANTS: Final = (
             Edit("sidecar/dedup/recovery.py", "_PORTION_RECORDS: Final = 5_000", "_PORTION_RECORDS: Final = 1"),
         ),
         _FALLING,
+    ),
+    Mutant(
+        "refused is heard",
+        "planted",
+        "A client knows of its refused batches: the next one goes out behind them at once.",
+        (
+            Edit(
+                "sidecar/forwarder/sequences.py",
+                "Verdict.UNHEARD if self.unheard and sequence == self.base else Verdict.FORWARD",
+                "Verdict.FORWARD",
+            ),
+        ),
+        _UNHEARD,
+        by=("lost",),
     ),
     Mutant(
         "shift not recorded",

@@ -204,10 +204,9 @@ MUTANTS: Final = (
         (
             Edit(
                 EPOCH,
-                "        if not self._idempotent:\n            return Verdict.FORWARD\n        found =",
-                "        if not self._idempotent:\n            return Verdict.FORWARD\n"
+                "        space = self._spaces[partition]\n        found =",
+                "        space = self._spaces[partition]\n"
                 "        if not self._lanes[partition].used and not self._gates:\n"
-                "            space = self._spaces[partition]\n"
                 "            space.base = space.next = header.base_sequence\n"
                 "            space.client_epoch = header.producer_epoch\n"
                 "        found =",

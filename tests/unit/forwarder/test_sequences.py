@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 
 import pytest
 from hypothesis import example, given
@@ -352,6 +353,100 @@ def test_below_sixteen_refused_spans_nothing_is_known() -> None:
         Verdict.REFUSED,
         Verdict.REPEAT,
     ]
+
+
+# What comes behind refused ones -------------------------------------------------------------------------------------
+
+
+def behind_refused(*, client_epoch: int = 0) -> SequenceSpace:
+    """Sequences 2 to 4 were refused to a session that has 0 and 1 in the log."""
+    refused = RefusedSequences(0)
+    refused.refused(0, Client(2), 2)
+    refused.refused(0, Client(4), 1)
+    return SequenceSpace(client_epoch, Client(5), Client(5), written=True, refused=refused)
+
+
+def comes(of: SequenceSpace, sequence: int, connection: int, *, epoch: int = 0) -> Verdict:
+    """What becomes of a batch of one record, as `SlotWriter.write` has it."""
+    verdict = of.judge(epoch, Client(sequence), 1)
+    if verdict is Verdict.UNHEARD and of.is_heard_on(connection):
+        return Verdict.FORWARD
+    of.answered(verdict, connection)
+    return verdict
+
+
+def test_the_first_batch_behind_refused_ones_goes_on_when_it_comes_once_more() -> None:
+    of = behind_refused()
+    assert [comes(of, 5, 1) for _ in range(2)] == [Verdict.UNHEARD, Verdict.FORWARD]
+    of.sent()
+    assert [comes(of, 5, 2), comes(of, 6, 2)] == [Verdict.FORWARD, Verdict.FORWARD]
+
+
+def test_on_another_connection_it_shows_nothing_as_answers_may_be_lost_between_them() -> None:
+    of = behind_refused()
+    assert [comes(of, 5, connection) for connection in (1, 2, 1)] == [Verdict.UNHEARD] * 3
+    assert comes(of, 5, 1) is Verdict.FORWARD
+
+
+def test_nor_does_it_where_a_refused_one_came_again_meanwhile() -> None:
+    of = behind_refused()
+    found = [comes(of, sequence, 1) for sequence in (5, 4, 5, 5)]
+    assert found == [Verdict.UNHEARD, Verdict.REFUSED, Verdict.UNHEARD, Verdict.FORWARD]
+
+
+def test_a_client_that_raised_its_epoch_knows_of_the_refusal() -> None:
+    assert comes(behind_refused(), 0, 1, epoch=1) is Verdict.RAISE
+    assert comes(behind_refused(client_epoch=1), 5, 1, epoch=1) is Verdict.FORWARD
+
+
+def test_only_right_behind_refused_ones_anything_has_to_come_twice() -> None:
+    refused = RefusedSequences(0)
+    refused.refused(0, Client(2), 2)
+    of = SequenceSpace(0, Client(5), Client(5), written=True, refused=refused)
+    assert comes(of, 5, 1) is Verdict.FORWARD
+
+
+@given(
+    refused=st.integers(1, 4),
+    steps=st.lists(st.one_of(st.sampled_from(["hears", "reconnects", "times out"]), st.integers(0, 3)), max_size=60),
+)
+@example(refused=1, steps=[0, 0, "hears", "hears", 0])
+def test_nothing_is_written_behind_refused_batches_before_their_client_has_heard_of_all(
+    refused: int, steps: list[str | int]
+) -> None:
+    """A client has its batches in flight. What has had no answer when its time is over it sends again, in order, on the
+    same connection or the next one, and takes no later answer to an earlier try. What it sent on earlier connections
+    may arrive at any later time (a number: how many connections ago).
+    """
+    known = RefusedSequences(0)
+    for number in range(refused):
+        known.refused(0, Client(number), 1)
+    of = SequenceSpace(0, Client(refused), Client(refused), written=True, refused=known)
+    heard, tries = 0, 0
+    connections = [deque((number, tries) for number in range(refused + 1))]
+    answers = deque[tuple[int, Verdict]]()
+    for step in steps:
+        newest = len(connections) - 1
+        if step in ("reconnects", "times out"):
+            tries += 1
+            if step == "reconnects":
+                connections.append(deque())
+            connections[-1].extend((number, tries) for number in range(heard, refused + 1))
+            answers.clear()
+        elif step == "hears" and answers:
+            number, verdict = answers.popleft()
+            if verdict is Verdict.UNHEARD:
+                connections[newest].append((number, tries))
+            else:
+                heard += 1
+        elif isinstance(step, int) and step <= newest and connections[newest - step]:
+            number, tried = connections[newest - step].popleft()
+            verdict = comes(of, number, newest - step)
+            if verdict is Verdict.FORWARD:
+                assert heard == refused
+                return
+            if tried == tries:
+                answers.append((number, verdict))
 
 
 def test_a_client_that_is_refused_for_days_goes_on_behind_the_last_of_them() -> None:
