@@ -48,6 +48,7 @@ class Library:
     `repeats_alone`: one batch at a time until none is repeated any more (Java); else it waits until nothing is in
     flight, and sends all of them again (librdkafka).
     `wraps`: behind the last epoch comes 0 again, under the same producer id; others ask for a new one.
+    `gap_is_fatal`: 45 for the batch that comes next ends the producer (librdkafka: "sequence desynchronization").
     """
 
     name: str
@@ -62,14 +63,17 @@ class Library:
     later_means_earlier: bool = False
     repeats_alone: bool = True
     wraps: bool = False
+    gap_is_fatal: bool = False
 
 
 LIBRARIES: Final = {
     # TransactionManager.canRetry, requestIdempotentEpochBumpForPartition, RecordAccumulator.shouldStopDrainBatches
     "java": Library("java"),
     # rd_kafka_dr_implicit_ack (not for 46), rd_kafka_idemp_drain_toppar, rd_kafka_toppar_producer_serve (wait_drain),
-    # rd_kafka_idemp_drain_epoch_bump, rd_kafka_pid_bump
-    "librdkafka": Library("librdkafka", raises="producer", later_means_earlier=True, repeats_alone=False, wraps=True),
+    # rd_kafka_idemp_drain_epoch_bump, rd_kafka_pid_bump; rd_kafka_handle_idempotent_Produce_error (r == 0: fatal)
+    "librdkafka": Library(
+        "librdkafka", raises="producer", later_means_earlier=True, repeats_alone=False, wraps=True, gap_is_fatal=True
+    ),
     # async_producer.go: MaxOpenRequests 1 with Idempotent; retries 3; bumpEpoch
     "sarama": Library("sarama", in_flight=1, retries=3, raises="producer", fatal=frozenset()),
     # sink.go: one batch in flight per partition until all is well; 90 raises like everything else
@@ -414,7 +418,7 @@ class Producer:
         if code in (NONE, DUPLICATE):
             self._delivered(lane, batch, sent_as, offset, is_repeat=code == DUPLICATE)
         elif self.library.idempotent and code in (OUT_OF_ORDER, UNKNOWN_PRODUCER, INVALID_EPOCH):
-            self._out_of_step(lane, batch, code)
+            self._out_of_step(lane, batch, code, is_current=sent_as == (batch.sequence, batch.epoch))
         elif code in _RETRIABLE or code == UNSENT:
             batch.failures += 1
             if self.library.retries is not None and batch.failures > self.library.retries:
@@ -448,8 +452,10 @@ class Producer:
         record.delivered, record.code = False, code
         record.told_at = asyncio.get_running_loop().time()
 
-    def _out_of_step(self, lane: Lane, batch: Batch, code: int) -> None:
-        """45, 47, 59: repeat where an earlier batch is the reason, raise the epoch where this one is."""
+    def _out_of_step(self, lane: Lane, batch: Batch, code: int, *, is_current: bool) -> None:
+        """45, 47, 59: repeat where an earlier batch is the reason, raise the epoch where this one is. `is_current`: it
+        was not numbered anew since it was sent.
+        """
         loop = asyncio.get_running_loop()
         lane.not_before = loop.time() + self.library.backoff_s
         if self.library.raises == "nothing":
@@ -460,6 +466,8 @@ class Producer:
             self._give_up(lane, batch, code)
         elif code == OUT_OF_ORDER and (lane.batches[0] is not batch or batch.epoch != lane.epoch):
             return
+        elif code == OUT_OF_ORDER and self.library.gap_is_fatal and is_current:
+            self._give_up(lane, batch, code, is_fatal=True)
         else:
             batch.failures += 1
             if self.library.retries is not None and batch.failures > self.library.retries:
@@ -467,21 +475,24 @@ class Producer:
             else:
                 self._raise_epoch(lane)
 
-    def _give_up(self, lane: Lane, batch: Batch, code: int) -> None:
-        """Report the failure to the application."""
+    def _give_up(self, lane: Lane, batch: Batch, code: int, *, is_fatal: bool = False) -> None:
+        """Report the failure to the application; that of all batches where the producer ends by it."""
         lane.batches.remove(batch)
         for record in batch.records:
             self._failed(record, code)
-        if code in self.library.fatal:
-            self.fatal = code
-            for each in self._lanes.values():
-                for other in each.batches:
-                    for record in other.records:
-                        record.doubtful = record.doubtful or other.in_flight
-                        self._failed(record, code)
-                each.batches.clear()
+        if is_fatal or code in self.library.fatal:
+            self._end_by(code)
         elif self.library.idempotent and self.library.raises in ("partition", "producer") and batch.sequence >= 0:
             self._raise_epoch(lane, drags=code in REFUSED)
+
+    def _end_by(self, code: int) -> None:
+        self.fatal = code
+        for lane in self._lanes.values():
+            for batch in lane.batches:
+                for record in batch.records:
+                    record.doubtful = record.doubtful or batch.in_flight
+                    self._failed(record, code)
+            lane.batches.clear()
 
     def _expire(self, lane: Lane) -> None:
         """Batches that took too long: failed, and nobody knows whether they were written."""

@@ -90,6 +90,10 @@ def go_on(play: Play) -> None:
     open_ones = [
         (producer, host) for producer, host in play.producers if not producer.closed and producer.fatal is None
     ]
+    for producer, _ in play.producers:
+        lost_records = producer.topic in play.reborn or any(topic == producer.topic for topic, _ in play.torn)
+        if producer.fatal == clients.OUT_OF_ORDER and not lost_records:
+            play.stuck.append(f"{producer.session} ({producer.library.name}) ended: 45 for the batch that comes next")
     sent: list[tuple[clients.Producer, Sent]] = []
     for producer, host in open_ones:
         with world.loop.on(host):

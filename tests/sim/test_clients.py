@@ -33,3 +33,26 @@ async def test_java_numbers_what_is_under_way_behind_a_refused_batch_anew(code: 
     lane.batches.extend((first, second))
     producer._settle(lane, first, (0, 0), code, -1, "")
     assert (second.epoch, second.is_dragged) == (1, sent_anew)
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "sent_as", "ends"),
+    [
+        ("librdkafka", 0, (0, 0), True),
+        ("librdkafka", 1, (1, 0), False),
+        ("librdkafka", 0, (3, 5), False),
+        ("java", 0, (0, 0), False),
+    ],
+    ids=["what comes next", "a batch behind it", "sent under a former epoch", "java"],
+)
+async def test_librdkafka_ends_by_a_gap_in_front_of_what_comes_next(
+    name: str, position: int, sent_as: tuple[int, int], ends: bool
+) -> None:
+    producer = Producer(LIBRARIES[name], "app.1", "app", [], "owned", Ledger(), random.Random(0), lambda: 0)
+    producer.producer_id, producer._pumping = 7, {0: True}
+    batches = [Batch([Sent("app.1", "owned", 0, each, b"")], 0.0, each, 0, 7, attempts=1) for each in (0, 1)]
+    lane = producer._lanes.setdefault(0, Lane(0))
+    lane.batches.extend(batches)
+    producer._settle(lane, batches[position], sent_as, 45, -1, "")
+    assert producer.fatal == (45 if ends else None)
+    assert [record.code for batch in batches for record in batch.records] == ([45, 45] if ends else [0, 0])
