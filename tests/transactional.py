@@ -143,15 +143,20 @@ class Wire:
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """`data 3` is a batch outside of transactions at epoch 3, `txn 3` one inside, `marker 3` the end of one."""
-        found = fetched(self.leader(topic, partition).ask(fetch({(topic, partition): 0}, max_wait=0, min_bytes=0)))
-        data, entries, at = bytes(found[topic, partition].records or b""), [], 0
+        asked = fetch({(topic, partition): 0}, max_wait=0, min_bytes=0)
+
+        def answered() -> Any | None:
+            found = fetched(self.leader(topic, partition).ask(asked))[topic, partition]
+            return found if code(found) == ErrorCode.NONE else None
+
+        told = _found(answered, f"the log of {topic}/{partition}")
+        data, entries, at = bytes(told.records or b""), [], 0
         while at < len(data):
             end = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             header = read_header(data, at, end)
             kind = "marker" if header.is_control else "txn" if header.attributes & _TRANSACTIONAL else "data"
             entries.append(f"{kind} {header.producer_epoch}")
             at = end
-        told = found[topic, partition]
         return Log(tuple(entries), told.high_watermark, told.last_stable_offset)
 
     def __enter__(self) -> Self:
