@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.gateway import asking
 from sidecar.gateway.coordinators import Keyed
 from sidecar.protocol.api import APIS
@@ -21,6 +22,8 @@ from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import transactions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.producers import Producers
@@ -109,9 +112,7 @@ class TransactionsApi:
         if owned is not None:
             codes = {topic["name"]: owned.code for topic in topics}
         elif refused:
-            governed = [name for name, code in refused.items() if code == ErrorCode.INVALID_TXN_STATE]
-            if governed:
-                client.connection.report("transactional_batch", f"a transaction that is to write to {governed[0]}")
+            _note(client, refused)
             codes = {topic["name"]: refused.get(topic["name"], ErrorCode.OPERATION_NOT_ATTEMPTED) for topic in topics}
         else:
             try:
@@ -149,6 +150,20 @@ class TransactionsApi:
             await asking.answer(exchange, message, refusal)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
+
+
+def _note(client: Client, refused: Mapping[str, int]) -> None:
+    """The answer has no field for a reason: people find it in the log and in the list of refusals, for one topic of
+    each code. A request may name thousands.
+    """
+    first: dict[int, str] = {}
+    for name, code in refused.items():
+        first.setdefault(code, name)
+    for code, name in first.items():
+        reason = NO_TRANSACTIONS if code == ErrorCode.INVALID_TXN_STATE else None
+        client.note_refusal(name.encode(), code, reason)
+        if reason is not None:
+            client.connection.report("transactional_batch", f"a transaction that is to write to {name}: {reason}")
 
 
 def _not_added(topics: list[Values], codes: dict[str, int]) -> Values:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import aclosing
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from sidecar.client import AdminClient
 from sidecar.client.facts import Event
+from sidecar.exclusive.admission import NO_TRANSACTIONS
+from sidecar.local.tools import Tools
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
@@ -96,6 +98,43 @@ def test_a_reader_that_is_not_on_the_allow_list_is_seen(
         consumer.close()
     assert (found["client_id"], found["error"]) == (reader, "TOPIC_AUTHORIZATION_FAILED")
     assert "allow list" in str(found["reason"])
+
+
+def _seen_of_transactions(rest: Rest, topic: str) -> list[tuple[str, str]]:
+    _, found = rest.call("GET", f"/v1/refusals?topic={topic}")
+    return [(each["error"], each["reason"]) for each in found["items"]]
+
+
+def test_a_transaction_of_librdkafka_on_a_governed_topic_fails_and_people_see_why(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    """librdkafka has the code alone, as AddPartitionsToTxn has no field for a reason; nothing of it is in the topic."""
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(rest, topic)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": unique("txn")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=0)
+    with pytest.raises(KafkaException) as failed:
+        producer.commit_transaction(30)
+    producer.purge()
+    error: KafkaError = failed.value.args[0]
+    assert (error.code(), error.fatal()) == (KafkaError.INVALID_TXN_STATE, True), error
+    assert _seen_of_transactions(rest, topic) == [("INVALID_TXN_STATE", NO_TRANSACTIONS)]
+
+
+def test_a_transaction_of_java_on_a_governed_topic_fails_and_people_see_why(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique, kafka_tools: Tools
+) -> None:
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(rest, topic)
+    asked = ("--topic", topic, "--num-records", "1", "--record-size", "10", "--throughput", "-1")
+    transaction = ("--transactional-id", unique("txn"), "--transaction-duration-ms", "1000")
+    server = ("--producer-props", f"bootstrap.servers={node.bootstrap}")
+    done = kafka_tools.run("org.apache.kafka.tools.ProducerPerformance", *asked, *transaction, *server, check=False)
+    assert done.returncode != 0
+    assert "InvalidTxnStateException" in done.stdout + done.stderr, done
+    assert _seen_of_transactions(rest, topic) == [("INVALID_TXN_STATE", NO_TRANSACTIONS)]
 
 
 @pytest.mark.parametrize("query", ["topics=a", "topic=a&topic=b"])
