@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 _NONE: Final = -1
-_REFUSED_KINDS: Final = {
-    TopicKind.GOVERNED: ErrorCode.INVALID_TXN_STATE,
-    TopicKind.SHADOW: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    TopicKind.INTERNAL: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-}
+_GOVERNED: Final = KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
 
 
 def _owned_by_sidecar(transactional_id: str) -> KafkaError | None:
@@ -102,18 +98,15 @@ class TransactionsApi:
         message = transactions.ADD_PARTITIONS_TO_TXN
         fields = await asking.fields(message, request)
         topics: list[Values] = fields["topics"]
-        refused = {
-            topic["name"]: code
-            for topic in topics
-            if (code := _REFUSED_KINDS.get(self._resolver.kind(topic["name"].encode()))) is not None
-        }
+        refused = {topic["name"]: refusal for topic in topics if (refusal := self._refusal(topic["name"])) is not None}
         owned = _owned_by_sidecar(fields["transactional_id"])
         codes: dict[str, int]
         if owned is not None:
             codes = {topic["name"]: owned.code for topic in topics}
         elif refused:
             _note(client, refused)
-            codes = {topic["name"]: refused.get(topic["name"], ErrorCode.OPERATION_NOT_ATTEMPTED) for topic in topics}
+            codes = {topic["name"]: ErrorCode.OPERATION_NOT_ATTEMPTED for topic in topics}
+            codes |= {name: refusal.code for name, refusal in refused.items()}
         else:
             try:
                 answer = await self._coordinators.ask(
@@ -127,6 +120,10 @@ class TransactionsApi:
         for code in codes.values():
             exchange.note_error(code)
         await asking.answer(exchange, message, _not_added(topics, codes))
+
+    def _refusal(self, topic: str) -> KafkaError | None:
+        kind = self._resolver.kind(topic.encode())
+        return _GOVERNED if kind is TopicKind.GOVERNED else kind.change_refused
 
     async def handle_add_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AddOffsetsToTxn: puts a group's offsets into the transaction."""
@@ -152,17 +149,17 @@ class TransactionsApi:
             exchange.answer([answer.view(answer.start, answer.end)])
 
 
-def _note(client: Client, refused: Mapping[str, int]) -> None:
+def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
     """The answer has no field for a reason: people find it in the log and in the list of refusals, for one topic of
     each code. A request may name thousands.
     """
     first: dict[int, str] = {}
-    for name, code in refused.items():
-        first.setdefault(code, name)
+    for name, refusal in refused.items():
+        first.setdefault(refusal.code, name)
     for code, name in first.items():
-        reason = NO_TRANSACTIONS if code == ErrorCode.INVALID_TXN_STATE else None
+        reason = refused[name].message
         client.note_refusal(name.encode(), code, reason)
-        if reason is not None:
+        if code == ErrorCode.INVALID_TXN_STATE:
             client.connection.report("transactional_batch", f"a transaction that is to write to {name}: {reason}")
 
 

@@ -13,7 +13,9 @@ from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.local.tools import Tools
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.producers import RawProducer
+from tests.kafka.gateway.requests import request
 from tests.nodes import NodeProcess
+from tests.raw import RawClient
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic
@@ -135,6 +137,22 @@ def test_a_transaction_of_java_on_a_governed_topic_fails_and_people_see_why(
     assert done.returncode != 0
     assert "InvalidTxnStateException" in done.stdout + done.stderr, done
     assert _seen_of_transactions(rest, topic) == [("INVALID_TXN_STATE", NO_TRANSACTIONS)]
+
+
+def test_of_a_transaction_that_names_many_topics_one_is_seen_for_each_code(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    topics, client_id = [create_topic(services.kafka_bootstrap, 1) for _ in range(3)], unique("many")
+    for topic in topics:
+        govern(rest, topic)
+    named = [{"name": name, "partitions": [0]} for name in (*topics, "__sidecar_a", "__sidecar_b")]
+    stamp = {"transactional_id": unique("txn"), "producer_id": 7, "producer_epoch": 0}
+    with RawClient(node.bootstrap, client_id=client_id) as client:
+        told = client.ask(request(24, 3, topics=named, **stamp)).results_by_topic_v3_and_below
+    assert [found.results_by_partition[0].partition_error_code.value for found in told] == [48, 48, 48, 29, 29]
+    _, found = rest.call("GET", "/v1/refusals")
+    seen = {each["topic"]: each["reason"] for each in found["items"] if each["client_id"] == client_id}
+    assert seen == {topics[0]: NO_TRANSACTIONS, "__sidecar_a": "topics of the sidecar are changed by it alone"}
 
 
 @pytest.mark.parametrize("query", ["topics=a", "topic=a&topic=b"])
