@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TRANSACTIONAL = 0x10
-_ON_ITS_WAY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+_ON_ITS_WAY = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # of one that has not heard of a new topic
+}
 _NO_LEADER = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
@@ -51,6 +56,15 @@ FIRST = Dialect("first", produce=8, end=3)
 """Of every client up to Kafka 3.9, of librdkafka, and of all through a node: EndTxn leaves the epoch alone."""
 SECOND = Dialect("second", produce=_IMPLICIT, end=5)
 """KIP-890, transaction.version 2: Produce adds the partition, EndTxn raises the epoch."""
+
+
+VERSIONS = ["3.9.1", "4.1.1", "4.3.1"]
+"""Of Kafka, which the experiment is about."""
+
+
+def spoken(version: str) -> list[Dialect]:
+    """By clients of a Kafka of this version with its own level of `transaction.version`."""
+    return [FIRST] if version.startswith("3.") else [FIRST, SECOND]
 
 
 class Past(Enum):

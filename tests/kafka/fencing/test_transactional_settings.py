@@ -4,6 +4,7 @@ coordinator forget, and after a change of leader. Results: docs/transactions.md.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterator
 
@@ -15,7 +16,18 @@ from tests.conftest import OwnKafka, Unique
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
 from tests.raw import code
-from tests.transactional import FIRST, SECOND, Dialect, Late, Past, TransactionalProducer, Wire, depose
+from tests.transactional import (
+    FIRST,
+    SECOND,
+    VERSIONS,
+    Dialect,
+    Late,
+    Past,
+    TransactionalProducer,
+    Wire,
+    depose,
+    spoken,
+)
 from tests.wait import wait_for
 
 VERIFICATION = "transaction.partition.verification.enable"
@@ -98,8 +110,11 @@ def test_a_running_broker_stops_verifying_when_it_is_told_to(own_kafka: OwnKafka
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("verified", [True, False], ids=["verified", "unverified"])
-def test_what_is_forgotten_fences_nobody_unless_batches_are_verified(own_kafka: OwnKafka, verified: bool) -> None:
+def test_what_is_forgotten_fences_nobody_unless_batches_are_verified(
+    own_kafka: OwnKafka, version: str, verified: bool
+) -> None:
     """Verified, a late batch is refused by a coordinator that remembers, and by one that does not."""
     forgetful = {
         "producer.id.expiration.ms": "500",
@@ -107,9 +122,9 @@ def test_what_is_forgotten_fences_nobody_unless_batches_are_verified(own_kafka: 
         "transactional.id.expiration.ms": "8000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     }
-    kafka = own_kafka(overrides=forgetful | {VERIFICATION: str(verified).lower()})
+    kafka = own_kafka(version=version, overrides=forgetful | {VERIFICATION: str(verified).lower()})
     with Wire(kafka.bootstrap) as wire:
-        for dialect, past in ((FIRST, Past.OPEN), (FIRST, Past.COMMITTED), (SECOND, Past.OPEN)):
+        for dialect, past in itertools.product(spoken(version), (Past.OPEN, Past.COMMITTED)):
             late = _late(wire, dialect, past)
             late.holder.mark(late.topic)
             assert late.arrives() == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -140,15 +155,17 @@ def wire(kafka_cluster: Kafka) -> Iterator[Wire]:
         yield opened
 
 
-@pytest.mark.parametrize("dialect", [FIRST, SECOND], ids=str)
-@pytest.mark.parametrize("past", Past)
-def test_a_new_leader_refuses_it_too(wire: Wire, unique: Unique, dialect: Dialect, past: Past) -> None:
-    topic = wire.create(unique("orders"), brokers=(1, 2, 3))
-    late = depose(wire, topic, unique("txn"), dialect, past)
-    wire.move(topic, (2, 3, 1))
-    before = wire.log(topic)
-    assert late.arrives() == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert wire.log(topic) == before
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_new_leader_refuses_it_too(own_kafka: OwnKafka, unique: Unique, version: str) -> None:
+    with Wire(own_kafka(version=version, brokers=2).bootstrap) as wire:
+        for dialect, past in itertools.product(spoken(version), Past):
+            topic = wire.create(unique("orders"), brokers=(1, 2))
+            late = depose(wire, topic, unique("txn"), dialect, past)
+            wire.move(topic, (2, 1))
+            before = wire.log(topic)
+            assert late.arrives() == ErrorCode.INVALID_PRODUCER_EPOCH
+            assert wire.log(topic) == before
 
 
 def test_a_partition_of_another_topic_without_leader_keeps_the_id_from_its_successor(

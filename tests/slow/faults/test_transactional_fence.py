@@ -18,7 +18,7 @@ from sidecar.protocol.errors import ErrorCode
 from tests.conftest import OwnKafka, Unique
 from tests.raw import RawClient, code, produced
 from tests.slow.faults.frame_proxy import FrameProxy, Seen, Way
-from tests.transactional import FIRST, SECOND, Dialect, Log, Past, TransactionalProducer, Wire
+from tests.transactional import FIRST, VERSIONS, Dialect, Log, Past, TransactionalProducer, Wire, spoken
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -28,15 +28,10 @@ if TYPE_CHECKING:
     from sidecar.local import Kafka, KafkaConfig
     from sidecar.local.kafka_config import Ports
 
-VERSIONS = ["3.9.1", "4.1.1", "4.3.1"]
 REFUSED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
 _FETCH, _ADD_PARTITIONS, _WRITE_MARKERS = 1, 24, 27
 _STATE = "__transaction_state"
 every_kafka = pytest.mark.parametrize("version", VERSIONS)
-
-
-def spoken(version: str) -> list[Dialect]:
-    return [FIRST] if version.startswith("3.") else [FIRST, SECOND]
 
 
 def of(api_key: int) -> Callable[[Seen], bool]:
