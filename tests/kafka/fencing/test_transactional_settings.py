@@ -162,8 +162,9 @@ def test_a_new_leader_refuses_it_too(own_kafka: OwnKafka, unique: Unique, versio
         for dialect, past in itertools.product(spoken(version), Past):
             topic = wire.create(unique("orders"), brokers=(1, 2))
             late = depose(wire, topic, unique("txn"), dialect, past)
-            wire.move(topic, (2, 1))
             before = wire.log(topic)
+            wire.move(topic, (2, 1))
+            wait_for(lambda topic=topic, log=before: wire.log(topic) == log, "the new leader's high watermark")
             assert late.arrives() == ErrorCode.INVALID_PRODUCER_EPOCH
             assert wire.log(topic) == before
 
