@@ -114,7 +114,7 @@ class Wire:
             self._open.popitem()[1].close()
 
     def create(self, topic: str, partitions: int = 1, *, brokers: tuple[int, ...] | None = None, **fields: Any) -> str:
-        """Make a topic; `brokers`: its replicas, for one partition. Returns when it has leaders."""
+        """Make a topic; `brokers`: its replicas, for one partition. Returns when its leaders serve it."""
         spread = {"num_partitions": partitions, "replication_factor": 1, **fields}
         if brokers is not None:
             assigned = [{"partition_index": 0, "broker_ids": brokers}]
@@ -122,6 +122,8 @@ class Wire:
         made = self.any().ask(request(19, 4, topics=[{"name": topic, **spread}]))
         assert code(made.topics[0]) == ErrorCode.NONE, made
         wait_for(lambda: len(self.leaders(topic)) == partitions, f"leaders of {topic}")
+        for partition in range(partitions):
+            self.log(topic, partition)
         return topic
 
     def leaders(self, topic: str, seen_by: str | None = None) -> dict[int, str]:
