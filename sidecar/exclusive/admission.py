@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
 
 _MISSING: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+NO_TRANSACTIONS: Final = (
+    "a topic with a policy takes no transactions: write to it by a producer without transactional.id, "
+    "or remove its policy (sidecar topic unset)"
+)
+"""Why is in docs/transactions.md."""
 _UNASKED: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="Kafka cannot be asked for this topic now; try again")
 
 
@@ -33,7 +38,7 @@ def checked_header(batch: memoryview) -> BatchHeader:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a Produce request carries exactly one record batch per partition")
     if header.is_special:
         if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics accept no transactional batches")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
         raise KafkaError(

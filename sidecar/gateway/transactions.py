@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.gateway import asking
 from sidecar.gateway.coordinators import Keyed
 from sidecar.protocol.api import APIS
@@ -21,6 +22,8 @@ from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import transactions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.producers import Producers
@@ -31,11 +34,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 _NONE: Final = -1
-_REFUSED_KINDS: Final = {
-    TopicKind.GOVERNED: ErrorCode.INVALID_TXN_STATE,
-    TopicKind.SHADOW: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    TopicKind.INTERNAL: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-}
+_GOVERNED: Final = KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
 
 
 def _owned_by_sidecar(transactional_id: str) -> KafkaError | None:
@@ -99,20 +98,15 @@ class TransactionsApi:
         message = transactions.ADD_PARTITIONS_TO_TXN
         fields = await asking.fields(message, request)
         topics: list[Values] = fields["topics"]
-        refused = {
-            topic["name"]: code
-            for topic in topics
-            if (code := _REFUSED_KINDS.get(self._resolver.kind(topic["name"].encode()))) is not None
-        }
+        refused = {topic["name"]: refusal for topic in topics if (refusal := self._refusal(topic["name"])) is not None}
         owned = _owned_by_sidecar(fields["transactional_id"])
         codes: dict[str, int]
         if owned is not None:
             codes = {topic["name"]: owned.code for topic in topics}
         elif refused:
-            governed = [name for name, code in refused.items() if code == ErrorCode.INVALID_TXN_STATE]
-            if governed:
-                client.connection.report("transactional_batch", f"a transaction that is to write to {governed[0]}")
-            codes = {topic["name"]: refused.get(topic["name"], ErrorCode.OPERATION_NOT_ATTEMPTED) for topic in topics}
+            _note(client, refused)
+            codes = {topic["name"]: ErrorCode.OPERATION_NOT_ATTEMPTED for topic in topics}
+            codes |= {name: refusal.code for name, refusal in refused.items()}
         else:
             try:
                 answer = await self._coordinators.ask(
@@ -126,6 +120,10 @@ class TransactionsApi:
         for code in codes.values():
             exchange.note_error(code)
         await asking.answer(exchange, message, _not_added(topics, codes))
+
+    def _refusal(self, topic: str) -> KafkaError | None:
+        kind = self._resolver.kind(topic.encode())
+        return _GOVERNED if kind is TopicKind.GOVERNED else kind.change_refused
 
     async def handle_add_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AddOffsetsToTxn: puts a group's offsets into the transaction."""
@@ -149,6 +147,20 @@ class TransactionsApi:
             await asking.answer(exchange, message, refusal)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
+
+
+def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
+    """The answer has no field for a reason: people find it in the log and in the list of refusals, for one topic of
+    each code. A request may name thousands.
+    """
+    first: dict[int, str] = {}
+    for name, refusal in refused.items():
+        first.setdefault(refusal.code, name)
+    for code, name in first.items():
+        reason = refused[name].message
+        client.note_refusal(name.encode(), code, reason)
+        if code == ErrorCode.INVALID_TXN_STATE:
+            client.connection.report("transactional_batch", f"a transaction that is to write to {name}: {reason}")
 
 
 def _not_added(topics: list[Values], codes: dict[str, int]) -> Values:

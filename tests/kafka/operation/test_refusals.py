@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import aclosing
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from sidecar.client import AdminClient
 from sidecar.client.facts import Event
+from sidecar.exclusive.admission import NO_TRANSACTIONS
+from sidecar.local.tools import Tools
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.producers import RawProducer
+from tests.kafka.gateway.requests import request
 from tests.nodes import NodeProcess
+from tests.raw import RawClient
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic
@@ -96,6 +100,59 @@ def test_a_reader_that_is_not_on_the_allow_list_is_seen(
         consumer.close()
     assert (found["client_id"], found["error"]) == (reader, "TOPIC_AUTHORIZATION_FAILED")
     assert "allow list" in str(found["reason"])
+
+
+def _seen_of_transactions(rest: Rest, topic: str) -> list[tuple[str, str]]:
+    _, found = rest.call("GET", f"/v1/refusals?topic={topic}")
+    return [(each["error"], each["reason"]) for each in found["items"]]
+
+
+def test_a_transaction_of_librdkafka_on_a_governed_topic_fails_and_people_see_why(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    """librdkafka has the code alone, as AddPartitionsToTxn has no field for a reason; nothing of it is in the topic."""
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(rest, topic)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": unique("txn")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=0)
+    with pytest.raises(KafkaException) as failed:
+        producer.commit_transaction(30)
+    producer.purge()
+    error: KafkaError = failed.value.args[0]
+    assert (error.code(), error.fatal()) == (KafkaError.INVALID_TXN_STATE, True), error
+    assert _seen_of_transactions(rest, topic) == [("INVALID_TXN_STATE", NO_TRANSACTIONS)]
+
+
+def test_a_transaction_of_java_on_a_governed_topic_fails_and_people_see_why(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique, kafka_tools: Tools
+) -> None:
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(rest, topic)
+    asked = ("--topic", topic, "--num-records", "1", "--record-size", "10", "--throughput", "-1")
+    transaction = ("--transactional-id", unique("txn"), "--transaction-duration-ms", "1000")
+    server = ("--producer-props", f"bootstrap.servers={node.bootstrap}")
+    done = kafka_tools.run("org.apache.kafka.tools.ProducerPerformance", *asked, *transaction, *server, check=False)
+    assert done.returncode != 0
+    assert "InvalidTxnStateException" in done.stdout + done.stderr, done
+    assert _seen_of_transactions(rest, topic) == [("INVALID_TXN_STATE", NO_TRANSACTIONS)]
+
+
+def test_of_a_transaction_that_names_many_topics_one_is_seen_for_each_code(
+    services: Services, node: NodeProcess, rest: Rest, unique: Unique
+) -> None:
+    topics, client_id = [create_topic(services.kafka_bootstrap, 1) for _ in range(3)], unique("many")
+    for topic in topics:
+        govern(rest, topic)
+    named = [{"name": name, "partitions": [0]} for name in (*topics, "__sidecar_a", "__sidecar_b")]
+    stamp = {"transactional_id": unique("txn"), "producer_id": 7, "producer_epoch": 0}
+    with RawClient(node.bootstrap, client_id=client_id) as client:
+        told = client.ask(request(24, 3, topics=named, **stamp)).results_by_topic_v3_and_below
+    assert [found.results_by_partition[0].partition_error_code.value for found in told] == [48, 48, 48, 29, 29]
+    _, found = rest.call("GET", "/v1/refusals")
+    seen = {each["topic"]: each["reason"] for each in found["items"] if each["client_id"] == client_id}
+    assert seen == {topics[0]: NO_TRANSACTIONS, "__sidecar_a": "topics of the sidecar are changed by it alone"}
 
 
 @pytest.mark.parametrize("query", ["topics=a", "topic=a&topic=b"])
