@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.gateway import groups, topics, transactions
+from sidecar.gateway import groups, members, topics, transactions
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
 from sidecar.gateway.guarded_cursors import refusal_of_deleting
+from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.opaque import OpaqueApi
 from sidecar.gateway.replicas import ReplicasApi
@@ -51,6 +52,7 @@ def cold_apis(
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
         **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
+        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(coordinators, resolver).handle),
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list_groups,
         22: producers.handle_init_producer_id,
@@ -68,5 +70,7 @@ def cold_apis(
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list_transactions,
-        68: groups.refuse_consumer_protocol,
+        69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED).handle,
+        74: configs.handle_list,
+        89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED).handle,
     }

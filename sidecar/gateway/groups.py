@@ -1,13 +1,13 @@
 """Consumer groups, passed to their coordinators: only the group's name is read.
 
 OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete
-(0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
+(0) and TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own
 connection, so a JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer
 has the API's own error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.cursors`
 answers for shadows with a backlog limit; `gateway.guarded_cursors` refuses cursors that the client may not touch.
 
-ConsumerGroupHeartbeat (0-1) is always answered 35 UNSUPPORTED_VERSION: KIP-848 names topics by id. Without an answer a
-client would wait.
+ConsumerGroupDescribe (0-1) and StreamsGroupDescribe (0) name many, too. Heartbeats of their members
+are in `gateway.members`.
 
 Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
@@ -28,8 +28,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
-from sidecar.protocol.messages import groups
-from sidecar.protocol.primitives import I32, Writer
+from sidecar.protocol.messages import groups, new_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,6 +191,26 @@ DESCRIBED: Final = Keyed(
         "authorized_operations": _OPERATIONS_UNKNOWN,
     },
 )
+
+
+def _described(message: Message) -> Keyed:
+    return Keyed(
+        message,
+        CoordinatorKind.GROUP,
+        keys="group_ids",
+        results="groups",
+        key="group_id",
+        refusal=lambda group, error: {
+            "error_code": error.code,
+            "error_message": error.message or None,
+            "group_id": group,
+            "authorized_operations": _OPERATIONS_UNKNOWN,
+        },
+    )
+
+
+CONSUMERS_DESCRIBED: Final = _described(new_groups.CONSUMER_GROUP_DESCRIBE)
+STREAMS_DESCRIBED: Final = _described(new_groups.STREAMS_GROUP_DESCRIBE)
 DELETED: Final = Keyed(
     groups.DELETE_GROUPS,
     CoordinatorKind.GROUP,
@@ -200,22 +219,3 @@ DELETED: Final = Keyed(
     key="group_id",
     refusal=lambda group, error: {"group_id": group, "error_code": error.code},
 )
-
-
-async def refuse_consumer_protocol(_client: Client, exchange: Exchange, request: Request) -> None:
-    """Answer 35, as a broker answers that has only the classic protocol switched on."""
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(request.correlation_id)
-    writer.tags(flexible=True)
-    writer.i32(0)
-    writer.i16(ErrorCode.UNSUPPORTED_VERSION)
-    writer.compact_string("the consumer protocol (KIP-848) is not served here: set group.protocol=classic")
-    writer.compact_string(None)  # member id
-    writer.i32(0)  # member epoch
-    writer.i32(0)  # heartbeat interval
-    writer.i8(-1)  # no assignment
-    writer.tags(flexible=True)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    exchange.note_error(ErrorCode.UNSUPPORTED_VERSION)
-    exchange.answer([bytes(writer.out)])

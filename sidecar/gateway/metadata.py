@@ -1,4 +1,4 @@
-"""ApiVersions (0-3), Metadata (0-9), FindCoordinator (0-3), DescribeCluster (0-1): answered with nodes instead of
+"""ApiVersions (0-4), Metadata (0-9), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
 brokers.
 
 Clients see the live nodes as the brokers of the cluster, at the addresses that they publish for the listener that the
@@ -10,11 +10,13 @@ each time, so an answer is as fresh as a broker's own.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import asking
 from sidecar.gateway.logins import with_logins
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
@@ -39,8 +41,11 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import ServedVersions
     from sidecar.protocol.schema import Values
 
-_UNSUPPORTED_ENDPOINT_TYPE = 115
 _BROKER_ENDPOINTS = 1
+_CONTROLLER_ENDPOINTS = 2
+_MANY_KEYS_FROM = 4
+"""The version of FindCoordinator that names many keys (KIP-699)."""
+_LOOKUPS_AT_ONCE = 64
 _LISTENER_NOT_FOUND_FROM = 6
 """The version of Metadata from which a leader without the client's listener has an error of its own (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
@@ -179,18 +184,28 @@ class ClusterApi:
         """The node that stands for the coordinator; upstream's error where there is none."""
         message = cluster.FIND_COORDINATOR
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
-        key, kind = fields["key"], fields.get("key_type", CoordinatorKind.GROUP)
+        kind: int = fields.get("key_type", CoordinatorKind.GROUP)
+        has_many = request.version >= _MANY_KEYS_FROM
+        keys: list[str] = [*dict.fromkeys(fields["coordinator_keys"])] if has_many else [fields["key"]]
+        found: list[Values] = []
+        for first in range(0, len(keys), _LOOKUPS_AT_ONCE):
+            some = keys[first : first + _LOOKUPS_AT_ONCE]
+            found += await asyncio.gather(*(self._find_coordinator(client, key, kind) for key in some))
+        values = {"coordinators": found} if has_many else found[0]
+        await asking.answer(exchange, message, values)
+
+    async def _find_coordinator(self, client: Client, key: str, kind: int) -> Values:
         error, reason = await self._coordinator_error(key, kind)
         placement = self._nodes.at(client.listener)
         node = None if error else placement.nodes[placement.of_key(key.encode())]
-        found = {
+        return {
+            "key": key,
             "error_code": error,
             "error_message": reason,
             "node_id": node.id if node else -1,
             "host": node.host if node else "",
             "port": node.port if node else -1,
         }
-        exchange.answer([message.encode_answer(request.version, request.correlation_id, found)])
 
     async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
@@ -216,7 +231,7 @@ class ClusterApi:
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
         operations = fields["include_cluster_authorized_operations"]
         endpoints = fields.get("endpoint_type", _BROKER_ENDPOINTS)
-        error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
+        error = _endpoint_error(endpoints)
         state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
         placement = self._nodes.at(client.listener)
         described = {
@@ -229,6 +244,14 @@ class ClusterApi:
             "cluster_authorized_operations": state.operations,
         }
         exchange.answer([message.encode_answer(request.version, request.correlation_id, described)])
+
+
+def _endpoint_error(endpoints: int) -> int:
+    """What a broker answers where not brokers are asked for (KIP-919)."""
+    if endpoints == _BROKER_ENDPOINTS:
+        return ErrorCode.NONE
+    is_known = endpoints == _CONTROLLER_ENDPOINTS
+    return ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
 def _brokers(placement: Placement) -> tuple[Broker, ...]:

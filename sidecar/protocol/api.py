@@ -9,9 +9,8 @@ Reasons that recur:
 - *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its
 resolver.
 - *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
-- *one coordinator*: from this version on one request names many groups or keys, each with its own coordinator
-upstream.
-- *newest known*: the newest version whose form is known here.
+- *one coordinator*: from this version on one request names many groups, each with its own coordinator upstream.
+- *newest known*: the newest version that Kafka 4.3 offers (`sidecar.protocol.offered`).
 """
 
 from __future__ import annotations
@@ -119,7 +118,16 @@ _TABLE: Final = (
         "one coordinator: many groups from 8; topic ids from 10",
         shadow=ShadowRule.OWN,
     ),
-    Api(10, "FindCoordinator", 0, 3, 3, Route.LOCAL, "one coordinator: many keys from 4", shadow=ShadowRule.UNNAMED),
+    Api(
+        10,
+        "FindCoordinator",
+        0,
+        6,
+        3,
+        Route.LOCAL,
+        "newest known; share coordinators, for which 6 can ask, are for brokers alone: INVALID_REQUEST (42)",
+        shadow=ShadowRule.UNNAMED,
+    ),
     Api(11, "JoinGroup", 0, 9, 6, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
     Api(12, "Heartbeat", 0, 4, 4, Route.GROUP, "newest known", shadow=ShadowRule.UNNAMED),
     Api(13, "LeaveGroup", 0, 5, 4, Route.GROUP, "newest known", shadow=ShadowRule.UNNAMED),
@@ -148,10 +156,10 @@ _TABLE: Final = (
         18,
         "ApiVersions",
         0,
-        3,
+        4,
         3,
         Route.LOCAL,
-        "4 differs only in feature ranges; no finalized features are announced",
+        "newest known",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known", shadow=ShadowRule.TAKEN),
@@ -161,42 +169,50 @@ _TABLE: Final = (
         22,
         "InitProducerId",
         0,
-        4,
+        5,
         2,
         Route.TRANSACTION,
-        "5 belongs to transaction version 2 (KIP-890), never announced",
+        "newest known; 6 (two-phase commit, KIP-939) is not offered by Kafka 4.3 yet",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(23, "OffsetForLeaderEpoch", 2, 4, 4, Route.LEADERS, "newest known", shadow=ShadowRule.READ),
-    Api(24, "AddPartitionsToTxn", 0, 3, 3, Route.TRANSACTION, "4 is for brokers: it names many transactions (KIP-890)"),
     Api(
-        25,
-        "AddOffsetsToTxn",
+        24,
+        "AddPartitionsToTxn",
         0,
         3,
         3,
         Route.TRANSACTION,
-        "4 belongs to transaction version 2, never announced",
+        "4 and 5 are for brokers: they name many transactions (KIP-890)",
+    ),
+    Api(
+        25,
+        "AddOffsetsToTxn",
+        0,
+        4,
+        3,
+        Route.TRANSACTION,
+        "newest known",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(
         26,
         "EndTxn",
         0,
-        3,
+        5,
         3,
         Route.TRANSACTION,
-        "4 and 5 belong to transaction version 2, never announced",
+        "newest known",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(
         28,
         "TxnOffsetCommit",
         0,
-        3,
+        5,
         3,
         Route.GROUP,
-        "4 and 5 belong to transaction version 2, never announced",
+        "newest known",
         shadow=ShadowRule.OWN,
     ),
     Api(29, "DescribeAcls", 0, 3, 2, Route.ANY, "newest known", shadow=ShadowRule.OWN),
@@ -204,7 +220,7 @@ _TABLE: Final = (
     Api(31, "DeleteAcls", 0, 3, 2, Route.CONTROLLER, "newest known", shadow=ShadowRule.OWN),
     Api(32, "DescribeConfigs", 0, 4, 4, Route.BROKER_CONFIG, "newest known", shadow=ShadowRule.OWN),
     Api(33, "AlterConfigs", 0, 2, 2, Route.BROKER_CONFIG, "newest known"),
-    Api(35, "DescribeLogDirs", 0, 4, 2, Route.OWN_BROKERS, "newest known", shadow=ShadowRule.OWN),
+    Api(35, "DescribeLogDirs", 0, 5, 2, Route.OWN_BROKERS, "newest known", shadow=ShadowRule.OWN),
     Api(37, "CreatePartitions", 0, 3, 2, Route.CONTROLLER, "newest known"),
     Api(42, "DeleteGroups", 0, 2, 2, Route.GROUPS, "newest known", shadow=ShadowRule.UNNAMED),
     Api(43, "ElectLeaders", 0, 2, 2, Route.CONTROLLER, "newest known"),
@@ -213,7 +229,7 @@ _TABLE: Final = (
         45,
         "AlterPartitionReassignments",
         0,
-        0,
+        1,
         0,
         Route.LOCAL,
         "always refused: it names brokers, which a virtual cluster does not show",
@@ -237,25 +253,29 @@ _TABLE: Final = (
         60,
         "DescribeCluster",
         0,
-        1,
+        2,
         0,
         Route.LOCAL,
-        "2 has fenced brokers, which a virtual cluster does not have",
+        "newest known; of no node it is said that it is fenced (2)",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, "newest known", shadow=ShadowRule.OWN),
     Api(65, "DescribeTransactions", 0, 0, 0, Route.TRANSACTIONS, "newest known", shadow=ShadowRule.OWN),
-    Api(66, "ListTransactions", 0, 1, 0, Route.OWN_BROKERS, "newest known", shadow=ShadowRule.OWN),
+    Api(66, "ListTransactions", 0, 2, 0, Route.OWN_BROKERS, "newest known", shadow=ShadowRule.OWN),
+    Api(68, "ConsumerGroupHeartbeat", 0, 1, 0, Route.GROUP, "newest known (KIP-848)", shadow=ShadowRule.OWN),
+    Api(69, "ConsumerGroupDescribe", 0, 1, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(
-        68,
-        "ConsumerGroupHeartbeat",
+        74,
+        "ListConfigResources",
         0,
         1,
         0,
-        Route.LOCAL,
-        "always answered 35: KIP-848 names topics by id; librdkafka waits for ever without that answer",
+        Route.ANY,
+        "newest known; brokers are listed as nodes",
         shadow=ShadowRule.OWN,
     ),
+    Api(88, "StreamsGroupHeartbeat", 0, 0, 0, Route.GROUP, "newest known (KIP-1071)", shadow=ShadowRule.OWN),
+    Api(89, "StreamsGroupDescribe", 0, 0, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
 )
 
 _OWN: Final = (
@@ -325,25 +345,6 @@ def api_name(key: int) -> str:
 
 OWN_SOFTWARE: Final = "sidecar"
 """How the name of software begins that knows the sidecar's own APIs (KIP-511)."""
-
-_TOKENS: Final = "tokens belong to the principal of a connection to a broker, which is the node's: ask a broker"
-NOT_SERVED: Final = {
-    17: "SaslHandshake: served where clients log in (SASL)",
-    34: "AlterReplicaLogDirs: names brokers and their directories",
-    36: "SaslAuthenticate: served where clients log in (SASL)",
-    38: f"CreateDelegationToken: {_TOKENS}",
-    39: f"RenewDelegationToken: {_TOKENS}",
-    40: f"ExpireDelegationToken: {_TOKENS}",
-    41: f"DescribeDelegationToken: {_TOKENS}",
-    55: "DescribeQuorum: shows controllers and their addresses",
-    57: "UpdateFeatures: the features of the brokers are theirs",
-    69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",
-    71: "GetTelemetrySubscriptions (KIP-714): ties a client to a broker",
-    75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
-}
-"""Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
-version.
-"""
 
 PRODUCE: Final = 0
 FETCH: Final = 1

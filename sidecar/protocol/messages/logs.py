@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    TEXT,
-    Array,
-    Field,
-    Message,
-    record,
-)
+from sidecar.protocol.kinds import INT8, INT16, INT32, INT64, TEXT
+from sidecar.protocol.schema import Array, Field, Message, record
 
 LIST_OFFSETS: Final = Message(
     2, 6,

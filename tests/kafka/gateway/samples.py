@@ -107,7 +107,24 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         61: {"topics": [{"name": topic, "partition_indexes": [0, 77]}]},
         65: {"transactional_ids": [f"{txn}-unknown"]},
         66: {"state_filters": ["Ongoing", "Confused"], "duration_filter": -1},
-        68: {"group_id": group, "subscribed_topic_names": [topic]},
+        68: {
+            "group_id": group,
+            "member_id": "nobody-1",
+            "member_epoch": 3,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": [topic],
+            "topic_partitions": [],
+        },
+        69: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        74: {"resource_types": [16, 32]},
+        88: {
+            "group_id": group,
+            "member_id": "nobody-1",
+            "member_epoch": 3,
+            "rebalance_timeout": 1000,
+            "topology": {"epoch": 1, "subtopologies": [{"subtopology_id": "0", "source_topics": [topic]}]},
+        },
+        89: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
     }
 
 

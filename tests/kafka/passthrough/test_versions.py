@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.protocol.api import APIS
+from sidecar.protocol.offered import NOT_SERVED
 from tests import raw
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
+from tests.offered import unnamed
 from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
@@ -27,7 +29,7 @@ def ranges(client: RawClient, version: int = 3) -> dict[int, tuple[int, int]]:
     return {int(found.api_key): (int(found.min_version), int(found.max_version)) for found in answer.api_keys}
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", range(5))
 def test_what_is_told_is_the_table_cut_to_what_kafka_serves(
     version: int, node: NodeProcess, services: Services
 ) -> None:
@@ -45,6 +47,11 @@ def test_what_is_told_is_the_table_cut_to_what_kafka_serves(
     assert told.keys() <= upstream.keys()
     assert not told.keys() & NOT_SERVED.keys()
     assert len(told) > 35
+
+
+def test_all_that_kafka_offers_is_in_a_table(services: Services) -> None:
+    with RawClient(services.kafka_bootstrap) as direct:
+        assert unnamed({key: high for key, (_, high) in ranges(direct).items()}) == []
 
 
 def test_no_features_are_told_though_kafka_has_some(node: NodeProcess, services: Services) -> None:

@@ -20,8 +20,9 @@ from crc32c import crc32c
 
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.enforcement import Enforcement
+from sidecar.local.kafka_config import default_version, parse_version
 from sidecar.protocol import fetch
-from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, transactions
 from sidecar.protocol.new_batch import NewRecord, build_batch
 from sidecar.protocol.schema import TAGS
 from sidecar.security.acls import CLUSTER_NAME, Rules
@@ -39,6 +40,9 @@ TOPICS: Final = ("open", "shut")
 ABSENT: Final = "absent"
 NAMES: Final = (*TOPICS, ABSENT)
 GROUPS: Final = ("mine", "theirs")
+NEW_GROUPS: Final = ("new-mine", "new-theirs")
+"""Of KIP-848, with a member that has all topics."""
+HAS_STREAMS: Final = parse_version(default_version()) >= (4, 2, 0)
 IDS: Final = ("id-mine", "id-theirs")
 ROUNDS: Final = 60
 
@@ -280,6 +284,46 @@ def questions() -> list[Question]:
                 },
             ),
         ]
+        found += [
+            Question(
+                new_groups.CONSUMER_GROUP_HEARTBEAT,
+                1,
+                _member(group) | {"member_epoch": 3, "subscribed_topic_names": subscribed, "topic_partitions": None},
+            )
+            for subscribed in (None, ["open"], [*TOPICS])
+        ]
+    found += [
+        Question(cluster.FIND_COORDINATOR, version, {"coordinator_keys": keys, "key_type": kind})
+        for version in (4, 5, 6)
+        for kind, keys in enumerate(([*GROUPS], [*IDS]))
+    ]
+    found += [
+        Question(
+            new_groups.CONSUMER_GROUP_DESCRIBE,
+            1,
+            {"group_ids": [*GROUPS, *NEW_GROUPS], "include_authorized_operations": True},
+        ),
+        Question(admin.LIST_CONFIG_RESOURCES, 1, {"resource_types": [16, 32]}),
+    ]
+    for topics in (["open"], [*TOPICS]) if HAS_STREAMS else ():
+        made = {"partitions": 1, "replication_factor": 1, "topic_configs": []}
+        subtopology = {
+            "subtopology_id": "0",
+            "source_topics": topics[:1],
+            "state_changelog_topics": [{"name": name} | made for name in topics[1:]],
+        }
+        found += [
+            Question(
+                new_groups.STREAMS_GROUP_HEARTBEAT,
+                0,
+                _member(group)
+                | {"member_epoch": 3, "process_id": "p", "topology": {"epoch": 1, "subtopologies": [subtopology]}},
+            )
+            for group in GROUPS
+        ]
+    if HAS_STREAMS:
+        described = {"group_ids": [*GROUPS, _STREAMS], "include_authorized_operations": True}
+        found.append(Question(new_groups.STREAMS_GROUP_DESCRIBE, 0, described))
     for name in IDS:
         for group in GROUPS:
             topics = named(*TOPICS, partitions="partitions", element=_commit())
@@ -295,6 +339,7 @@ def questions() -> list[Question]:
                 _txn(name) | {"topics": [{"name": each, "partitions": [0]} for each in NAMES]},
             ),
             Question(transactions.END_TXN, 3, _txn(name) | {"committed": True}),
+            Question(transactions.END_TXN, 5, _txn(name) | {"committed": True}),
         ]
     return found
 
@@ -371,10 +416,38 @@ def told(value: Any) -> Any:
     return value
 
 
+_JOINING: Final[Values] = {"member_epoch": 0, "rebalance_timeout_ms": 60_000}
+_STREAMS: Final = "streams"
+
+
+async def join(broker: Secured) -> None:
+    """Give the groups a member each, which sends no further heartbeat."""
+    async with broker.wire("PLAINTEXT") as wire:
+        for group in NEW_GROUPS:
+            values = _JOINING | {"group_id": group, "member_id": f"of-{group}", "topic_partitions": []}
+            values |= {"subscribed_topic_names": [*TOPICS]}
+            answer = await ask_twice(wire, Question(new_groups.CONSUMER_GROUP_HEARTBEAT, 1, values))
+            assert answer["error_code"] == 0
+        if HAS_STREAMS:
+            subtopology = {"subtopology_id": "0", "source_topics": ["open"], "repartition_sink_topics": ["shut"]}
+            values = _JOINING | {
+                "group_id": _STREAMS,
+                "member_id": "one",
+                "process_id": "p",
+                "topology": {"epoch": 1, "subtopologies": [subtopology]},
+                "active_tasks": [],
+                "standby_tasks": [],
+                "warmup_tasks": [],
+                "client_tags": [],
+            }
+            answer = await ask_twice(wire, Question(new_groups.STREAMS_GROUP_HEARTBEAT, 0, values))
+            assert answer["error_code"] == 0, answer
+
+
 async def make_coordinators(broker: Secured) -> None:
     """The topics of groups and transactions are made when somebody asks first."""
     async with broker.wire("PLAINTEXT") as wire:
-        for kind, keys in enumerate(((*GROUPS, "gone-mine", "gone-theirs"), IDS)):
+        for kind, keys in enumerate(((*GROUPS, *NEW_GROUPS, _STREAMS, "gone-mine", "gone-theirs"), IDS)):
             for key in keys:
                 question = Question(cluster.FIND_COORDINATOR, 3, {"key": key, "key_type": kind})
                 await ask_twice(wire, question)
@@ -389,12 +462,25 @@ HOT: Final = {
 _OF_REFUSALS: Final = frozenset({29, 53})
 
 
+_SESSIONS: Final = (
+    "group_consumer_max_session_timeout_ms",
+    "group_consumer_session_timeout_ms",
+    *(("group_streams_max_session_timeout_ms", "group_streams_session_timeout_ms") if HAS_STREAMS else ()),
+)
+"""As long as the tests take."""
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    overrides: dict[str, Any] = {"auto_create_topics_enable": "false", "group_initial_rebalance_delay_ms": "0"}
+    overrides: dict[str, Any] = {
+        "auto_create_topics_enable": "false",
+        "group_initial_rebalance_delay_ms": "0",
+        **dict.fromkeys(_SESSIONS, "600000"),
+    }
     with secured_kafka(tmp_path_factory.mktemp("access"), **overrides) as running:
         running.topics(*TOPICS)
         asyncio.run(make_coordinators(running))
+        asyncio.run(join(running))
         yield running
 
 
@@ -445,7 +531,7 @@ def random_rules(dice: random.Random) -> list[AclBinding]:
     found: list[AclBinding] = []
     kinds = {
         ResourceType.TOPIC: (*NAMES, "*", "new"),
-        ResourceType.GROUP: (*GROUPS, "*", "gone-mine", "gone"),
+        ResourceType.GROUP: (*GROUPS, *NEW_GROUPS, "*", "gone-mine", "gone"),
         ResourceType.BROKER: (CLUSTER_NAME,),
         ResourceType.TRANSACTIONAL_ID: (*IDS, "*"),
     }

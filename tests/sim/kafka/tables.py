@@ -9,21 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sidecar.protocol.kinds import INT8, INT16, INT32, INT64, NULLABLE_TEXT, TEXT, Form
 from sidecar.protocol.messages import admin, cluster, groups, logs, transactions
 from sidecar.protocol.primitives import Reader, Writer
-from sidecar.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    NULLABLE_TEXT,
-    TEXT,
-    Array,
-    Field,
-    Form,
-    Message,
-    record,
-)
+from sidecar.protocol.schema import Array, Field, Message, record
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.protocol.api import APIS
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
+from sidecar.protocol.offered import NOT_SERVED
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
 
-every_version = pytest.mark.parametrize("version", range(4))
+every_version = pytest.mark.parametrize("version", range(5))
 _I16 = st.integers(-(2**15), 2**15 - 1)
 _RANGES = st.lists(st.builds(VersionRange, _I16, _I16, _I16), max_size=80)
 
@@ -50,7 +51,7 @@ def test_an_answer_announces_ranges_and_no_features(version: int, ranges: list[V
     assert kio.answer_frame(answer) == frame
     assert answer.error_code.value == 0
     assert [(found.api_key, found.min_version, found.max_version) for found in answer.api_keys] == ranges
-    if version == 3:
+    if version >= 3:
         assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ((), (), -1)
 
 

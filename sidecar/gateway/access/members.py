@@ -1,0 +1,131 @@
+"""Rights of members of groups whose coordinator assigns partitions, and on these groups. Pure.
+
+A coordinator would check the topics that an expression matches, or that Kafka Streams wants created, against the rights
+of the connection to it, which are the node's. So both are refused to a member whose own rights do not cover them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.gateway.access.asked import GROUP, TOPIC, Asked, Asking, Divided, some, whole
+from sidecar.gateway.rights import KAFKAS_OWN
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.messages import new_groups
+from sidecar.protocol.metadata import NO_OPERATIONS
+from sidecar.security.acls import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sidecar.protocol.schema import Values
+
+NOT_EXPANDED: Final = KafkaError(
+    ErrorCode.INVALID_REGULAR_EXPRESSION,
+    "brokers resolve this expression with the rights of the sidecar, which sees topics that this client may not: "
+    "subscribe by an expression that the client resolves (java.util.regex.Pattern), or by names",
+)
+
+
+def _consumer_heartbeat(asking: Asking) -> Divided | None:
+    fields, rights = asking.fields, asking.rights
+    if not rights.group(Operation.READ, fields["group_id"]):
+        return whole({"error_code": GROUP}, GROUP)
+    if not all(rights.topic(Operation.DESCRIBE, name) for name in fields["subscribed_topic_names"] or ()):
+        return whole({"error_code": TOPIC}, TOPIC)
+    if fields.get("subscribed_topic_regex") and not rights.describes_every_topic():
+        refused = NOT_EXPANDED
+        return whole({"error_code": refused.code, "error_message": refused.message}, refused.code)
+    return None
+
+
+def _internal(topology: Values) -> Iterable[str]:
+    """The topics of its own that an application of Kafka Streams has made."""
+    for each in topology["subtopologies"]:
+        yield from (topic["name"] for topic in each["repartition_source_topics"])
+        yield from (topic["name"] for topic in each["state_changelog_topics"])
+
+
+def streams_topics(topology: Values | None) -> Iterable[str]:
+    """All topics that a topology names."""
+    if topology is not None:
+        for each in topology["subtopologies"] or ():
+            yield from each["source_topics"]
+            yield from each["repartition_sink_topics"]
+        yield from _internal(topology)
+
+
+def _missing(asking: Asking) -> list[str]:
+    """The topics that the coordinator may make, and the client may not."""
+    topology, rights = asking.fields["topology"], asking.rights
+    if topology is None or rights.cluster(Operation.CREATE):
+        return []
+    return [name for name in _internal(topology) if not rights.topic(Operation.CREATE, name)]
+
+
+def _streams_heartbeat(asking: Asking) -> Divided | None:
+    fields, rights = asking.fields, asking.rights
+    if not rights.group(Operation.READ, fields["group_id"]):
+        return whole({"error_code": GROUP}, GROUP)
+    names = [*streams_topics(fields["topology"])]
+    if not KAFKAS_OWN.isdisjoint(names):
+        return None  # the coordinator refuses it
+    if not all(rights.topic(Operation.DESCRIBE, name) for name in names):
+        return whole({"error_code": TOPIC}, TOPIC)
+    missing = sorted({name for name in _missing(asking) if not asking.has(name, None)})
+    if missing:
+        said = f"Unauthorized to CREATE on topics {', '.join(missing)}."
+        return whole({"error_code": TOPIC, "error_message": said}, TOPIC)
+    return None
+
+
+def _assigned(group: Values) -> Iterable[str]:
+    for member in group["members"]:
+        for assignment in (member["assignment"], member.get("target_assignment")):
+            for topic in assignment["topic_partitions"] if assignment else ():
+                yield topic["topic_name"]
+
+
+def _used(group: Values) -> Iterable[str]:
+    return streams_topics(group["topology"])
+
+
+def _described(topics_of: Callable[[Values], Iterable[str]], said: str) -> Callable[[Asking], Divided]:
+    """A description of groups: none of a group that the client may not describe, or with topics that it may not."""
+
+    def check(asking: Asking) -> Divided:
+        rights = asking.rights
+        hidden = {"error_code": TOPIC, "error_message": said, "authorized_operations": NO_OPERATIONS}
+
+        def refusal(name: str) -> Values:
+            return {"group_id": name, "error_code": GROUP, "authorized_operations": NO_OPERATIONS}
+
+        def shown(group: Any) -> Values:
+            if not all(rights.topic(Operation.DESCRIBE, name) for name in topics_of(group)):
+                return hidden | {"group_id": group["group_id"]}
+            if group["error_code"] or not asking.fields["include_authorized_operations"]:
+                return group
+            allowed = rights.allowed(ResourceType.GROUP, group["group_id"])
+            return group | {"authorized_operations": group["authorized_operations"] & allowed}
+
+        divided = some(
+            asking, ("group_ids", "groups"), lambda name: rights.group(Operation.DESCRIBE, name), refusal, GROUP
+        )
+
+        def amend(answer: Values) -> Values:
+            answer = answer | {"groups": [shown(group) for group in answer.get("groups", ())]}
+            return divided.amend(answer) if divided else answer
+
+        return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+
+    return check
+
+
+_ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
+_USED: Final = "The described group uses topics that the client is not authorized to describe."
+ROWS: Final = (
+    Asked(new_groups.CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat),
+    Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
+    Asked(new_groups.STREAMS_GROUP_HEARTBEAT, _streams_heartbeat, _missing),
+    Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(_used, _USED)),
+)
