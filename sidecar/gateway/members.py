@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking
-from sidecar.gateway.access.members import NOT_EXPANDED, streams_topics
+from sidecar.gateway.access.members import NOT_EXPANDED, not_beaten, streams_topics
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
@@ -56,7 +56,7 @@ class MembersApi:
             answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
         except KafkaError as error:
             exchange.note_error(error.code)
-            await asking.answer(exchange, message, {"error_code": error.code, "error_message": error.message or None})
+            await asking.answer(exchange, message, not_beaten(error.code, error.message or None))
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 

@@ -27,15 +27,25 @@ NOT_EXPANDED: Final = KafkaError(
 )
 
 
+_NO_LISTS: Final[Values] = dict.fromkeys(
+    ("active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint")
+)
+"""Null in an answer to StreamsGroupHeartbeat that has nothing new of them; other answers do not have them."""
+
+
+def not_beaten(code: int, message: str | None = None) -> Values:
+    """The answer to a heartbeat that is refused."""
+    return _NO_LISTS | {"error_code": code, "error_message": message}
+
+
 def _consumer_heartbeat(asking: Asking) -> Divided | None:
     fields, rights = asking.fields, asking.rights
     if not rights.group(Operation.READ, fields["group_id"]):
-        return whole({"error_code": GROUP}, GROUP)
+        return whole(not_beaten(GROUP), GROUP)
     if not all(rights.topic(Operation.DESCRIBE, name) for name in fields["subscribed_topic_names"] or ()):
-        return whole({"error_code": TOPIC}, TOPIC)
+        return whole(not_beaten(TOPIC), TOPIC)
     if fields.get("subscribed_topic_regex") and not rights.describes_every_topic():
-        refused = NOT_EXPANDED
-        return whole({"error_code": refused.code, "error_message": refused.message}, refused.code)
+        return whole(not_beaten(NOT_EXPANDED.code, NOT_EXPANDED.message), NOT_EXPANDED.code)
     return None
 
 
@@ -66,16 +76,15 @@ def _missing(asking: Asking) -> list[str]:
 def _streams_heartbeat(asking: Asking) -> Divided | None:
     fields, rights = asking.fields, asking.rights
     if not rights.group(Operation.READ, fields["group_id"]):
-        return whole({"error_code": GROUP}, GROUP)
+        return whole(not_beaten(GROUP), GROUP)
     names = [*streams_topics(fields["topology"])]
     if not KAFKAS_OWN.isdisjoint(names):
         return None  # the coordinator refuses it
     if not all(rights.topic(Operation.DESCRIBE, name) for name in names):
-        return whole({"error_code": TOPIC}, TOPIC)
+        return whole(not_beaten(TOPIC), TOPIC)
     missing = sorted({name for name in _missing(asking) if not asking.has(name, None)})
     if missing:
-        said = f"Unauthorized to CREATE on topics {', '.join(missing)}."
-        return whole({"error_code": TOPIC, "error_message": said}, TOPIC)
+        return whole(not_beaten(TOPIC, f"Unauthorized to CREATE on topics {', '.join(missing)}."), TOPIC)
     return None
 
 

@@ -42,6 +42,7 @@ NAMES: Final = (*TOPICS, ABSENT)
 GROUPS: Final = ("mine", "theirs")
 NEW_GROUPS: Final = ("new-mine", "new-theirs")
 """Of KIP-848, with a member that has all topics."""
+_STREAMS: Final = "streams"
 HAS_STREAMS: Final = parse_version(default_version()) >= (4, 2, 0)
 IDS: Final = ("id-mine", "id-theirs")
 ROUNDS: Final = 60
@@ -417,7 +418,6 @@ def told(value: Any) -> Any:
 
 
 _JOINING: Final[Values] = {"member_epoch": 0, "rebalance_timeout_ms": 60_000}
-_STREAMS: Final = "streams"
 
 
 async def join(broker: Secured) -> None:
@@ -439,6 +439,8 @@ async def join(broker: Secured) -> None:
                 "standby_tasks": [],
                 "warmup_tasks": [],
                 "client_tags": [],
+                "task_offsets": None,
+                "task_end_offsets": None,
             }
             answer = await ask_twice(wire, Question(new_groups.STREAMS_GROUP_HEARTBEAT, 0, values))
             assert answer["error_code"] == 0, answer
