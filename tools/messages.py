@@ -31,7 +31,7 @@ MODULES: Final = {
     ),
     "cluster": (
         "Who is there: brokers, coordinators and the leaders of partitions.",
-        {"api_versions": 4, "metadata": 12, "find_coordinator": 3, "describe_cluster": 1},
+        {"api_versions": 4, "metadata": 13, "find_coordinator": 3, "describe_cluster": 1},
     ),
     "groups": (
         "Groups, their members and what they have committed.",
