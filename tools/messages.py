@@ -34,9 +34,7 @@ MODULES: Final = {
     ),
     "cluster": (
         "Who is there: brokers, coordinators and the leaders of partitions.",
-        {
-            "api_versions": 4, "metadata": 12, "find_coordinator": 6, "describe_cluster": 2,
-        },
+        {"api_versions": 4, "metadata": 13, "find_coordinator": 6, "describe_cluster": 2},
     ),
     "groups": (
         "Groups, their members and what they have committed.",

@@ -16,7 +16,7 @@ from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import ApiVersions, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.metadata import ClusterState, MetadataCall, MetadataRequest
+from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
 _VERSIONS_TIMEOUT_S: Final = 5.0
@@ -76,7 +76,7 @@ class KafkaUpstream(Brokers):
             task.exception()  # all callers may have gone meanwhile
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
-        state = await self.ask_any(MetadataCall(request))
+        state = await self.ask_any(MetadataByIdCall(request) if request.ids else MetadataCall(request))
         await in_slices(self.view.apply_steps(state))
         return state
 
@@ -90,6 +90,14 @@ class KafkaUpstream(Brokers):
             return True
         try:
             await self.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError):
+            return False
+        return True
+
+    async def find_ids(self, ids: Iterable[bytes]) -> bool:
+        """Ask which topics have these ids. False where Kafka could not be asked; never raises."""
+        try:
+            await self.metadata(MetadataRequest((), allow_auto_topic_creation=False, ids=tuple(sorted(ids))))
         except (UpstreamError, KafkaError):
             return False
         return True

@@ -29,7 +29,9 @@ class TopicRoute:
 
 
 class ClusterView:
-    """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them."""
+    """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them. `names` are those
+    of the same topics by id (KIP-516): a topic that is gone, or was created anew, has no old id there.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -38,6 +40,7 @@ class ClusterView:
         self.controller = -1
         self.cluster_id: str | None = None
         self._topics: dict[bytes, TopicRoute] = {}
+        self.names: dict[bytes, bytes] = {}
 
     def apply(self, state: ClusterState) -> None:
         """Take an answer to Metadata: its brokers are complete, its topics are those that were asked for."""
@@ -61,8 +64,10 @@ class ClusterView:
 
     def _apply_topic(self, topic: TopicState) -> None:
         name = topic.name.encode()
-        if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._topics.pop(name, None)
+        if topic.error == ErrorCode.UNKNOWN_TOPIC_ID:
+            self._drop(self.names.get(topic.topic_id.bytes, b""))
+        elif topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._drop(name)
         elif topic.partitions:
             leaders = {p.partition: p.leader for p in topic.partitions}
             epochs = {p.partition: p.leader_epoch for p in topic.partitions}
@@ -73,7 +78,16 @@ class ClusterView:
                 for index, epoch in known.leader_epochs.items():
                     if index not in epochs or epochs[index] < epoch:
                         leaders[index], epochs[index] = known.leaders[index], epoch
+            else:
+                self._drop(name)
+                if topic.topic_id.int:
+                    self.names[topic.topic_id.bytes] = name
             self._topics[name] = TopicRoute(topic.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+
+    def _drop(self, name: bytes) -> None:
+        route = self._topics.pop(name, None)
+        if route is not None:
+            self.names.pop(route.topic_id.bytes, None)
 
     def leader(self, topic: bytes, partition: int) -> int:
         """Broker id of the leader as far as known, else `NO_LEADER`."""
@@ -110,4 +124,4 @@ class ClusterView:
         """Drop topics whose leaders proved wrong, so that the next request asks anew."""
         self.version += 1
         for topic in topics:
-            self._topics.pop(topic, None)
+            self._drop(topic)

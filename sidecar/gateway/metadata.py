@@ -1,11 +1,12 @@
-"""ApiVersions (0-4), Metadata (0-9), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
+"""ApiVersions (0-4), Metadata (0-13), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
 brokers.
 
 Clients see the live nodes as the brokers of the cluster, at the addresses that they publish for the listener that the
 client came through (KIP-103): replicas = in-sync replicas = [leader], the controller is the lowest of them, the
 cluster id is upstream's. A node without that listener is left out; partitions that only it can serve have no leader.
 What upstream alone knows (topics, errors, leader epochs, authorized operations, a missing coordinator) is asked of it
-each time, so an answer is as fresh as a broker's own.
+each time, so an answer is as fresh as a broker's own. A topic that is asked for by its id is what the same topic is
+by name: a shadow has its own id, with the partitions of its source.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.cluster.view import NO_LEADER
@@ -103,8 +105,13 @@ class ClusterApi:
         reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
         reader.tags(request.version >= 9)
         fields = await in_slices(metadata.request_steps(reader, request.version))
-        state = await self._upstream.metadata(self._with_sources(fields))
-        state = replace(state, topics=self._topics_for(state, fields, client))
+        if fields.faulty:
+            state = replace(await self._upstream.metadata(MetadataRequest(())), topics=fields.faulty)
+            state = replace(state, error=ErrorCode.INVALID_REQUEST)
+        else:
+            state = await self._upstream.metadata(self._with_sources(fields))
+            known = await self._states_by_name(state, fields)
+            state = replace(state, topics=self._topics_for(state, known, fields, client))
         view = _View(client.listener, request.version)
         virtual = await in_slices(self._virtual_steps(state, view))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
@@ -121,15 +128,27 @@ class ClusterApi:
         topics = (*(names or ()), *sorted(sources.difference(names or ())))
         return replace(fields, topics=topics, allow_auto_topic_creation=False)
 
-    def _topics_for(self, state: ClusterState, fields: MetadataRequest, client: Client) -> tuple[TopicState, ...]:
+    async def _states_by_name(self, state: ClusterState, fields: MetadataRequest) -> dict[str, TopicState]:
+        """The topics that were found, with the sources of shadows that were asked for by id."""
+        known = {topic.name: topic for topic in state.topics}
+        if fields.ids:
+            found = MetadataRequest(tuple(known), False)
+            sources = set(self._with_sources(found).topics or ()) - known.keys()
+            if sources:
+                more = await self._upstream.metadata(MetadataRequest(tuple(sorted(sources)), False))
+                known |= {topic.name: topic for topic in more.topics}
+        return known
+
+    def _topics_for(
+        self, state: ClusterState, known: Mapping[str, TopicState], fields: MetadataRequest, client: Client
+    ) -> tuple[TopicState, ...]:
         """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
         the client may not read are not in the list of all topics, as with Kafka's own ACLs.
         """
         resolver = self._resolver
         if not resolver.has_shadows:
             return state.topics
-        known = {topic.name: topic for topic in state.topics}
-        asked = None if fields.topics is None else frozenset(fields.topics)
+        asked = None if fields.topics is None or fields.ids else frozenset(fields.topics)
         topics: list[TopicState] = []
         for topic in state.topics:
             name = topic.name.encode()
@@ -139,7 +158,7 @@ class ClusterApi:
             if source is not None and not source.may_be_read_by(client.principal):
                 if fields.topics is not None:
                     client.note_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-                    topics.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
+                    topics.append(_unreadable(topic, by_id=bool(fields.ids)))
             else:
                 topics.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
         return tuple(topics)
@@ -277,6 +296,12 @@ def _led(topic: TopicState, leader: Callable[[int], int]) -> TopicState:
             for p in topic.partitions
         ),
     )
+
+
+def _unreadable(topic: TopicState, *, by_id: bool) -> TopicState:
+    """A topic that a client may not describe, as it asked for it: by name without an id, by id without a name."""
+    hidden = replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False, partitions=())
+    return replace(hidden, name="") if by_id else replace(hidden, topic_id=UUID(int=0))
 
 
 def _unreachable(topic: TopicState, view: _View) -> TopicState:

@@ -106,7 +106,7 @@ _TABLE: Final = (
         "8 and later add tiered-storage timestamps; newest known",
         shadow=ShadowRule.READ,
     ),
-    Api(3, "Metadata", 0, 9, 9, Route.LOCAL, "topic ids from 10", shadow=ShadowRule.SHOWN),
+    Api(3, "Metadata", 0, 13, 9, Route.LOCAL, "newest known", shadow=ShadowRule.SHOWN),
     Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10", shadow=ShadowRule.OWN),
     Api(
         9,

@@ -15,6 +15,7 @@ from sidecar.gateway.access.asked import (
     Asking,
     Divided,
     error_fields,
+    ids_in,
     some,
     with_cluster_operations,
 )
@@ -52,9 +53,11 @@ def _uncreatable(asking: Asking) -> list[str]:
     fields, rights = asking.fields, asking.rights
     if _names_all(asking) or not asking.creates or not fields.get("allow_auto_topic_creation", True):
         return []
+    if ids_in(fields["topics"]):
+        return []
     if rights.cluster(Operation.CREATE):
         return []
-    names = (topic["name"] for topic in fields["topics"])
+    names: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
     return [
         name for name in names if rights.topic(Operation.DESCRIBE, name) and not rights.topic(Operation.CREATE, name)
     ]
@@ -68,7 +71,9 @@ def _metadata(asking: Asking) -> Divided | None:
     going_on = fields
     if not _names_all(asking):
         uncreatable = {name for name in _uncreatable(asking) if not asking.has(name, None)}
-        names: list[str] = [topic["name"] for topic in fields["topics"]]
+        if ids_in(fields["topics"]):
+            return _metadata_by_id(asking)
+        names: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
         refused = dict.fromkeys(
             name for name in names if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
         )
@@ -93,6 +98,37 @@ def _metadata(asking: Asking) -> Divided | None:
         return with_cluster_operations(rights, answer) if of_cluster else answer
 
     return Divided(going_on, amend, TOPIC if refused else 0)
+
+
+def _metadata_by_id(asking: Asking) -> Divided:
+    """As `_metadata`, of topics that are asked for by id; names beside ids count for nothing. An id is no secret, so
+    it is refused with 29 where there is such a topic, and the name is (`KafkaApis.handleTopicMetadataRequest`).
+    """
+    rights, name_of = asking.rights, asking.name_of
+    of_topics = bool(asking.fields.get("include_topic_authorized_operations"))
+    names = {topic_id: name_of(topic_id) for topic_id in ids_in(asking.fields["topics"])}
+    refused = [
+        topic_id for topic_id, name in names.items() if name is not None and not rights.topic(Operation.DESCRIBE, name)
+    ]
+    kept: list[Values] = [{"topic_id": topic_id, "name": None} for topic_id in names.keys() - refused]
+
+    def amend(answer: Values) -> Values:
+        hidden: list[Values] = [_hidden(topic_id) for topic_id in refused]
+        topics: list[Values] = []
+        for topic in answer["topics"]:
+            bits = rights.allowed(ResourceType.TOPIC, topic["name"]) if topic["name"] else -1
+            if not bits >> Operation.DESCRIBE & 1:  # its id was not known a moment ago
+                hidden.append(_hidden(topic["topic_id"]))
+                continue
+            name = "topic_authorized_operations"
+            topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
+        return answer | {"topics": [*topics, *hidden]}
+
+    return Divided(asking.fields | {"topics": kept}, amend, TOPIC if refused else 0)
+
+
+def _hidden(topic_id: bytes) -> Values:
+    return {"error_code": TOPIC, "name": None, "topic_id": topic_id, "topic_authorized_operations": NO_OPERATIONS}
 
 
 def _once(names: Iterable[str]) -> frozenset[str]:
@@ -206,7 +242,7 @@ def _describe_producers(asking: Asking) -> Divided | None:
 
 
 ROWS: Final = (
-    Asked(cluster.METADATA, _metadata, _uncreatable),
+    Asked(cluster.METADATA, _metadata, _uncreatable, lambda fields: ids_in(fields["topics"])),
     Asked(admin.CREATE_TOPICS, _create_topics),
     Asked(admin.DELETE_TOPICS, _delete_topics, _undeletable),
     Asked(admin.DESCRIBE_CONFIGS, _configs(Operation.DESCRIBE_CONFIGS, "results")),

@@ -64,6 +64,7 @@ METADATA: Final = Message(
             ))),
             Field("topic_authorized_operations", INT32, since=8),
         ))),
+        Field("error_code", INT16, since=13),
         Field("cluster_authorized_operations", INT32, since=8, until=10),
     ),
 )

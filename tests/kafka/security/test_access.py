@@ -25,6 +25,7 @@ from sidecar.protocol import fetch
 from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, transactions
 from sidecar.protocol.new_batch import NewRecord, build_batch
 from sidecar.protocol.schema import TAGS
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import CLUSTER_NAME, Rules
 from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway.virtual import VirtualCluster
@@ -348,6 +349,22 @@ def questions() -> list[Question]:
 QUESTIONS: Final = questions()
 
 
+async def questions_by_id(broker: Secured) -> list[Question]:
+    """Those that name topics by their ids (KIP-516)."""
+    async with broker.wire("PLAINTEXT") as wire:
+        asked: Values = {"topics": [{"name": name} for name in TOPICS], "allow_auto_topic_creation": False}
+        found = await wire.ask_table(cluster.METADATA, 12, asked)
+    ids = [each["topic_id"] for each in found["topics"]]
+    assert len({*ids, NO_TOPIC_ID}) == len(TOPICS) + 1
+    named: list[Values] = [{"topic_id": each, "name": None} for each in (*ids, b"nobody's id 1234")]
+    return [
+        Question(cluster.METADATA, 12, {"topics": named[:2]}),
+        Question(cluster.METADATA, 13, {"topics": [*named, {"name": "open"}]}),
+        Question(cluster.METADATA, 12, {"topics": named, "include_topic_authorized_operations": True}),
+        Question(cluster.METADATA, 10, {"topics": [{"name": name} for name in NAMES]}),
+    ]
+
+
 def produce(transactional: bool, acks: int = -1) -> bytes:
     """A Produce v7 to all topics under a transactional id; the batches say whether they are transactional."""
     batch = build_batch([NewRecord(None, b"value", (), int(time.time() * 1000))], -1, -1, -1)
@@ -594,6 +611,7 @@ async def test_a_node_answers_each_user_as_a_broker_does(
 ) -> None:
     virtual, mirror = node
     direct, through = wires
+    by_id = await questions_by_id(broker)
     dice = random.Random(19)
     refused: dict[int, int] = {}
     allowed: dict[int, int] = {}
@@ -602,7 +620,7 @@ async def test_a_node_answers_each_user_as_a_broker_does(
     for number in range(ROUNDS):
         rules = random_rules(dice) if number > 1 else EVERYTHING[: number * 4]
         await set_rules(broker, virtual, mirror, rules)
-        for question in QUESTIONS:
+        for question in (*QUESTIONS, *by_id):
             there = told(await ask_twice(direct, question))
             here = told(await ask_twice(through, question))
             if here != there:
