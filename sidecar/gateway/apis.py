@@ -14,6 +14,7 @@ from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.opaque import OpaqueApi
 from sidecar.gateway.replicas import ReplicasApi
+from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
 
@@ -46,6 +47,7 @@ def cold_apis(
     merged = MergedApi(upstream, nodes)
     configs = ConfigsApi(upstream, nodes, resolver)
     replicas = ReplicasApi(upstream, resolver)
+    shares = ShareApi(upstream, nodes.me.id, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
@@ -72,5 +74,9 @@ def cold_apis(
         66: merged.handle_list_transactions,
         69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED).handle,
         74: configs.handle_list,
+        77: KeyedApi(coordinators, groups.SHARES_DESCRIBED).handle,
+        78: shares.handle_fetch,
+        79: shares.handle_acknowledge,
         89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED).handle,
+        90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
     }

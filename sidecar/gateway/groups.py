@@ -6,8 +6,9 @@ connection, so a JoinGroup that waits for other members delays no other client. 
 has the API's own error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.cursors`
 answers for shadows with a backlog limit; `gateway.guarded_cursors` refuses cursors that the client may not touch.
 
-ConsumerGroupDescribe (0-1) and StreamsGroupDescribe (0) name many, too. Heartbeats of their members
-are in `gateway.members`.
+ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
+many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heartbeats of their members are in
+`gateway.members`.
 
 Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
@@ -105,6 +106,8 @@ _GROUPED: Final = {
         _Grouped(groups.LEAVE_GROUP, _in_front),
         _Grouped(groups.SYNC_GROUP, _in_front),
         _Grouped(groups.OFFSET_DELETE, _in_front),
+        _Grouped(new_groups.ALTER_SHARE_GROUP_OFFSETS, _in_front),
+        _Grouped(new_groups.DELETE_SHARE_GROUP_OFFSETS, _in_front),
         _Grouped(groups.TXN_OFFSET_COMMIT, _per_partition, group_at=1),
     )
 }
@@ -210,7 +213,21 @@ def _described(message: Message) -> Keyed:
 
 
 CONSUMERS_DESCRIBED: Final = _described(new_groups.CONSUMER_GROUP_DESCRIBE)
+SHARES_DESCRIBED: Final = _described(new_groups.SHARE_GROUP_DESCRIBE)
 STREAMS_DESCRIBED: Final = _described(new_groups.STREAMS_GROUP_DESCRIBE)
+SHARE_OFFSETS: Final = Keyed(
+    new_groups.DESCRIBE_SHARE_GROUP_OFFSETS,
+    CoordinatorKind.GROUP,
+    keys="groups",
+    results="groups",
+    key="group_id",
+    refusal=lambda group, error: {
+        "group_id": group,
+        "error_code": error.code,
+        "error_message": error.message or None,
+    },
+    named_by="group_id",
+)
 DELETED: Final = Keyed(
     groups.DELETE_GROUPS,
     CoordinatorKind.GROUP,

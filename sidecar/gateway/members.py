@@ -1,10 +1,12 @@
 """Members of groups whose coordinator assigns partitions: their heartbeats, passed to the coordinator of their group.
 
-ConsumerGroupHeartbeat (0-1) (KIP-848), StreamsGroupHeartbeat (0) (KIP-1071).
+ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), StreamsGroupHeartbeat (0) (KIP-1071).
 
 Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
 a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
-that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`).
+that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`). So is a
+share group's that subscribes to any shadow: which records were taken brokers keep by log, and a shadow's is its
+source's.
 
 A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
 topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
@@ -33,10 +35,20 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 _HEARTBEATS: Final = {
-    message.key: message for message in (new_groups.CONSUMER_GROUP_HEARTBEAT, new_groups.STREAMS_GROUP_HEARTBEAT)
+    message.key: message
+    for message in (
+        new_groups.CONSUMER_GROUP_HEARTBEAT,
+        new_groups.SHARE_GROUP_HEARTBEAT,
+        new_groups.STREAMS_GROUP_HEARTBEAT,
+    )
 }
 HEARTBEAT_KEYS: Final = frozenset(_HEARTBEATS)
 """The APIs that `MembersApi` handles."""
+
+
+_NO_SHARES: Final = KafkaError(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic: subscribe to its source"
+)
 
 
 class MembersApi:
@@ -62,10 +74,14 @@ class MembersApi:
 
     async def _check(self, client: Client, message: Message, request: Request) -> None:
         """Raise `KafkaError` if the member would read a shadow that is not for it."""
-        if not self._resolver.has_guards:
+        shares = message is new_groups.SHARE_GROUP_HEARTBEAT
+        if not (self._resolver.has_shadows if shares else self._resolver.has_guards):
             return
         fields = await asking.fields(message, request)
         for topic in _subscribed(fields):
+            if shares and self._resolver.is_shadow(topic.encode()):
+                client.note_refusal(topic.encode(), _NO_SHARES.code, _NO_SHARES.message)
+                raise _NO_SHARES
             source = self._resolver.source(topic.encode())
             if source is not None and not source.may_be_read_by(client.principal):
                 client.note_refusal(topic.encode(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)

@@ -274,8 +274,15 @@ _TABLE: Final = (
         "newest known; brokers are listed as nodes",
         shadow=ShadowRule.OWN,
     ),
+    Api(76, "ShareGroupHeartbeat", 1, 1, 0, Route.GROUP, "newest known (KIP-932)"),
+    Api(77, "ShareGroupDescribe", 1, 1, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
+    Api(78, "ShareFetch", 1, 2, 0, Route.LEADERS, "newest known; leaders are not named to clients"),
+    Api(79, "ShareAcknowledge", 1, 2, 0, Route.LEADERS, "newest known; leaders are not named to clients"),
     Api(88, "StreamsGroupHeartbeat", 0, 0, 0, Route.GROUP, "newest known (KIP-1071)", shadow=ShadowRule.OWN),
     Api(89, "StreamsGroupDescribe", 0, 0, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
+    Api(90, "DescribeShareGroupOffsets", 0, 1, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
+    Api(91, "AlterShareGroupOffsets", 0, 0, 0, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
+    Api(92, "DeleteShareGroupOffsets", 0, 0, 0, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
 )
 
 _OWN: Final = (

@@ -41,10 +41,6 @@ NOT_SERVED: Final = {
     71: f"GetTelemetrySubscriptions (KIP-714): {_TELEMETRY}",
     72: f"PushTelemetry (KIP-714): {_TELEMETRY}",
     75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
-    76: "ShareGroupHeartbeat (KIP-932): groups of a protocol that is not served",
-    77: "ShareGroupDescribe (KIP-932): groups of a protocol that is not served",
-    78: "ShareFetch (KIP-932): groups of a protocol that is not served",
-    79: "ShareAcknowledge (KIP-932): groups of a protocol that is not served",
     80: f"AddRaftVoter: {_QUORUM}",
     81: f"RemoveRaftVoter: {_QUORUM}",
     83: f"InitializeShareGroupState: {_BROKERS}",
@@ -52,9 +48,6 @@ NOT_SERVED: Final = {
     85: f"WriteShareGroupState: {_BROKERS}",
     86: f"DeleteShareGroupState: {_BROKERS}",
     87: f"ReadShareGroupStateSummary: {_BROKERS}",
-    90: "DescribeShareGroupOffsets (KIP-932): groups of a protocol that is not served",
-    91: "AlterShareGroupOffsets (KIP-932): groups of a protocol that is not served",
-    92: "DeleteShareGroupOffsets (KIP-932): groups of a protocol that is not served",
 }
 """Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
 version.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.gateway.access.asked import GROUP, TOPIC, Asked, Asking, Divided, some, whole
+from sidecar.gateway.access.asked import GROUP, NO_ID, TOPIC, Asked, Asking, Divided, error_fields, some, whole
 from sidecar.gateway.rights import KAFKAS_OWN
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import new_groups
@@ -46,6 +46,15 @@ def _consumer_heartbeat(asking: Asking) -> Divided | None:
         return whole(not_beaten(TOPIC), TOPIC)
     if fields.get("subscribed_topic_regex") and not rights.describes_every_topic():
         return whole(not_beaten(NOT_EXPANDED.code, NOT_EXPANDED.message), NOT_EXPANDED.code)
+    return None
+
+
+def _share_heartbeat(asking: Asking) -> Divided | None:
+    fields, rights = asking.fields, asking.rights
+    if not rights.group(Operation.READ, fields["group_id"]):
+        return whole(not_beaten(GROUP), GROUP)
+    if not all(rights.topic(Operation.DESCRIBE, name) for name in fields["subscribed_topic_names"] or ()):
+        return whole(not_beaten(TOPIC), TOPIC)
     return None
 
 
@@ -130,11 +139,80 @@ def _described(topics_of: Callable[[Values], Iterable[str]], said: str) -> Calla
     return check
 
 
+def _share_offsets(asking: Asking) -> Divided:
+    rights = asking.rights
+
+    def may(topic: Values) -> bool:
+        return rights.topic(Operation.DESCRIBE, topic["topic_name"])
+
+    def offset(index: int) -> Values:
+        return {"partition_index": index, "start_offset": NO_ID, "lag": NO_ID} | error_fields(TOPIC)
+
+    hidden: dict[str, list[Values]] = {}
+    groups: list[Values] = []
+    refused: list[Values] = []
+    for group in asking.fields["groups"]:
+        if not rights.group(Operation.DESCRIBE, group["group_id"]):
+            refused.append({"group_id": group["group_id"], "error_code": GROUP})
+            continue
+        topics: list[Values] | None = group["topics"]
+        if topics is not None:
+            hidden[group["group_id"]] = [
+                {"topic_name": topic["topic_name"], "partitions": [offset(index) for index in topic["partitions"]]}
+                for topic in topics
+                if not may(topic)
+            ]
+            group = group | {"topics": [topic for topic in topics if may(topic)]}  # noqa: PLW2901 - what is left of it
+        groups.append(group)
+
+    def shown(group: Values) -> Values:
+        kept = [topic for topic in group["topics"] if may(topic)]
+        more = [] if group["error_code"] else hidden.get(group["group_id"], [])
+        return group | {"topics": [*kept, *more]}
+
+    def amend(answer: Values) -> Values:
+        return answer | {"groups": [*map(shown, answer.get("groups", ())), *refused]}
+
+    code = GROUP if refused else TOPIC if any(hidden.values()) else 0
+    return Divided(asking.fields | {"groups": groups} if groups else None, amend, code)
+
+
+def _share_offsets_altered(asking: Asking) -> Divided | None:
+    if not asking.rights.group(Operation.READ, asking.fields["group_id"]):
+        return whole(error_fields(GROUP), GROUP)
+
+    def refusal(topic: Values) -> Values:
+        partitions = [
+            {"partition_index": each["partition_index"]} | error_fields(TOPIC) for each in topic["partitions"]
+        ]
+        return {"topic_name": topic["topic_name"], "partitions": partitions}
+
+    return _share_topics(asking, refusal)
+
+
+def _share_offsets_deleted(asking: Asking) -> Divided | None:
+    if not asking.rights.group(Operation.DELETE, asking.fields["group_id"]):
+        return whole(error_fields(GROUP), GROUP)
+    return _share_topics(asking, lambda topic: {"topic_name": topic["topic_name"]} | error_fields(TOPIC))
+
+
+def _share_topics(asking: Asking, refusal: Callable[[Values], Values]) -> Divided | None:
+    def may(topic: Values) -> bool:
+        return asking.rights.topic(Operation.READ, topic["topic_name"])
+
+    return some(asking, ("topics", "responses"), may, refusal, TOPIC, empty_goes_on=True)
+
+
 _ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
 _USED: Final = "The described group uses topics that the client is not authorized to describe."
 ROWS: Final = (
     Asked(new_groups.CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat),
     Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
+    Asked(new_groups.SHARE_GROUP_HEARTBEAT, _share_heartbeat),
+    Asked(new_groups.SHARE_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
+    Asked(new_groups.DESCRIBE_SHARE_GROUP_OFFSETS, _share_offsets),
+    Asked(new_groups.ALTER_SHARE_GROUP_OFFSETS, _share_offsets_altered),
+    Asked(new_groups.DELETE_SHARE_GROUP_OFFSETS, _share_offsets_deleted),
     Asked(new_groups.STREAMS_GROUP_HEARTBEAT, _streams_heartbeat, _missing),
     Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(_used, _USED)),
 )

@@ -117,6 +117,8 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         },
         69: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         74: {"resource_types": [16, 32]},
+        76: {"group_id": group, "member_id": "nobody-1", "member_epoch": 3, "subscribed_topic_names": [topic]},
+        77: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         88: {
             "group_id": group,
             "member_id": "nobody-1",
@@ -125,6 +127,20 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
             "topology": {"epoch": 1, "subtopologies": [{"subtopology_id": "0", "source_topics": [topic]}]},
         },
         89: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        90: {
+            "groups": [
+                {"group_id": f"{group}-share", "topics": [{"topic_name": topic, "partitions": [0, 77]}]},
+                {"group_id": f"{group}-unknown", "topics": None},
+            ]
+        },
+        91: {
+            "group_id": f"{group}-share",
+            "topics": [
+                {"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 0}]},
+                {"topic_name": "no-such-topic", "partitions": [{"partition_index": 0, "start_offset": 0}]},
+            ],
+        },
+        92: {"group_id": f"{group}-unknown", "topics": [{"topic_name": topic}]},
     }
 
 

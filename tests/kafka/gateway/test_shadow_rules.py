@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["topics"]
 
 
+BY_ID = {78, 79}
+"""What names topics by id alone."""
+
+
 def having(rule: ShadowRule) -> list[int]:
     return [key for key, api in APIS.items() if api.shadow is rule]
 
@@ -54,10 +58,12 @@ def of_kafka(topics: Topics) -> list[object]:
 
 def test_every_api_that_a_kafka_serves_has_a_rule_and_refusal_is_the_default() -> None:
     assert ShadowRule.REFUSED is type(APIS[0]).__dataclass_fields__["shadow"].default
-    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45}, "an API was added: give it a rule"
+    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45, 76, *BY_ID}, (
+        "an API was added: give it a rule"
+    )
 
 
-@named(having(ShadowRule.REFUSED))
+@named(sorted(set(having(ShadowRule.REFUSED)) - BY_ID))
 def test_a_write_to_a_shadow_is_refused_in_every_version(key: int, topics: Topics, unique: Unique) -> None:
     before = of_kafka(topics)
     sample = contents(topics.shadow, unique("group"))[key]
@@ -69,6 +75,29 @@ def test_a_write_to_a_shadow_is_refused_in_every_version(key: int, topics: Topic
             assert topics.shadow.encode() in kio.request_frame(asked), "the sample has to name the shadow"
             assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(wire.ask(asked)), f"version {version}"
     assert of_kafka(topics) == before
+
+
+@named(sorted(BY_ID))
+def test_no_share_group_reads_a_shadow(key: int, topics: Topics, unique: Unique) -> None:
+    with RawClient(topics.node.bootstrap) as wire:
+        (found,) = wire.ask(request(3, 12, topics=[{"name": topics.shadow}])).topics
+        acks = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
+        batches = acks if key == 79 else []
+        parts = [
+            {"topic_id": found.topic_id, "partitions": [{"partition_index": 0, "acknowledgement_batches": batches}]}
+        ]
+        whose = {"group_id": unique("share"), "member_id": "member-1"}
+        sized = {"max_wait": 0, "max_bytes": 1000, "max_records": 10, "batch_size": 10}
+        for version in versions_of(wire)[key]:
+            opened = wire.ask(
+                request(78, version, **whose, share_session_epoch=0, **sized, topics=parts[:0] if key == 79 else parts)
+            )
+            answer = opened
+            if key == 79:
+                answer = wire.ask(request(79, version, **whose, share_session_epoch=1, topics=parts))
+            ((part,),) = (topic.partitions for topic in answer.responses)
+            assert part.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"version {version}"
+            assert part.current_leader.leader_id == -1
 
 
 @named([33, 37, 43, 44, 45])
