@@ -42,7 +42,7 @@ MODULES: Final = {
     ),
     "logs": (
         "Offsets in logs. Produce and Fetch have no tables: they are read by hand.",
-        {"list_offsets": 7, "delete_records": 2, "offset_for_leader_epoch": 4},
+        {"list_offsets": 11, "delete_records": 2, "offset_for_leader_epoch": 4},
     ),
     "security": (
         "Logins, rules and quotas.",

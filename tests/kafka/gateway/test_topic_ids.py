@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 from sidecar.cluster.resolver import ANYBODY, Source
 from sidecar.cluster.view import TopicRoute
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.messages.logs import LIST_OFFSETS
 from tests import raw
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.virtual import VirtualCluster
@@ -487,3 +488,83 @@ def test_a_consumer_hears_of_a_new_leader_by_the_node_and_never_of_a_broker(
             (node.id, "127.0.0.1", node.port) for node in three_nodes.nodes if node.id == leader.leader_id
         ]
         assert fetched(wire.ask(fetch(version, {(topic, 0): 0})))[topic, 0][0] == 0
+
+
+# DeleteTopics and ListOffsets ---------------------------------------------------------------------------------------
+
+
+def deletion(*topics: str | UUID | tuple[str, UUID] | None) -> Any:
+    named: list[dict[str, Any]] = []
+    for each in topics:
+        name, topic_id = each if isinstance(each, tuple) else (each, None)
+        if isinstance(each, UUID):
+            name, topic_id = None, each
+        named.append({"name": name, "topic_id": topic_id})
+    return request(20, 6, topics=named, timeout=20_000)
+
+
+def deleted(answer: Any) -> list[tuple[int, str | None, UUID | None, str | None]]:
+    found = ((each.error_code.value, each.name, each.topic_id, each.error_message) for each in answer.responses)
+    return sorted(found, key=repr)
+
+
+def test_topics_are_deleted_by_id_as_by_a_broker(topics: Topics) -> None:
+    source, shadow = (id_of(topics.kafka, name) for name in (topics.source, topics.shadow))
+    mine, theirs = topics.wires()
+    with mine, theirs:
+        for asked in (
+            deletion(UNKNOWN),
+            deletion("never-there", UNKNOWN, None),
+            deletion((topics.source, source), shadow, shadow),
+            deletion(topics.source, topics.source),
+        ):
+            assert deleted(mine.ask(asked)) == deleted(theirs.ask(asked))
+        assert deleted(mine.ask(deletion(source, topics.shadow))) == deleted_both(topics, source, shadow)
+        assert deleted(mine.ask(deletion(source))) == deleted(theirs.ask(deletion(source)))
+        assert described(theirs.ask(metadata(12, source, shadow)))[0][0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def deleted_both(topics: Topics, source: UUID, shadow: UUID) -> list[tuple[int, str | None, UUID | None, str | None]]:
+    return sorted([(0, topics.source, source, None), (0, topics.shadow, shadow, None)], key=repr)
+
+
+def test_nothing_is_deleted_by_id_that_may_not_be_deleted_by_name(topics: Topics) -> None:
+    topics.expose()
+    create(topics.kafka, "__sidecar_tests")
+    try:
+        ids = {name: id_of(topics.kafka, name) for name in ("__sidecar_tests", topics.shadow, topics.source)}
+        with RawClient(topics.node.bootstrap) as wire:
+            answer = wire.ask(deletion(*ids.values(), UNKNOWN))
+        assert {(each.name, each.topic_id): each.error_code.value for each in answer.responses} == {
+            ("__sidecar_tests", ids["__sidecar_tests"]): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            (topics.shadow, ids[topics.shadow]): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            (topics.source, ids[topics.source]): ErrorCode.POLICY_VIOLATION,
+            (None, UNKNOWN): ErrorCode.UNKNOWN_TOPIC_ID,
+        }
+        for name, topic_id in ids.items():
+            assert id_of(topics.kafka, name) == topic_id
+    finally:
+        asking = admin(topics.kafka)
+        asking.delete_topics(["__sidecar_tests"])["__sidecar_tests"].result(20)
+
+
+@pytest.mark.parametrize("version", range(7, 11))
+@pytest.mark.parametrize("time", [-1, -2, -3, -4, -5, -6, 0])
+def test_offsets_are_listed_as_by_a_broker(topics: Topics, version: int, time: int) -> None:
+    write(topics.kafka, topics.source)
+    indexes, names = ((0, 1, 7), (topics.source, "never-there")) if time > -3 else ((0, 1), (topics.source,))
+    parts = [{"partition_index": index, "timestamp": time, "current_leader_epoch": -1} for index in indexes]
+    named = [{"name": name, "partitions": parts} for name in names]
+    limit = {"timeout": 5_000} if version >= 10 else {}
+    asked = request(2, version, replica_id=-1, isolation_level=0, topics=named, **limit)
+    mine, theirs = topics.wires()
+    with mine, theirs:
+        assert listed(mine.ask_values(LIST_OFFSETS, asked)) == listed(theirs.ask_values(LIST_OFFSETS, asked))
+
+
+def listed(answer: Any) -> list[tuple[Any, ...]]:
+    return sorted(
+        (topic["name"], each["partition_index"], each["error_code"], each["offset"], each["leader_epoch"])
+        for topic in answer["topics"]
+        for each in topic["partitions"]
+    )
