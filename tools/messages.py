@@ -44,17 +44,22 @@ MODULES: Final = {
         },
     ),
     "new_groups": (
-        "Groups whose coordinator assigns partitions: consumers (KIP-848), share groups (KIP-932), streams (KIP-1071).",
+        "Groups whose coordinator assigns partitions: of consumers (KIP-848), of Kafka Streams (KIP-1071).",
         {
-            "consumer_group_heartbeat": 1, "consumer_group_describe": 1, "share_group_heartbeat": 1,
-            "share_group_describe": 1, "share_fetch": 2, "share_acknowledge": 2, "describe_share_group_offsets": 1,
-            "alter_share_group_offsets": 0, "delete_share_group_offsets": 0, "streams_group_heartbeat": 0,
+            "consumer_group_heartbeat": 1, "consumer_group_describe": 1, "streams_group_heartbeat": 0,
             "streams_group_describe": 0,
+        },
+    ),
+    "shares": (
+        "Share groups (KIP-932).",
+        {
+            "share_group_heartbeat": 1, "share_group_describe": 1, "share_fetch": 2, "share_acknowledge": 2,
+            "describe_share_group_offsets": 1, "alter_share_group_offsets": 0, "delete_share_group_offsets": 0,
         },
     ),
     "logs": (
         "Offsets in logs. Produce and Fetch have no tables: they are read by hand.",
-        {"list_offsets": 7, "delete_records": 2, "offset_for_leader_epoch": 4},
+        {"list_offsets": 11, "delete_records": 2, "offset_for_leader_epoch": 4},
     ),
     "security": (
         "Logins, rules and quotas.",

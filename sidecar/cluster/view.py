@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, TopicState
 from sidecar.protocol.primitives import at_once
+
+if TYPE_CHECKING:
+    from sidecar.protocol.leaders import Found
 
 NO_LEADER = -1
 
@@ -24,8 +28,8 @@ class TopicRoute:
     """A topic's id and the leader (broker id, -1: none) and leader epoch of each partition."""
 
     topic_id: UUID
-    leaders: Mapping[int, int]
-    leader_epochs: Mapping[int, int]
+    leaders: MappingProxyType[int, int]
+    leader_epochs: MappingProxyType[int, int]
 
 
 class ClusterView:
@@ -88,6 +92,27 @@ class ClusterView:
         route = self._topics.pop(name, None)
         if route is not None:
             self.names.pop(route.topic_id.bytes, None)
+
+    def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
+        """Take what brokers say of partitions that they do not lead (KIP-951), where it is newer than what is known."""
+        newer: dict[bytes, dict[int, Found]] = {}
+        for (topic, partition), leader in found.items():
+            route = self._topics.get(topic)
+            known = None if route is None else route.leader_epochs.get(partition)
+            if known is not None and known < leader.epoch and leader.broker in self.brokers:
+                newer.setdefault(topic, {})[partition] = leader
+        if newer:
+            self.version += 1
+        for topic, of_topic in newer.items():
+            route = self._topics[topic]
+            leaders = route.leaders | {index: leader.broker for index, leader in of_topic.items()}
+            epochs = route.leader_epochs | {index: leader.epoch for index, leader in of_topic.items()}
+            self._topics[topic] = TopicRoute(route.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+
+    def leader_epoch(self, topic: bytes, partition: int) -> int:
+        """The newest leader epoch that is known, else -1."""
+        route = self._topics.get(topic)
+        return -1 if route is None else route.leader_epochs.get(partition, -1)
 
     def leader(self, topic: bytes, partition: int) -> int:
         """Broker id of the leader as far as known, else `NO_LEADER`."""

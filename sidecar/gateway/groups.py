@@ -29,7 +29,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
-from sidecar.protocol.messages import groups, new_groups
+from sidecar.protocol.messages import groups, new_groups, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,8 +106,8 @@ _GROUPED: Final = {
         _Grouped(groups.LEAVE_GROUP, _in_front),
         _Grouped(groups.SYNC_GROUP, _in_front),
         _Grouped(groups.OFFSET_DELETE, _in_front),
-        _Grouped(new_groups.ALTER_SHARE_GROUP_OFFSETS, _in_front),
-        _Grouped(new_groups.DELETE_SHARE_GROUP_OFFSETS, _in_front),
+        _Grouped(shares.ALTER_SHARE_GROUP_OFFSETS, _in_front),
+        _Grouped(shares.DELETE_SHARE_GROUP_OFFSETS, _in_front),
         _Grouped(groups.TXN_OFFSET_COMMIT, _per_partition, group_at=1),
     )
 }
@@ -213,10 +213,10 @@ def _described(message: Message) -> Keyed:
 
 
 CONSUMERS_DESCRIBED: Final = _described(new_groups.CONSUMER_GROUP_DESCRIBE)
-SHARES_DESCRIBED: Final = _described(new_groups.SHARE_GROUP_DESCRIBE)
+SHARES_DESCRIBED: Final = _described(shares.SHARE_GROUP_DESCRIBE)
 STREAMS_DESCRIBED: Final = _described(new_groups.STREAMS_GROUP_DESCRIBE)
 SHARE_OFFSETS: Final = Keyed(
-    new_groups.DESCRIBE_SHARE_GROUP_OFFSETS,
+    shares.DESCRIBE_SHARE_GROUP_OFFSETS,
     CoordinatorKind.GROUP,
     keys="groups",
     results="groups",

@@ -23,7 +23,7 @@ from sidecar.gateway.access.members import NOT_EXPANDED, not_beaten, streams_top
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
-from sidecar.protocol.messages import new_groups
+from sidecar.protocol.messages import new_groups, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +38,7 @@ _HEARTBEATS: Final = {
     message.key: message
     for message in (
         new_groups.CONSUMER_GROUP_HEARTBEAT,
-        new_groups.SHARE_GROUP_HEARTBEAT,
+        shares.SHARE_GROUP_HEARTBEAT,
         new_groups.STREAMS_GROUP_HEARTBEAT,
     )
 }
@@ -74,12 +74,12 @@ class MembersApi:
 
     async def _check(self, client: Client, message: Message, request: Request) -> None:
         """Raise `KafkaError` if the member would read a shadow that is not for it."""
-        shares = message is new_groups.SHARE_GROUP_HEARTBEAT
-        if not (self._resolver.has_shadows if shares else self._resolver.has_guards):
+        is_share = message is shares.SHARE_GROUP_HEARTBEAT
+        if not (self._resolver.has_shadows if is_share else self._resolver.has_guards):
             return
         fields = await asking.fields(message, request)
         for topic in _subscribed(fields):
-            if shares and self._resolver.is_shadow(topic.encode()):
+            if is_share and self._resolver.is_shadow(topic.encode()):
                 client.note_refusal(topic.encode(), _NO_SHARES.code, _NO_SHARES.message)
                 raise _NO_SHARES
             source = self._resolver.source(topic.encode())

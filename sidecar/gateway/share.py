@@ -34,7 +34,7 @@ from sidecar.gateway.share_sessions import (
 )
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
-from sidecar.protocol.messages.new_groups import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from sidecar.protocol.messages.shares import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:

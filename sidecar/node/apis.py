@@ -26,13 +26,13 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     tables = TablesApi(node.upstream, node.resolver, tasks)
     longest_wait_s = node.settings.shared_fetch_max_wait_ms / 1000
     readers, claims = rooms.cursors.readers, rooms.reader_claims
-    fetches = FetchApi(node.upstream, node.resolver, claims, tasks, readers, longest_wait_s=longest_wait_s)
+    fetches = FetchApi(node.upstream, node.nodes, node.resolver, claims, tasks, readers, longest_wait_s=longest_wait_s)
     gateway.closed_callbacks.append(fetches.client_closed)
     node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
     hot = {
         api.API_VERSIONS: cluster.handle_api_versions,
-        api.PRODUCE: ProduceApi(node.upstream, node.resolver, rooms.governed.producers, tasks).handle,
+        api.PRODUCE: ProduceApi(node.upstream, node.nodes, node.resolver, rooms.governed.producers, tasks).handle,
         api.FETCH: fetches.handle,
         api.LIST_OFFSETS: tables.handle,
         api.DELETE_RECORDS: tables.handle,

@@ -67,6 +67,10 @@ def endpoint_tags(leaders: Iterable[Leader]) -> bytes:
 
 def read_leader(reader: Reader, tag: int) -> Found | None:
     """Step over the tagged fields of a partition, and return what the one of this number says."""
+    start = reader.position
+    if start < reader.end and not reader.buffer[start]:
+        reader.position = start + 1
+        return None
     found = None
     for _ in range(reader.array_of_tags()):
         number, size = reader.uvarint(), reader.uvarint()

@@ -2,7 +2,7 @@
 DeleteRecords.
 
 A layout says how large the parts of a version are, in bytes, as its table has them. So a request of any of the three is
-walked, split by leader and its answers merged without an object for each field (ListOffsets 1-7, OffsetForLeaderEpoch
+walked, split by leader and its answers merged without an object for each field (ListOffsets 1-11, OffsetForLeaderEpoch
 2-4, DeleteRecords 0-2).
 """
 

@@ -30,6 +30,16 @@ def is_stand_in(topic: bytes) -> bool:
     return topic[:1] == _UNKNOWN
 
 
+def names_of(ids: Ids | None) -> Names:
+    """What stands for each id of a request; nothing where it has names."""
+    return {topic_id: name for name, topic_id in ids.items()} if ids else NO_NAMES
+
+
+def reference(ids: Ids | None, topic: bytes) -> bytes:
+    """How a request or its answer calls a topic: by its id, or by its name where it has none."""
+    return topic if ids is None else ids[topic]
+
+
 def unknown_ids(ids: Ids | None) -> list[bytes]:
     """The ids of a request that are not known."""
     return [topic_id for name, topic_id in ids.items() if is_stand_in(name)] if ids else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.gateway.access.asked import GROUP, NO_ID, TOPIC, Asked, Asking, Divided, error_fields, some, whole
 from sidecar.gateway.rights import KAFKAS_OWN
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.messages import new_groups
+from sidecar.protocol.messages import new_groups, shares
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.security.acls import Operation, ResourceType
 
@@ -208,11 +208,11 @@ _USED: Final = "The described group uses topics that the client is not authorize
 ROWS: Final = (
     Asked(new_groups.CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat),
     Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
-    Asked(new_groups.SHARE_GROUP_HEARTBEAT, _share_heartbeat),
-    Asked(new_groups.SHARE_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
-    Asked(new_groups.DESCRIBE_SHARE_GROUP_OFFSETS, _share_offsets),
-    Asked(new_groups.ALTER_SHARE_GROUP_OFFSETS, _share_offsets_altered),
-    Asked(new_groups.DELETE_SHARE_GROUP_OFFSETS, _share_offsets_deleted),
+    Asked(shares.SHARE_GROUP_HEARTBEAT, _share_heartbeat),
+    Asked(shares.SHARE_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
+    Asked(shares.DESCRIBE_SHARE_GROUP_OFFSETS, _share_offsets),
+    Asked(shares.ALTER_SHARE_GROUP_OFFSETS, _share_offsets_altered),
+    Asked(shares.DELETE_SHARE_GROUP_OFFSETS, _share_offsets_deleted),
     Asked(new_groups.STREAMS_GROUP_HEARTBEAT, _streams_heartbeat, _missing),
     Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(_used, _USED)),
 )

@@ -19,9 +19,11 @@ from sidecar.gateway.access.asked import (
     some,
     with_cluster_operations,
 )
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import TAGS
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _NO_TOPIC: Final = "."
 """No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""
+_FIRST_DELETED_BY_ID: Final = 6
 _CONFIGS_HIDDEN: Final = b"\x01\x00\x02\x00\x1d"
 """The tagged field `topicConfigErrorCode` of CreateTopics: 29 (KIP-525)."""
 _RESOURCES: Final = {
@@ -174,12 +177,50 @@ def _undeletable(asking: Asking) -> list[str]:
     """The topics of DeleteTopics that the client sees and may not delete: 29 where they are there, else 3."""
     return [
         name
-        for name in asking.fields["topic_names"]
+        for name in _named_for_deletion(asking)
         if not _deletable(asking, name) and asking.rights.topic(Operation.DESCRIBE, name)
     ]
 
 
+def _named_for_deletion(asking: Asking) -> list[str]:
+    if asking.version < _FIRST_DELETED_BY_ID:
+        return asking.fields["topic_names"]
+    return [topic["name"] for topic in asking.fields["topics"] if topic["name"] is not None]
+
+
+def _delete_topics_by_id(asking: Asking) -> Divided | None:
+    """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses; a
+    topic whose id is not known goes no further, as it might be known there.
+    """
+    once, ids = _once(_named_for_deletion(asking)), Counter(ids_in(asking.fields["topics"]))
+    seen, rights, name_of = set(_undeletable(asking)), asking.rights, asking.name_of
+
+    def may(topic: Values) -> bool:
+        name, topic_id = topic["name"], topic["topic_id"]
+        if topic_id == NO_TOPIC_ID:
+            return name not in once or _deletable(asking, name) or (name in seen and not asking.has(name, None))
+        if name is not None or ids[topic_id] > 1:
+            return True
+        name = name_of(topic_id)
+        return name is not None and _deletable(asking, name)
+
+    def refusal(topic: Values) -> Values:
+        topic_id = topic["topic_id"]
+        if topic_id == NO_TOPIC_ID:
+            return {"name": topic["name"]} | error_fields(TOPIC)
+        name = name_of(topic_id)
+        if name is None:
+            message = "This server does not host this topic ID."
+            return {"topic_id": topic_id, "error_code": ErrorCode.UNKNOWN_TOPIC_ID, "error_message": message}
+        shown = name if rights.topic(Operation.DESCRIBE, name) else None
+        return {"name": shown, "topic_id": topic_id} | error_fields(TOPIC)
+
+    return some(asking, ("topics", "responses"), may, refusal, TOPIC)
+
+
 def _delete_topics(asking: Asking) -> Divided | None:
+    if asking.version >= _FIRST_DELETED_BY_ID:
+        return _delete_topics_by_id(asking)
     once = _once(asking.fields["topic_names"])
     seen = set(_undeletable(asking))
 
@@ -244,7 +285,7 @@ def _describe_producers(asking: Asking) -> Divided | None:
 ROWS: Final = (
     Asked(cluster.METADATA, _metadata, _uncreatable, lambda fields: ids_in(fields["topics"])),
     Asked(admin.CREATE_TOPICS, _create_topics),
-    Asked(admin.DELETE_TOPICS, _delete_topics, _undeletable),
+    Asked(admin.DELETE_TOPICS, _delete_topics, _undeletable, lambda fields: ids_in(fields.get("topics"))),
     Asked(admin.DESCRIBE_CONFIGS, _configs(Operation.DESCRIBE_CONFIGS, "results")),
     Asked(admin.ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses")),
     Asked(admin.CREATE_PARTITIONS, _create_partitions),

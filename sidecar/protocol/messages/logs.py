@@ -24,6 +24,7 @@ LIST_OFFSETS: Final = Message(
                 Field("timestamp", INT64),
             ))),
         ))),
+        Field("timeout_ms", INT32, since=10),
     ),
     record(
         Field("throttle_time_ms", INT32, since=2),

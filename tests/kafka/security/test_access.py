@@ -362,7 +362,15 @@ async def questions_by_id(broker: Secured) -> list[Question]:
         Question(cluster.METADATA, 13, {"topics": [*named, {"name": "open"}]}),
         Question(cluster.METADATA, 12, {"topics": named, "include_topic_authorized_operations": True}),
         Question(cluster.METADATA, 10, {"topics": [{"name": name} for name in NAMES]}),
+        Question(admin.DELETE_TOPICS, 6, {"topics": _undeleted(ids), "timeout_ms": 5000}),
     ]
+
+
+def _undeleted(ids: list[bytes]) -> list[Values]:
+    """What no controller deletes, whoever asks: each topic is named twice, or by name and id."""
+    nobodys: list[Values] = [{"topic_id": b"nobody's id 1234", "name": None}, {"topic_id": NO_TOPIC_ID, "name": ABSENT}]
+    twice: list[Values] = [{"topic_id": ids[0], "name": None}] * 2
+    return [*nobodys, *twice, {"topic_id": ids[1], "name": TOPICS[1]}, {"topic_id": NO_TOPIC_ID, "name": None}]
 
 
 def produce(transactional: bool, acks: int = -1) -> bytes:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
 from tests.unit.protocol import kio_entities as kio
@@ -23,7 +23,7 @@ from tools import messages as tool
 TABLES = {package: last for _, apis in tool.MODULES.values() for package, last in apis.items()}
 MESSAGES: dict[int, Message] = {
     found.key: found
-    for module in (admin, cluster, groups, logs, new_groups, security, transactions)
+    for module in (admin, cluster, groups, logs, new_groups, security, shares, transactions)
     for found in vars(module).values()
     if isinstance(found, Message)
 }
