@@ -41,6 +41,7 @@ class KafkaUpstream(Brokers):
         self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
         self._describing: dict[str, asyncio.Task[TopicLayout]] = {}
         self._refresh = Refresh(self.find_leaders)
+        self._served: dict[int, ServedVersions] = {}
 
     async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
         """See `Upstream.coordinator`."""
@@ -184,7 +185,13 @@ class KafkaUpstream(Brokers):
                 raise answer
         if served is None:
             raise DisconnectedError("no broker says what it serves", sent=False)
+        self._served = served
         return served
+
+    def serves(self, key: int, version: int) -> bool:
+        """Whether all brokers serve a version of an API, as far as they were asked."""
+        found = self._served.get(key)
+        return found is not None and found.lowest <= version <= found.highest
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
         """Ask for these topics' leaders again, at most about ten times a second for all callers together."""

@@ -104,8 +104,17 @@ STALE_ROUTE = frozenset(
 of the leaders is old.
 """
 
-NOT_APPENDED = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
-"""Answers to a Produce that passes: the leader surely has not appended the batch, and may take it later."""
+NOT_APPENDED = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Answers to a Produce that passes: the leader surely has not appended the batch, and may take it later. 100 and 103
+are also those of a broker that has not heard of a new topic yet.
+"""
 
 APPEND_IN_DOUBT = frozenset(
     {

@@ -41,7 +41,7 @@ _VARINT_SHIFT: Final = 28
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
 PLAIN_V8: Final = Struct(">ihqqqih")
-_PLAIN_V9: Final = Struct(">ihqqqBBB")
+PLAIN_V9: Final = Struct(">ihqqqBBB")
 _END_V9: Final = Struct(">iB")
 SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
@@ -345,7 +345,7 @@ def encode_answer(
         for topic, of_topic in topics.items():
             parts += (_BYTE[len(topic) + 1], topic) if ids is None else (ids[topic],)
             parts.append(_BYTE[len(of_topic) + 1])
-            parts += [_PLAIN_V9.pack(*result[1:6], 1, 0, 0) for result in of_topic]
+            parts += [PLAIN_V9.pack(*result[1:6], 1, 0, 0) for result in of_topic]
             parts.append(b"\0")
         parts.append(_END_V9.pack(throttle_ms, 0))
     else:

@@ -1,6 +1,7 @@
 """Produce towards brokers: parts of a client's request, the node's own with batches of governed topics, their answers.
 
-The node's own are version 8 with acks=all and without a transactional id. Records are never copied: a request is a
+The node's own are version 8, or 13 where topics are to be named by id, with acks=all and without a transactional id.
+Records are never copied: a request is a
 list of parts for one gathered write.
 """
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.leaders import read_leader
 from sidecar.protocol.primitives import I16, I32, Octets, Reader, Writer, new_tuple
-from sidecar.protocol.produce import OWN_CLIENT_ID, PLAIN_V8, ProduceResult, usual_partitions
+from sidecar.protocol.produce import OWN_CLIENT_ID, PLAIN_V8, PLAIN_V9, ProduceResult, usual_partitions
 from sidecar.protocol.produce_answers import (
     ANSWER,
     ANSWER_V4,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     Leaders = dict[tuple[bytes, int], Found]
 
 SINGLE_VERSION: Final = 8
+BY_ID_VERSION: Final = FIRST_BY_ID
+_PLAIN: Final = {SINGLE_VERSION: (PLAIN_V8, [0, -1]), BY_ID_VERSION: (PLAIN_V9, [1, 0, 0])}
+"""How a usual answer says of a partition that there are no messages."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
 _HEAD: Final = Struct(">ii")
@@ -115,6 +119,27 @@ def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Oct
     return [head, batch]
 
 
+_BY_ID_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}sBBhi")
+_BY_ID_END: Final = b"\0\0\0"
+
+
+def table_head_by_id(topic_id: bytes, partition: int) -> bytes:
+    """As `table_head`, for `encode_single_by_id`."""
+    return b"".join((b"\x02", topic_id, b"\x02", I32.pack(partition)))
+
+
+def encode_single_by_id(correlation_id: int, timeout_ms: int, table: bytes, batch: Octets) -> list[Octets]:
+    """As `encode_single`, in the version that names topics by id: a topic that was created anew gets nothing."""
+    records = Writer()
+    records.uvarint(len(batch) + 1)
+    rest = len(table) + len(records.out) + len(batch) + len(_BY_ID_END)
+    size = _BY_ID_HEAD.size - 4 + rest
+    head = _BY_ID_HEAD.pack(
+        size, 0, BY_ID_VERSION, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID, 0, 0, -1, timeout_ms
+    )
+    return [head + table + records.out, batch, _BY_ID_END]
+
+
 def single_body(timeout_ms: int, table: bytes, size: int) -> bytes:
     """What stands between the header and the batch, of `size` bytes, of a request as `encode_single` makes it."""
     return b"".join((_SINGLE_TERMS.pack(-1, -1, timeout_ms), table, _COUNT.pack(size)))
@@ -149,16 +174,18 @@ def decode_answer(
     topics by id. `leaders` gets what the broker says of new ones.
     """
     results: list[ProduceResult] = []
-    usual = usual_partitions(buffer, start, end, version) if version == SINGLE_VERSION else None
+    usual = usual_partitions(buffer, start, end, version) if version in _PLAIN else None
     if usual is not None:
+        layout, nothing = _PLAIN[version]
         for name, name_end, first, partitions in usual:
             topic = bytes(buffer[name:name_end])
-            for at in range(first, first + partitions * PLAIN_V8.size, PLAIN_V8.size):
-                *fields, record_errors, message = PLAIN_V8.unpack_from(buffer, at)
-                if record_errors or message != -1:
+            topic = topic if version < FIRST_BY_ID else names.get(topic, topic)
+            for at in range(first, first + partitions * layout.size, layout.size):
+                index, error, offset, time, log_start, *rest = layout.unpack_from(buffer, at)
+                if rest != nothing:
                     return _decode_in_full(buffer, start, end, version, names, leaders)
-                results.append(new_tuple(ProduceResult, (topic, *fields, None, ())))
-        return results, I32.unpack_from(buffer, end - 4)[0]
+                results.append(new_tuple(ProduceResult, (topic, index, error, offset, time, log_start, None, ())))
+        return results, I32.unpack_from(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4))[0]
     return _decode_in_full(buffer, start, end, version, names, leaders)
 
 
