@@ -14,7 +14,7 @@ from sidecar.cluster.refresh import Refresh
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import ApiVersions, FindCoordinator, ServedVersions
+from sidecar.protocol.calls import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
@@ -192,6 +192,15 @@ class KafkaUpstream(Brokers):
         """Whether all brokers serve a version of an API, as far as they were asked."""
         found = self._served.get(key)
         return found is not None and found.lowest <= version <= found.highest
+
+    async def features(self) -> bytes | None:
+        """The tagged fields of an answer to ApiVersions that name the features of the cluster. None where Kafka cannot
+        be asked; never raises.
+        """
+        try:
+            return await self.ask_any(ClusterFeatures())
+        except (UpstreamError, KafkaError):
+            return None
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
         """Ask for these topics' leaders again, at most about ten times a second for all callers together."""

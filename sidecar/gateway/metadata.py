@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.request import Request
+    from sidecar.network.tasks import Tasks
     from sidecar.protocol.api_versions import VersionRange
     from sidecar.protocol.calls import ServedVersions
     from sidecar.protocol.schema import Values
@@ -48,6 +49,8 @@ _CONTROLLER_ENDPOINTS = 2
 _MANY_KEYS_FROM = 4
 """The version of FindCoordinator that names many keys (KIP-699)."""
 _LOOKUPS_AT_ONCE = 64
+_FEATURES_S = 30.0
+"""For how long the features of a cluster count as known: they change when an operator changes them."""
 _LISTENER_NOT_FOUND_FROM = 6
 """The version of Metadata from which a leader without the client's listener has an error of its own (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
@@ -83,11 +86,14 @@ def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
 class ClusterApi:
     """Describes the virtual cluster to all clients of a node. `served` is set once upstream has said what it serves."""
 
-    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver) -> None:
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, tasks: Tasks) -> None:
         self.served: list[VersionRange] = []
+        self._features = api_versions.NO_FEATURES
+        self._features_until = 0.0
         self._upstream = upstream
         self._nodes = nodes
         self._resolver = resolver
+        self._tasks = tasks
 
     def handle_api_versions(self, client: Client, request: Request) -> None:
         """Hot: it begins every connection, and nothing needs to be asked."""
@@ -98,7 +104,23 @@ class ClusterApi:
         client.connection.expect(exchange)
         served = self.served if client.login is None else with_logins(self.served)
         ranges = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
-        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges)])
+        features = api_versions.NO_FEATURES
+        if api_versions.may_announce_features(self.served):
+            features = self._features
+            self._keep_features()
+        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges, features)])
+
+    async def learn_features(self) -> None:
+        """Ask for the features of the cluster; what is known stays where nobody says."""
+        features = await self._upstream.features()
+        self._features = self._features if features is None else features
+
+    def _keep_features(self) -> None:
+        """Ask again after a time, when clients ask."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._features_until:
+            self._features_until = loop.time() + _FEATURES_S
+            self._tasks.start(self.learn_features())
 
     async def handle_metadata(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Ask upstream, put nodes in the place of brokers."""

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     """Answer clients from here on. What is returned has to `run` as long as the node does."""
-    cluster = ClusterApi(node.upstream, node.nodes, node.resolver)
+    cluster = ClusterApi(node.upstream, node.nodes, node.resolver, rooms.gateway.tasks)
     cluster.served = sorted(served_versions(await node.upstream.api_versions()))
+    await cluster.learn_features()
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
     tables = TablesApi(node.upstream, node.resolver, tasks)
     longest_wait_s = node.settings.shared_fetch_max_wait_ms / 1000

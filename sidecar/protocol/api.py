@@ -159,7 +159,7 @@ _TABLE: Final = (
         4,
         3,
         Route.LOCAL,
-        "newest known",
+        "newest known; features are announced as the cluster has them (KIP-584)",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known", shadow=ShadowRule.TAKEN),

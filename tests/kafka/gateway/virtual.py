@@ -219,7 +219,7 @@ class VirtualCluster:
     async def _compose(
         self, gateway: Gateway, upstream: KafkaUpstream, nodes: NodeDirectory, fetches: FetchApi
     ) -> None:
-        cluster = ClusterApi(upstream, nodes, self.resolver)
+        cluster = ClusterApi(upstream, nodes, self.resolver, gateway.tasks)
 
         async def asked() -> bool:
             try:
@@ -229,6 +229,7 @@ class VirtualCluster:
             return True
 
         await wait_for_async(asked, "what Kafka serves")
+        await cluster.learn_features()
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
         auto_reset = AutoReset(upstream, self.resolver, self.events)
         hot = {

@@ -55,12 +55,16 @@ def test_all_that_kafka_offers_is_in_a_table(services: Services) -> None:
         assert unnamed({key: high for key, (_, high) in ranges(direct).items()}) == []
 
 
-def test_no_features_are_told_though_kafka_has_some(node: NodeProcess, services: Services) -> None:
+def test_the_features_of_the_cluster_are_told_as_kafka_tells_them(node: NodeProcess, services: Services) -> None:
+    """Transactions of version 2 (KIP-890) among them: a client uses them where it is told of them alone."""
     with RawClient(node.bootstrap) as client, RawClient(services.kafka_bootstrap) as direct:
-        assert direct.ask(raw.api_versions()).finalized_features
-        answer = client.ask(raw.api_versions())
-        assert (answer.supported_features, answer.finalized_features) == ((), ())
-        assert answer.finalized_features_epoch == -1
+        theirs, mine = (wire.ask(raw.api_versions(version=4)) for wire in (direct, client))
+        assert "transaction.version" in {found.name for found in theirs.finalized_features}
+        assert (mine.supported_features, mine.finalized_features) == (
+            theirs.supported_features,
+            theirs.finalized_features,
+        )
+        assert 0 < mine.finalized_features_epoch <= theirs.finalized_features_epoch
 
 
 def id_of(client: RawClient, topic: str) -> UUID:
