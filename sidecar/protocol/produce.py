@@ -267,7 +267,7 @@ def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list
                 return None
     except (struct.error, IndexError):
         return None
-    return found if at + 4 + flexible == end else None
+    return found if at + 4 + flexible == end and not (flexible and buffer[end - 1]) else None
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
