@@ -40,17 +40,14 @@ class LeaderHints:
         if found:
             self._view.learn(found)
 
-    def of(
-        self, listener: str, errors: Iterable[tuple[bytes, int, int]], logs: Mapping[bytes, bytes] | None = None
-    ) -> dict[tuple[bytes, int], Leader]:
-        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for.
-        `logs`: the topics whose logs it reads by other names.
+    def of(self, listener: str, errors: Iterable[tuple[bytes, int, int]]) -> dict[tuple[bytes, int], Leader]:
+        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for, as
+        far as it is known. Of a shadow nothing is said: the leader epochs that clients see are its source's.
         """
         found: dict[tuple[bytes, int], Leader] = {}
         for topic, partition, error in errors:
             if error in LEADER_ERRORS:
-                log = topic if logs is None else logs.get(topic, topic)
-                leader = self._leader(listener, topic, partition, self._view.leader_epoch(log, partition))
+                leader = self._leader(listener, topic, partition)
                 if leader is not None:
                     found[topic, partition] = leader
         return found
@@ -64,9 +61,10 @@ class LeaderHints:
             leaders = self.of(listener, (result[:3] for result in results))
         return encode_answer(exchange.correlation_id, exchange.version, results, throttle_ms, ids, leaders)
 
-    def _leader(self, listener: str, topic: bytes, partition: int, epoch: int) -> Leader | None:
-        placement = self._nodes.at(listener)
-        if self._kinds[topic] is TopicKind.GOVERNED:
+    def _leader(self, listener: str, topic: bytes, partition: int) -> Leader | None:
+        placement, kind = self._nodes.at(listener), self._kinds[topic]
+        epoch = _UNKNOWN if kind is TopicKind.SHADOW else self._view.leader_epoch(topic, partition)
+        if kind is TopicKind.GOVERNED:
             node = placement.nodes.get(self._nodes.serves(topic))
         else:
             node = placement.nodes[placement.of_partition(topic, partition)]
