@@ -22,7 +22,7 @@ from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.enforcement import Enforcement
 from sidecar.local.kafka_config import default_version, parse_version
 from sidecar.protocol import fetch
-from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
 from sidecar.protocol.new_batch import NewRecord, build_batch
 from sidecar.protocol.schema import TAGS
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
@@ -79,6 +79,41 @@ def _txn(name: str) -> Values:
 
 def _quota(user: str) -> Values:
     return {"entity": [{"entity_type": "user", "entity_name": user}], "ops": []}
+
+
+def share_questions() -> list[Question]:
+    """Of share groups (KIP-932). Nothing was read in any of them."""
+    topics = [{"topic_name": name, "partitions": [0]} for name in TOPICS]
+    altered = [
+        {"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]} for name in (ABSENT, "shut")
+    ]
+    found = [
+        Question(
+            shares.SHARE_GROUP_DESCRIBE,
+            1,
+            {"group_ids": ["gone-mine", *GROUPS], "include_authorized_operations": True},
+        ),
+        Question(
+            shares.DESCRIBE_SHARE_GROUP_OFFSETS,
+            1,
+            {"groups": [{"group_id": group, "topics": each} for group in GROUPS for each in (topics, None)][::3]},
+        ),
+    ]
+    for group in GROUPS:
+        found += [
+            Question(
+                shares.SHARE_GROUP_HEARTBEAT,
+                1,
+                {"group_id": group, "member_id": "nobody", "member_epoch": 3, "subscribed_topic_names": subscribed},
+            )
+            for subscribed in (None, ["open"], [*TOPICS])
+        ]
+        named = [{"topic_name": name} for name in TOPICS]
+        found += [
+            Question(shares.DELETE_SHARE_GROUP_OFFSETS, 0, {"group_id": f"gone-{group}", "topics": named}),
+            Question(shares.ALTER_SHARE_GROUP_OFFSETS, 0, {"group_id": group, "topics": altered}),
+        ]
+    return found
 
 
 def questions() -> list[Question]:
@@ -326,6 +361,7 @@ def questions() -> list[Question]:
     if HAS_STREAMS:
         described = {"group_ids": [*GROUPS, _STREAMS], "include_authorized_operations": True}
         found.append(Question(new_groups.STREAMS_GROUP_DESCRIBE, 0, described))
+        found += share_questions()
     for name in IDS:
         for group in GROUPS:
             topics = named(*TOPICS, partitions="partitions", element=_commit())
