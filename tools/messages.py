@@ -16,7 +16,10 @@ import types
 import typing
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT: Final = Path(__file__).parent.parent
 TARGET: Final = ROOT / "sidecar" / "protocol" / "messages"
@@ -25,24 +28,38 @@ MODULES: Final = {
         "Topics, configurations and log directories.",
         {
             "create_topics": 7, "delete_topics": 6, "create_partitions": 3, "describe_configs": 4, "alter_configs": 2,
-            "incremental_alter_configs": 1, "describe_log_dirs": 4, "list_partition_reassignments": 0,
-            "elect_leaders": 2, "alter_partition_reassignments": 0,
+            "incremental_alter_configs": 1, "describe_log_dirs": 5, "list_partition_reassignments": 0,
+            "elect_leaders": 2, "alter_partition_reassignments": 1, "list_config_resources": 1,
         },
     ),
     "cluster": (
         "Who is there: brokers, coordinators and the leaders of partitions.",
-        {"api_versions": 4, "metadata": 12, "find_coordinator": 3, "describe_cluster": 1},
+        {"api_versions": 4, "metadata": 13, "find_coordinator": 6, "describe_cluster": 2},
     ),
     "groups": (
         "Groups, their members and what they have committed.",
         {
             "offset_commit": 9, "offset_fetch": 8, "join_group": 9, "heartbeat": 4, "leave_group": 5, "sync_group": 5,
-            "describe_groups": 6, "list_groups": 5, "delete_groups": 2, "offset_delete": 0, "txn_offset_commit": 3,
+            "describe_groups": 6, "list_groups": 5, "delete_groups": 2, "offset_delete": 0, "txn_offset_commit": 5,
+        },
+    ),
+    "new_groups": (
+        "Groups whose coordinator assigns partitions: of consumers (KIP-848), of Kafka Streams (KIP-1071).",
+        {
+            "consumer_group_heartbeat": 1, "consumer_group_describe": 1, "streams_group_heartbeat": 0,
+            "streams_group_describe": 0,
+        },
+    ),
+    "shares": (
+        "Share groups (KIP-932).",
+        {
+            "share_group_heartbeat": 1, "share_group_describe": 1, "share_fetch": 2, "share_acknowledge": 2,
+            "describe_share_group_offsets": 1, "alter_share_group_offsets": 0, "delete_share_group_offsets": 0,
         },
     ),
     "logs": (
         "Offsets in logs. Produce and Fetch have no tables: they are read by hand.",
-        {"list_offsets": 7, "delete_records": 2, "offset_for_leader_epoch": 4},
+        {"list_offsets": 11, "delete_records": 2, "offset_for_leader_epoch": 4},
     ),
     "security": (
         "Logins, rules and quotas.",
@@ -55,8 +72,8 @@ MODULES: Final = {
     "transactions": (
         "Transactions, and what partitions and coordinators know of producers (KIP-664).",
         {
-            "init_producer_id": 4, "add_partitions_to_txn": 3, "add_offsets_to_txn": 3, "end_txn": 3,
-            "write_txn_markers": 1, "describe_producers": 0, "describe_transactions": 0, "list_transactions": 1,
+            "init_producer_id": 5, "add_partitions_to_txn": 3, "add_offsets_to_txn": 4, "end_txn": 5,
+            "write_txn_markers": 1, "describe_producers": 0, "describe_transactions": 0, "list_transactions": 2,
         },
     ),
 }  # fmt: skip
@@ -67,13 +84,13 @@ _NEVER: Final = 32_767
 _KINDS: Final = {
     "bool": "BOOLEAN", "bytes": "BYTES", "datetime_i64": "INT64", "error_code": "INT16", "float64": "FLOAT64",
     "int8": "INT8",
-    "int16": "INT16", "int32": "INT32", "int64": "INT64", "string": "TEXT", "timedelta_i32": "INT32",
-    "timedelta_i64": "INT64", "uuid": "UUID_BYTES",
+    "int16": "INT16", "int32": "INT32", "int64": "INT64", "records": "BYTES", "string": "TEXT",
+    "timedelta_i32": "INT32", "timedelta_i64": "INT64", "uint16": "UINT16", "uuid": "UUID_BYTES",
 }  # fmt: skip
-_IMPORTED: Final = (
-    "BOOLEAN", "BYTES", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "NEVER", "NULLABLE_TEXT", "TEXT", "UUID_BYTES",
-    "Array", "Field", "Message", "record",
+_SCALARS: Final = (
+    "BOOLEAN", "BYTES", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "NULLABLE_TEXT", "TEXT", "UINT16", "UUID_BYTES",
 )  # fmt: skip
+_IMPORTED: Final = ("NEVER", "Array", "Field", "Message", "Nullable", "record")  # fmt: skip
 _NULLABLE: Final = {"TEXT": "NULLABLE_TEXT", "UUID_BYTES": "UUID_BYTES"}
 _DURATIONS: Final = ("timedelta", "datetime")
 """kio leaves the unit out of the names of these."""
@@ -92,15 +109,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-{imports})
+from sidecar.protocol.kinds import {scalars}
+from sidecar.protocol.schema import {others}
 
 {tables}
 '''
 
 
 class Span(NamedTuple):
-    """A field in the versions from the first to the last one; `kind` is its expression."""
+    """A field in the versions from the first to the last one; `kind` is its expression. `nullable`: a record by itself
+    that may be null.
+    """
 
     name: str
     kind: str | tuple[Span, ...]
@@ -108,6 +127,7 @@ class Span(NamedTuple):
     until: int = _NEVER
     array: bool = False
     nullable_since: int | None = None
+    nullable: bool = False
 
 
 _BEFORE_KAFKA_4: Final = {
@@ -176,7 +196,6 @@ def _seen(field: dataclasses.Field[Any]) -> _Seen:
         kind = typing.get_args(kind)[0]
     name = field.name.removeprefix(f"{_OF_ONE_VERSION}_").removesuffix(f"_{_OF_ONE_VERSION}")
     if dataclasses.is_dataclass(kind):
-        assert array, f"{field.name} is a record by itself, which tables do not have"
         return _Seen(name, "", kind, array, nullable)
     named: str = field.metadata["kafka_type"]
     if named.startswith(_DURATIONS):
@@ -226,6 +245,7 @@ def _runs(seen: dict[int, _Seen | None]) -> list[Span]:
                 _NEVER if run[-1] == versions[-1] else run[-1],
                 last.array,
                 (0 if nullable[0] == versions[0] else nullable[0]) if nullable else None,
+                bool(last.record) and not last.array and last.nullable,
             )
         )
     return found
@@ -251,6 +271,8 @@ def _lines(span: Span, indent: int) -> list[str]:
     if span.array:
         null = "" if span.nullable_since is None else f", nullable_since={span.nullable_since}"
         before, after = before + "Array(", f"{null}){after}"
+    if span.nullable:
+        before, after = before + "Nullable(", f"){after}"
     if isinstance(span.kind, str):
         return [before + span.kind + after]
     return _record(span.kind, indent, before, after)
@@ -285,8 +307,17 @@ def module(name: str) -> str:
     about, apis = MODULES[name]
     tables = "\n\n".join(table(package, last) for package, last in apis.items())
     names = set(re.findall(r"\w+", tables))
-    imports = "".join(f"    {each},\n" for each in _IMPORTED if each in names)
-    return _MODULE.format(about=about, imports=imports, tables=tables)
+    scalars, others = (_imported(each for each in some if each in names) for some in (_SCALARS, _IMPORTED))
+    return _MODULE.format(about=about, scalars=scalars, others=others, tables=tables)
+
+
+def _imported(names: Iterable[str]) -> str:
+    """As ruff writes it: in one line if that fits."""
+    found = [*names]
+    flat = ", ".join(found)
+    if len("from sidecar.protocol.schema import ") + len(flat) <= _WIDTH:
+        return flat
+    return "(\n" + "".join(f"    {each},\n" for each in found) + ")"
 
 
 def main() -> None:

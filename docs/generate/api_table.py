@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from docs.generate import markdown
-from sidecar.protocol.api import APIS, NOT_SERVED, OWN_APIS, Api, Route, ShadowRule
+from sidecar.protocol.api import APIS, OWN_APIS, Api, Route, ShadowRule
+from sidecar.protocol.offered import NEWEST, NOT_SERVED
 
 _BEFORE: Final = """
     A node announces the versions that are in this table and that every upstream broker serves. It refuses anything
     else: for an unknown key or version it closes the connection and logs `client_rejected`. Only ApiVersions itself
     answers an unknown version, with 35 UNSUPPORTED_VERSION and the supported range.
 
-    *Announced from*: the lowest version in the ApiVersions answer, if a client library needs a lower one than is
-    served.
+    *Kafka 4.3*: the newest version that its brokers offer. *Announced from*: the lowest version in the ApiVersions
+    answer, if a client library needs a lower one than is served.
     """
 
 
@@ -33,7 +34,8 @@ _OWN: Final = """
 def page() -> str:
     """Which requests a node serves, in which versions, and which brokers answer them."""
     served = [
-        (api.key, api.name, _versions(api), _named(api.route), _named(api.shadow), api.reason) for api in APIS.values()
+        (api.key, api.name, _versions(api), NEWEST[api.key], _named(api.route), _named(api.shadow), api.reason)
+        for api in APIS.values()
     ]
     own = [(api.key, api.name, api.last, api.reason) for api in OWN_APIS.values()]
     routes = [(_named(route), route.value) for route in Route]
@@ -43,9 +45,11 @@ def page() -> str:
         [
             "# APIs of Kafka that a node serves",
             "",
-            *markdown.note("`sidecar/protocol/api.py`"),
+            *markdown.note("`sidecar/protocol/api.py` and `sidecar/protocol/offered.py`"),
             *markdown.prose(_BEFORE),
-            *markdown.table(("key", "API", "versions", "answered by", "a shadow named in it", "why not more"), served),
+            *markdown.table(
+                ("key", "API", "versions", "Kafka 4.3", "answered by", "a shadow named in it", "why not more"), served
+            ),
             "",
             "## Who answers",
             "",
@@ -63,7 +67,7 @@ def page() -> str:
             "",
             "## Left out",
             "",
-            "Clients know these and ask for them; without them they fall back or report that the feature is not there.",
+            "Brokers offer these. Without them clients fall back, or report that the feature is not there.",
             "",
             *markdown.table(("key", "API", "why"), left_out),
         ]

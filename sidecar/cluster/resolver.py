@@ -135,6 +135,10 @@ class NameResolver:
         """Whose log is read under a shadow's name; None while it is being made, and for what is no shadow."""
         return self._shadows.get(shadow)
 
+    def may_read_all_shadows(self, principal: str) -> bool:
+        """Whether no shadow's allow list keeps a principal out."""
+        return all(source is None or source.may_be_read_by(principal) for source in self._shadows.values())
+
     def shadows_of(self, topic: bytes) -> list[bytes]:
         """The shadows of a topic."""
         return sorted(name for name, source in self._shadows.items() if source is not None and source.topic == topic)

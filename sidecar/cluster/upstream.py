@@ -14,9 +14,9 @@ from sidecar.cluster.refresh import Refresh
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import ApiVersions, FindCoordinator, ServedVersions
+from sidecar.protocol.calls import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.metadata import ClusterState, MetadataCall, MetadataRequest
+from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
 _VERSIONS_TIMEOUT_S: Final = 5.0
@@ -41,6 +41,7 @@ class KafkaUpstream(Brokers):
         self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
         self._describing: dict[str, asyncio.Task[TopicLayout]] = {}
         self._refresh = Refresh(self.find_leaders)
+        self._served: dict[int, ServedVersions] = {}
 
     async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
         """See `Upstream.coordinator`."""
@@ -76,7 +77,7 @@ class KafkaUpstream(Brokers):
             task.exception()  # all callers may have gone meanwhile
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
-        state = await self.ask_any(MetadataCall(request))
+        state = await self.ask_any(MetadataByIdCall(request) if request.ids else MetadataCall(request))
         await in_slices(self.view.apply_steps(state))
         return state
 
@@ -90,6 +91,14 @@ class KafkaUpstream(Brokers):
             return True
         try:
             await self.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError):
+            return False
+        return True
+
+    async def find_ids(self, ids: Iterable[bytes]) -> bool:
+        """Ask which topics have these ids. False where Kafka could not be asked; never raises."""
+        try:
+            await self.metadata(MetadataRequest((), allow_auto_topic_creation=False, ids=tuple(sorted(ids))))
         except (UpstreamError, KafkaError):
             return False
         return True
@@ -176,7 +185,22 @@ class KafkaUpstream(Brokers):
                 raise answer
         if served is None:
             raise DisconnectedError("no broker says what it serves", sent=False)
+        self._served = served
         return served
+
+    def serves(self, key: int, version: int) -> bool:
+        """Whether all brokers serve a version of an API, as far as they were asked."""
+        found = self._served.get(key)
+        return found is not None and found.lowest <= version <= found.highest
+
+    async def features(self) -> bytes | None:
+        """The tagged fields of an answer to ApiVersions that name the features of the cluster. None where Kafka cannot
+        be asked; never raises.
+        """
+        try:
+            return await self.ask_any(ClusterFeatures())
+        except (UpstreamError, KafkaError):
+            return None
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
         """Ask for these topics' leaders again, at most about ten times a second for all callers together."""

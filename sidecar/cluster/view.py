@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, TopicState
 from sidecar.protocol.primitives import at_once
+
+if TYPE_CHECKING:
+    from sidecar.protocol.leaders import Found
 
 NO_LEADER = -1
 
@@ -24,12 +28,14 @@ class TopicRoute:
     """A topic's id and the leader (broker id, -1: none) and leader epoch of each partition."""
 
     topic_id: UUID
-    leaders: Mapping[int, int]
-    leader_epochs: Mapping[int, int]
+    leaders: MappingProxyType[int, int]
+    leader_epochs: MappingProxyType[int, int]
 
 
 class ClusterView:
-    """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them."""
+    """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them. `names` are those
+    of the same topics by id (KIP-516): a topic that is gone, or was created anew, has no old id there.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -38,6 +44,7 @@ class ClusterView:
         self.controller = -1
         self.cluster_id: str | None = None
         self._topics: dict[bytes, TopicRoute] = {}
+        self.names: dict[bytes, bytes] = {}
 
     def apply(self, state: ClusterState) -> None:
         """Take an answer to Metadata: its brokers are complete, its topics are those that were asked for."""
@@ -61,8 +68,10 @@ class ClusterView:
 
     def _apply_topic(self, topic: TopicState) -> None:
         name = topic.name.encode()
-        if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._topics.pop(name, None)
+        if topic.error == ErrorCode.UNKNOWN_TOPIC_ID:
+            self._drop(self.names.get(topic.topic_id.bytes, b""))
+        elif topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._drop(name)
         elif topic.partitions:
             leaders = {p.partition: p.leader for p in topic.partitions}
             epochs = {p.partition: p.leader_epoch for p in topic.partitions}
@@ -73,7 +82,37 @@ class ClusterView:
                 for index, epoch in known.leader_epochs.items():
                     if index not in epochs or epochs[index] < epoch:
                         leaders[index], epochs[index] = known.leaders[index], epoch
+            else:
+                self._drop(name)
+                if topic.topic_id.int:
+                    self.names[topic.topic_id.bytes] = name
             self._topics[name] = TopicRoute(topic.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+
+    def _drop(self, name: bytes) -> None:
+        route = self._topics.pop(name, None)
+        if route is not None:
+            self.names.pop(route.topic_id.bytes, None)
+
+    def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
+        """Take what brokers say of partitions that they do not lead (KIP-951), where it is newer than what is known."""
+        newer: dict[bytes, dict[int, Found]] = {}
+        for (topic, partition), leader in found.items():
+            route = self._topics.get(topic)
+            known = None if route is None else route.leader_epochs.get(partition)
+            if known is not None and known < leader.epoch and leader.broker in self.brokers:
+                newer.setdefault(topic, {})[partition] = leader
+        if newer:
+            self.version += 1
+        for topic, of_topic in newer.items():
+            route = self._topics[topic]
+            leaders = route.leaders | {index: leader.broker for index, leader in of_topic.items()}
+            epochs = route.leader_epochs | {index: leader.epoch for index, leader in of_topic.items()}
+            self._topics[topic] = TopicRoute(route.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+
+    def leader_epoch(self, topic: bytes, partition: int) -> int:
+        """The newest leader epoch that is known, else -1."""
+        route = self._topics.get(topic)
+        return -1 if route is None else route.leader_epochs.get(partition, -1)
 
     def leader(self, topic: bytes, partition: int) -> int:
         """Broker id of the leader as far as known, else `NO_LEADER`."""
@@ -110,4 +149,4 @@ class ClusterView:
         """Drop topics whose leaders proved wrong, so that the next request asks anew."""
         self.version += 1
         for topic in topics:
-            self._topics.pop(topic, None)
+            self._drop(topic)

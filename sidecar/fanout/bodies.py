@@ -18,8 +18,8 @@ _MOST: Final = 1_024
 
 
 class Bodies:
-    """What follows the correlation id, by version, topic name and element of v11. An element is known by its identity:
-    it is kept.
+    """What follows the correlation id, by version, topic (its id from v13 on) and element of v11. An element is known
+    by its identity: it is kept.
     """
 
     __slots__ = ("_bodies", "_bytes")

@@ -107,12 +107,13 @@ class Ends:
     async def learn(self, questions: Iterable[Question]) -> None:
         """Ask where the logs end of which nothing was heard. What a broker does not answer stays unknown."""
         logs = {_log(question): question for question in questions if not self.is_known(question)}
-        by_leader: dict[tuple[int, int], list[Question]] = {}
+        by_leader: dict[tuple[int, int, bool], list[Question]] = {}
         for log, question in logs.items():
             leader = self._upstream.view.leader(log[0], log[1])
             if log not in self._asking and leader != NO_LEADER:
-                by_leader.setdefault((leader, question.isolation), []).append(question)
-        for (leader, _), of_leader in by_leader.items():
+                by_id = bool(question.position.topic_id)
+                by_leader.setdefault((leader, question.isolation, by_id), []).append(question)
+        for (leader, _, _), of_leader in by_leader.items():
             task = self._tasks.start(self._ask(leader, of_leader))
             self._asking.update(dict.fromkeys(map(_log, of_leader), task))
         asked = {self._asking[log] for log in logs if log in self._asking}

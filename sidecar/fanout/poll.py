@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.protocol.caller import Channel, UpstreamError
-from sidecar.protocol.calls.tails import FetchTails
+from sidecar.protocol.calls.tails import FetchTails, FetchTailsById
 from sidecar.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ class Limits(NamedTuple):
 async def poll(
     upstream: Upstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
 ) -> dict[tuple[bytes, int], Fetched]:
-    """What a leader answers to questions of one isolation level, each about another partition; nothing where no answer
-    comes.
+    """What a leader answers to questions of one isolation level, each about another partition, all by ids or all by
+    names; nothing where no answer comes.
     """
     positions = [question.position for question in questions]
+    call = FetchTailsById if positions[0].topic_id else FetchTails
     try:
-        return await upstream.call(leader, FetchTails(positions, questions[0].isolation, *limits), channel=channel)
+        return await upstream.call(leader, call(positions, questions[0].isolation, *limits), channel=channel)
     except (UpstreamError, KafkaError):
         return {}

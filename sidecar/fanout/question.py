@@ -30,10 +30,12 @@ class Asked(NamedTuple):
     most_bytes: int
 
 
-def asked_by(element: Octets, log: bytes, isolation: int) -> Asked:
-    """What a partition's element in a request of v9 to v11 asks of a log."""
-    position, most_bytes = position_of(log, element)
-    return Asked(Question(position, isolation), most_bytes)
+def asked_by(element: Octets, log: bytes, isolation: int, version: int, topic_id: bytes = b"") -> Asked | None:
+    """What a partition's element in a request asks of a log, by the id of its topic where there is one; None where a
+    poll for others would not answer it.
+    """
+    found = position_of(log, element, version, topic_id)
+    return None if found is None else Asked(Question(found[0], isolation), found[1])
 
 
 def fitting(

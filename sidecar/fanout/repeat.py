@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_AT: Final = 8
-"""In a partition's element of v9 to v11, behind its index and the leader epoch."""
-_REPLICA: Final = Struct(">i")
+"""In a partition's element of v9 and later, behind its index and the leader epoch."""
 MOST_BYTES: Final = 1_024
 """Of a request that is remembered: one partition, with a topic's name of 249 bytes and a rack, takes less. What clients
 fill it up with, 4 MiB at most, does not stay in memory.
@@ -25,7 +24,7 @@ fill it up with, 4 MiB at most, does not stay in memory.
 
 
 class Repeat:
-    """The last request of a connection: of v9 to v11, about one partition, by a consumer. `log` is what it reads.
+    """The last request of a connection: of v9 or later, about one partition, by a consumer. `log` is what it reads.
     `fields` are without the positions of the frame.
     """
 
@@ -34,7 +33,7 @@ class Repeat:
     def __init__(self, version: int, body: bytes, fields: FetchRequest, offset_at: int, asked: Asked) -> None:
         self.version = version
         part = fields.parts[0]._replace(start=0, end=0)
-        self.fields = fields._replace(limits=0, session=0, rack=0, parts=[part])
+        self.fields = fields._replace(session=0, parts=[part])
         self.part: FetchPart = part
         self.log = asked.question.position.log
         self._before, self._behind = body[:offset_at], body[offset_at + _OFFSET.size :]
@@ -44,7 +43,7 @@ class Repeat:
     def of(cls, request: Request, fields: FetchRequest, asked: Asked) -> Repeat | None:
         """Of a request that was read; None for a follower's, and for one that is too large to be remembered."""
         buffer, body = request.frame.buffer, request.body
-        if _REPLICA.unpack_from(buffer, body)[0] >= 0 or request.frame.end - body > MOST_BYTES:
+        if fields.replica_id >= 0 or request.frame.end - body > MOST_BYTES:
             return None
         offset_at = fields.parts[0].start + _OFFSET_AT - body
         return cls(request.version, bytes(buffer[body : request.frame.end]), fields, offset_at, asked)
@@ -58,6 +57,6 @@ class Repeat:
         if end - rest != len(behind) or buffer[body:at] != before or buffer[rest:end] != behind:
             return None
         (position, isolation), most_bytes = self._asked
-        log, partition, epoch, _ = position
-        position = type(position)(log, partition, epoch, _OFFSET.unpack_from(buffer, at)[0])
+        log, partition, epoch, _, topic_id = position
+        position = type(position)(log, partition, epoch, _OFFSET.unpack_from(buffer, at)[0], topic_id)
         return Asked(Question(position, isolation), most_bytes)

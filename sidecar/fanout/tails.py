@@ -206,7 +206,7 @@ class Tails:
             self._asking_later.cancel()
             self._asking_later = None
         questions, self._to_ask = self._to_ask, {}
-        bundles: dict[tuple[int, int], list[dict[tuple[bytes, int], Question]]] = {}
+        bundles: dict[tuple[int, int, bool], list[dict[tuple[bytes, int], Question]]] = {}
         lost: list[Question] = []
         unwatched: set[tuple[bytes, int]] = set()
         now = asyncio.get_running_loop().time()
@@ -221,11 +221,11 @@ class Tails:
             if position.of in self._watched and self._is_unwatched(position.of, now):
                 unwatched.add(position.of)
             self._asked.setdefault(position.of, set()).add(question)
-            _bundle(bundles.setdefault((leader, question.isolation), []), question)
+            _bundle(bundles.setdefault((leader, question.isolation, bool(position.topic_id)), []), question)
         if unwatched:
             self._forget_answers(unwatched)
             self._changed()
-        for (leader, _), of_leader in bundles.items():
+        for (leader, _, _), of_leader in bundles.items():
             for bundle in of_leader:
                 self._tasks.start(self._poll(leader, list(bundle.values())))
         if lost:

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.forwarder.gathered import GatheredReply, encode, take
+from sidecar.forwarder.gathered import GatheredReply, encode, ids_of, take
 from sidecar.forwarder.lane import Append, Lane, Owner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol.api import PRODUCE
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import new_tuple
@@ -157,8 +158,9 @@ class LeaderLink:
                 return
             batches, self._waiting = take(self._waiting, self._request_bytes)
             correlation = self._next_correlation()
-            message, timeout_ms = encode(correlation, batches)
-            reply = GatheredReply(self.answered, correlation, batches, self._loop.time())
+            ids = ids_of(batches) if self._upstream.serves(PRODUCE, produce_upstream.BY_ID_VERSION) else None
+            message, timeout_ms = encode(correlation, batches, ids)
+            reply = GatheredReply(self.answered, correlation, batches, ids, self._loop.time())
             self._send(connection, message, reply, timeout_ms)
 
     def _connected(self) -> UpstreamConnection:

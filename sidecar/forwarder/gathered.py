@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.topic_ids import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.network.framing import Frame
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.topic_ids import Ids
 
 Batches: TypeAlias = "dict[tuple[bytes, int], tuple[Lane, Append]]"
 """By topic and partition."""
@@ -46,30 +48,51 @@ def take(waiting: deque[tuple[Lane, Append]], request_bytes: int) -> tuple[Batch
     return taken, later
 
 
-def encode(correlation: int, batches: Batches) -> tuple[list[Octets], int]:
-    """A request with these batches, and how long its leader may take, in milliseconds."""
+def ids_of(batches: Batches) -> Ids | None:
+    """The ids of the topics of these batches, None where one is not known."""
+    found = {lane.topic: lane.topic_id.bytes for lane, _ in batches.values() if lane.topic_id is not None}
+    return found if all(lane.topic in found for lane, _ in batches.values()) else None
+
+
+def encode(correlation: int, batches: Batches, ids: Ids | None) -> tuple[list[Octets], int]:
+    """A request with these batches, and how long its leader may take, in milliseconds. By `ids` it is for these topics
+    alone, and not for others of their names.
+    """
     if len(batches) == 1:
         ((lane, append),) = batches.values()
         timeout_ms = append.upstream_timeout_ms
-        return produce_upstream.encode_single(correlation, timeout_ms, lane.table_head, append.batch), timeout_ms
+        if ids is None:
+            return produce_upstream.encode_single(correlation, timeout_ms, lane.table_head, append.batch), timeout_ms
+        table = produce_upstream.table_head_by_id(ids[lane.topic], lane.partition)
+        return produce_upstream.encode_single_by_id(correlation, timeout_ms, table, append.batch), timeout_ms
     records: list[tuple[bytes, int, Octets]] = [
         (topic, partition, append.batch) for (topic, partition), (_, append) in batches.items()
     ]
     timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
+    if ids is not None:
+        own, version = produce_upstream.OWN_CLIENT_ID, produce_upstream.BY_ID_VERSION
+        message = produce_upstream.encode_request(correlation, own, version, -1, timeout_ms, records, ids=ids)
+        return message, timeout_ms
     return produce_upstream.encode_batches(correlation, timeout_ms, records), timeout_ms
 
 
 class GatheredReply:
     """Waits for the answer to such a request. Implements `sidecar.forwarder.forwarder.UnderWay`."""
 
-    __slots__ = ("_answered", "_batches", "correlation_id", "sent_at")
+    __slots__ = ("_answered", "_batches", "_ids", "correlation_id", "sent_at")
 
     def __init__(
-        self, answered: Callable[[GatheredReply], None], correlation_id: int, batches: Batches, sent_at: float
+        self,
+        answered: Callable[[GatheredReply], None],
+        correlation_id: int,
+        batches: Batches,
+        ids: Ids | None,
+        sent_at: float,
     ) -> None:
         """`answered`: called before the lanes hear their outcomes."""
         self._answered = answered
         self._batches = batches
+        self._ids = ids
         self.correlation_id = correlation_id
         self.sent_at = sent_at
 
@@ -78,9 +101,8 @@ class GatheredReply:
         return list(self._batches)
 
     def answer_received(self, frame: Frame) -> None:
-        results, _ = produce_upstream.decode_answer(
-            frame.buffer, frame.start, frame.end, produce_upstream.SINGLE_VERSION
-        )
+        version = produce_upstream.SINGLE_VERSION if self._ids is None else produce_upstream.BY_ID_VERSION
+        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, version, names_of(self._ids))
         self._answered(self)
         for result in results:
             found = self._batches.pop((result.topic, result.partition), None)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.gateway import groups, topics, transactions
+from sidecar.gateway import groups, members, topics, transactions
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
 from sidecar.gateway.guarded_cursors import refusal_of_deleting
+from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.opaque import OpaqueApi
 from sidecar.gateway.replicas import ReplicasApi
+from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
 
@@ -45,12 +47,14 @@ def cold_apis(
     merged = MergedApi(upstream, nodes)
     configs = ConfigsApi(upstream, nodes, resolver)
     replicas = ReplicasApi(upstream, resolver)
+    shares = ShareApi(upstream, nodes.me.id, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
         **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
+        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(coordinators, resolver).handle),
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list_groups,
         22: producers.handle_init_producer_id,
@@ -68,5 +72,11 @@ def cold_apis(
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list_transactions,
-        68: groups.refuse_consumer_protocol,
+        69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED).handle,
+        74: configs.handle_list,
+        77: KeyedApi(coordinators, groups.SHARES_DESCRIBED).handle,
+        78: shares.handle_fetch,
+        79: shares.handle_acknowledge,
+        89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED).handle,
+        90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
     }

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.client_login import ClientLogin
     from sidecar.gateway.refusals import Refusals
     from sidecar.gateway.rights import Rights
+    from sidecar.gateway.share_sessions import Sessions
     from sidecar.protocol.session import Session
 
 MAIN: Final = 0
@@ -214,6 +215,7 @@ class Client:
         "refusals",
         "rights",
         "session",
+        "share_sessions",
         "software",
         "uses_own_apis",
     )
@@ -246,6 +248,7 @@ class Client:
         self.uses_own_apis = False
         self.governed = ProducingState()
         self.ordinary = OrdinaryBatches()
+        self.share_sessions: Sessions = {}
 
     def note_refusal(self, topic: bytes, code: int, reason: str | None) -> None:
         """Remember for people what it was refused of a topic; b"" where that is of none."""

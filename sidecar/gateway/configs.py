@@ -6,6 +6,7 @@ merged (KIP-133, KIP-339; BROKER_LOGGER: KIP-412).
   Changing one is refused with 42 INVALID_REQUEST: the client cannot know which broker it would reach.
 - BROKER without a name means the cluster's defaults: passed on, as are topics, groups and client metrics. Where nothing
   else is named the answer passes as it is: it may have megabytes.
+- ListConfigResources (0-1), answered by any broker, lists nodes in the place of brokers (KIP-714, KIP-1142).
 - Topics of the sidecar's own may be described, but altering them is refused with 29 TOPIC_AUTHORIZATION_FAILED.
 """
 
@@ -67,6 +68,20 @@ class ConfigsApi:
         self._upstream = upstream
         self._nodes = nodes
         self._resolver = resolver
+
+    async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """ListConfigResources."""
+        message, upstream = admin.LIST_CONFIG_RESOURCES, self._upstream
+        answer = await asking.first_that_answers(client, upstream, None, request, harmless=True)
+        values = await asking.read(message, answer, request.version)
+        if request.version:  # in version 0 all are client metrics
+            nodes = self._nodes.at(client.listener).nodes
+            resources: list[Values] = values["config_resources"]
+            kept = [found for found in resources if found["resource_type"] not in _OF_ONE_BROKER]
+            kinds = dict.fromkeys(each for found in resources if (each := found["resource_type"]) in _OF_ONE_BROKER)
+            kept += [{"resource_name": str(node), "resource_type": kind} for kind in kinds for node in nodes]
+            values = values | {"config_resources": kept}
+        await asking.answer(exchange, message, values)
 
     # Describe -----------------------------------------------------------------------------------------------------
 

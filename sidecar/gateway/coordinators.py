@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import asking, passing
 from sidecar.gateway.group_links import GroupLinks
@@ -90,7 +90,8 @@ class Keyed:
     """An API that names many keys, each with its own coordinator.
 
     `keys` is the list in the request, `results` the list in the answer, whose records name their key in `key`.
-    `refusal` makes a record that carries nothing but an error.
+    `refusal` makes a record that carries nothing but an error. `named_by`: the key in an element of the request, where
+    that is a record; of two with the same key the last counts.
     """
 
     message: Message
@@ -100,6 +101,7 @@ class Keyed:
     key: str
     refusal: Callable[[str, KafkaError], Values]
     may_name: Callable[[str], KafkaError | None] = lambda _key: None
+    named_by: str = ""
 
 
 class KeyedApi:
@@ -120,13 +122,17 @@ class KeyedApi:
         """One request; a key named twice is asked and answered once."""
         form = self._form
         fields = await asking.fields(form.message, request)
-        keys: list[str] = list(dict.fromkeys(fields[form.keys]))
+        named: dict[str, Any] = {each[form.named_by] if form.named_by else each: each for each in fields[form.keys]}
+        keys = list(named)
         refused = {
             key: error for key in keys if (error := form.may_name(key) or self._refusal(client, key)) is not None
         }
         brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
         answers = await asyncio.gather(
-            *(self._ask(client, broker_id, request, fields | {form.keys: some}) for broker_id, some in brokers.items())
+            *(
+                self._ask(client, broker_id, request, fields | {form.keys: [named[key] for key in some]}, some)
+                for broker_id, some in brokers.items()
+            )
         )
         results: dict[str, Values] = {result[form.key]: result for answer in answers for result in answer[form.results]}
         errors = failed | refused
@@ -140,13 +146,13 @@ class KeyedApi:
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
         await asking.answer(exchange, form.message, values)
 
-    async def _ask(self, client: Client, broker_id: int, request: Request, fields: Values) -> Values:
+    async def _ask(self, client: Client, broker_id: int, request: Request, fields: Values, keys: list[str]) -> Values:
         """One coordinator's answer about its keys, empty where it is lost."""
         form = self._form
         try:
             answer = await asking.one(client, broker_id, request, form.message, fields)
         except DisconnectedError:
-            for key in fields[form.keys]:
+            for key in keys:
                 self._coordinators.lost(client, key, form.kind)
             return {form.results: []}
         for result in answer[form.results]:

@@ -102,7 +102,9 @@ class Enforcement:
         message = row.message
         fields = await asking.fields(message, request, whole=False)  # the module behind it may look
         creates = self._mirror is None or self._mirror.creates_topics
-        asked = Asking(rights, fields, request.version, self._has, creates)
+        asked = Asking(rights, fields, request.version, self._has, creates, self._name_of)
+        if row.ids is not None and (unknown := {*row.ids(fields)} - self._upstream.view.names.keys()):
+            await self._upstream.find_ids(unknown)
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
@@ -130,6 +132,10 @@ class Enforcement:
         if partition is None:
             return self._upstream.view.route(topic.encode()) is not None
         return bool(self._upstream.has_partition(topic.encode(), partition))
+
+    def _name_of(self, topic_id: bytes) -> str | None:
+        name = self._upstream.view.names.get(topic_id)
+        return None if name is None else name.decode()
 
 
 async def _rewritten(message: Message, client: Client, request: Request, fields: Values) -> Request:

@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack (KIP-392) is
+"""Fetch, versions 4 to 18. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack (KIP-392) is
 not passed on.
 
 - All partitions with one leader: the request goes on whole, sessionless; the answer comes back as it is.
@@ -6,11 +6,16 @@ not passed on.
   after the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
   each partition once.
 - Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
-  client can see a difference: versions 10 and 11, min_bytes of one at most, every partition read by several connections
-  and at its end, or so near it that its records arrived in the last seconds.
+  client can see a difference: version 10 or later, min_bytes of one at most, every partition read by several
+  connections and at its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
 - Under the policy `exclusive_reader` another reader's partition is refused with 29 (`resources.readers`).
+
+- Topics by id (from version 13 on) are what the same topics are by name; of an id that no topic has the answer is 100
+  UNKNOWN_TOPIC_ID. Leaders, and the node's polls, are asked by id too: they give nothing of a topic that was created
+  anew. A shadow is asked for by the id of its source.
+- A broker's word of a new leader (version 16) is learnt, and becomes the node's own (`leader_hints`).
 
 Sessions are declined (the answer's session id is 0): several brokers are behind a node. Without a rack no broker names
 a preferred read replica, which clients could not reach.
@@ -27,7 +32,10 @@ from sidecar.fanout.question import asked_by
 from sidecar.fanout.repeat import Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
-from sidecar.gateway.leader_poll import FetchExchange, Fetching, LeaderPoll, Node, SplitFetch
+from sidecar.gateway.by_id import refused_ids
+from sidecar.gateway.fetch_exchange import FetchExchange, Node
+from sidecar.gateway.leader_hints import LeaderHints
+from sidecar.gateway.leader_poll import Fetching, LeaderPoll, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
 from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange
@@ -35,24 +43,24 @@ from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import I32
+from sidecar.protocol.topic_ids import Ids, is_stand_in, reference, unknown_ids
 from sidecar.security.acls import Operation
 from sidecar.shadow.views import Read, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.ends import Ends
     from sidecar.fanout.question import Asked, Question
     from sidecar.gateway.client import Client
-    from sidecar.gateway.rights import Rights
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
     from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.fetch import FetchAnswer, FetchPart, FetchRequest
+    from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
@@ -68,6 +76,7 @@ class FetchApi:
     def __init__(
         self,
         upstream: KafkaUpstream,
+        nodes: NodeDirectory,
         resolver: NameResolver,
         claims: ReaderClaims,
         tasks: Tasks,
@@ -80,7 +89,8 @@ class FetchApi:
         self._views = Views(resolver, upstream.view)
         self._claims = claims
         self._tasks = tasks
-        self._node = Node(upstream, readers)
+        self._resolver = resolver
+        self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds))
         self.tails = Tails(upstream, tasks, longest_wait_s)
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
@@ -90,29 +100,42 @@ class FetchApi:
         fetching = self._fetching.get(client.connection.id)
         if fetching is not None and fetching.repeat is not None and self._again(client, request, fetching.repeat):
             return
-        fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+        fields = self._walk(request)
         TURN.elements += len(fields.parts)
         in_session = fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH
         if in_session or not fields.parts:
             _answer(client, request, _FETCH_SESSION_ID_NOT_FOUND if in_session else 0)
             return
-        if client.rights is not None and _refuses_follower(client.rights, request):
+        if client.rights is not None and client.rights.enforced and fields.replica_id >= 0:
             exchange = FetchExchange(client, request, fields, self._node)
             client.connection.expect(exchange)
             exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             exchange.refuse_all(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return
+        if unknown := unknown_ids(fields.ids):
+            client.connection.hold()
+            request.own()
+            self._tasks.start(self._name(client, request, unknown))
+            return
         self._take(client, request, fields)
+
+    def _walk(self, request: Request) -> FetchRequest:
+        """Before a shadow of these topics is read, its source has an id, too."""
+        frame = request.frame
+        fields = fetch.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
+        if fields.ids is not None and self._resolver.has_shadows:
+            for topic in tuple(fields.ids):
+                if (source := self._resolver.source(topic)) is not None:
+                    fields.ids.setdefault(source.topic, source.topic_id.bytes)
+        return fields
 
     def _take(self, client: Client, request: Request, fields: FetchRequest, *, learned: bool = False) -> bool:
         """Let the request wait with others, or pass it on whole, or split it; whether it holds the connection.
 
         `learned`: it was asked already where the logs end.
         """
-        parts, claims = fields.parts, self._claims
-        if client.rights is not None and client.rights.refused(Operation.READ, parts):
-            return self._split(client, request, fields)
-        if claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client):
+        parts = fields.parts
+        if self._refuses(client, fields):
             return self._split(client, request, fields)
         reads = None
         if self._views.names_shadows(parts):
@@ -127,8 +150,8 @@ class FetchApi:
             ends = self.tails.ends
             buffer, isolation = request.frame.buffer, fields.isolation
             both = zip(parts, logs, strict=True)
-            asked = [asked_by(buffer[part.start : part.end], log, isolation) for part, (log, _) in both]
-            if self._share(client, request, fields, asked):
+            asked = _asked(buffer, both, isolation, request.version, fields.ids)
+            if asked and self._share(client, request, fields, asked):
                 return False
             if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
                 client.connection.hold()
@@ -155,12 +178,23 @@ class FetchApi:
             connection.send_parts([_renamed(client, request, fields, reads)], exchange)
         return False
 
+    def _refuses(self, client: Client, fields: FetchRequest) -> bool:
+        """Whether something of a request is not read: it has no name, by ACL, or by claim."""
+        parts, claims = fields.parts, self._claims
+        if fields.ids is not None and any(map(is_stand_in, fields.ids)):
+            return True
+        if client.rights is not None and client.rights.refused(Operation.READ, parts):
+            return True
+        return claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client)
+
     def _again(self, client: Client, request: Request, repeat: Repeat) -> bool:
         """Let a request wait with others that is the last one of its connection but for the offset, unless something
         has changed since; whether it does.
         """
-        part = repeat.part
+        part, ids = repeat.part, repeat.fields.ids
         if request.version != repeat.version or self._claims.guards:
+            return False
+        if ids is not None and self._view.names.get(ids[part.topic]) != part.topic:
             return False
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
@@ -174,7 +208,7 @@ class FetchApi:
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""
         if request.own():
-            fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+            fields = self._walk(request)
         # Of a partition that is named again the last element counts, as for a broker (`FetchRequest.fetchData`).
         fields = fields._replace(parts=list({part[:2]: part for part in fields.parts}.values()))
         fetching = self._fetching[client.connection.id]
@@ -201,10 +235,13 @@ class FetchApi:
     def _begin(self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool) -> None:
         """Poll the leaders. `asked` False: Kafka could not be asked for those that are not known."""
         by_leader: dict[int, list[Read[FetchPart]]] = {}
+        without_name = refused_ids(exchange.ids, asked=True)
         for part in parts:
             log = self._views.log(part.topic, client.principal)
             leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
-            if not self._may_read(client, part):
+            if part.topic in without_name:
+                exchange.refuse(part, without_name[part.topic].code)
+            elif not self._may_read(client, part):
                 exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif log is None:
@@ -238,14 +275,24 @@ class FetchApi:
             exchange.begin(fields.max_wait_ms / 1000)
         return True
 
+    async def _name(self, client: Client, request: Request, unknown: list[bytes]) -> None:
+        """Ask which topics have these ids, then take the request up."""
+        held = False
+        try:
+            await self._upstream.find_ids(unknown)
+            if not client.connection.closed:
+                held = self._take(client, request, self._walk(request))
+        finally:
+            if not held:
+                client.connection.release()
+
     async def _learn(self, client: Client, request: Request, unknown: list[Question]) -> None:
         """Ask where logs end, then take the request up."""
         held = False
         try:
             await self.tails.learn(unknown)
             if not client.connection.closed:
-                fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
-                held = self._take(client, request, fields, learned=True)
+                held = self._take(client, request, self._walk(request), learned=True)
         finally:
             if not held:
                 client.connection.release()
@@ -279,27 +326,27 @@ class WholeFetch(LeaderPoll, FetchExchange):
             elif self._ends is not None and not self.connection.closed:
                 empty = fetch.as_v11(fetch.empty_element(frame.buffer, part.start, self.version), self.version)
                 self._ends.note(part.topic, part.partition, self._isolation, empty)
-        if self._names is None or not answer.parts:
-            self.answer_frame(frame)
+        if answer.parts and (self._names is not None or answer.has_addresses):
+            self._answer_renamed(frame, answer, self._names or {})
         else:
-            self._answer_renamed(frame, answer, self._names)
+            self.answer_frame(frame)
 
     def _answer_renamed(self, frame: Frame, answer: FetchAnswer, names: Mapping[bytes, bytes]) -> None:
         parts, version = answer.parts, self.version
         for part in parts:
             if (name := names.get(part.topic, part.topic)) != part.topic:
-                self._readers.read(name, self.connection.id, part.record_bytes)
+                self.node.readers.read(name, self.connection.id, part.record_bytes)
         first = parts[0].topic
-        if all(part.topic == first for part in parts):
-            head, rest = fetch.with_first_topic(frame.buffer, frame.start, frame.end, version, names.get(first, first))
+        if not answer.has_addresses and all(part.topic == first for part in parts):
+            called = reference(self.ids, names.get(first, first))
+            head, rest = fetch.with_first_topic(frame.buffer, frame.start, frame.end, version, called)
             self.answer_behind(head, frame, rest)
-            return
-        elements = [
-            (names.get(part.topic, part.topic), element)
-            for part, element in zip(parts, self.elements(answer, frame), strict=True)
-        ]
-        throttle_ms, error = answer.throttle_ms, answer.error
-        self.answer(fetch.encode_answer(self.correlation_id, version, elements, throttle_ms=throttle_ms, error=error))
+        elif not self.connection.closed:
+            elements = [
+                (names.get(part.topic, part.topic), element)
+                for part, element in zip(parts, self.elements(answer, frame), strict=True)
+            ]
+            self.answer_elements(elements, answer.throttle_ms, answer.error)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         self.give_up()
@@ -308,7 +355,7 @@ class WholeFetch(LeaderPoll, FetchExchange):
         """Nothing was read: the client asks for the leaders again, so does the node."""
         if not self.connection.closed:
             logs = {name: log for log, name in (self._names or {}).items()}
-            self._upstream.refresh_soon({logs.get(part.topic, part.topic) for part in self._parts})
+            self.node.upstream.refresh_soon({logs.get(part.topic, part.topic) for part in self._parts})
             self.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -318,10 +365,22 @@ def _answer(client: Client, request: Request, error: int) -> None:
     exchange.answer(fetch.encode_answer(request.correlation_id, request.version, [], error=error))
 
 
-def _refuses_follower(rights: Rights, request: Request) -> bool:
-    """Whether a client reads as a follower does, beyond the high watermark: no broker replicates through a node."""
-    replica_id: int = I32.unpack_from(request.frame.buffer, request.body)[0]
-    return replica_id >= 0 and rights.enforced
+def _asked(
+    buffer: Octets,
+    both: Iterable[tuple[FetchPart, tuple[bytes, int]]],
+    isolation: int,
+    version: int,
+    ids: Ids | None,
+) -> list[Asked]:
+    """The questions of a request, of each partition about its log; none where a poll for others cannot answer one."""
+    found: list[Asked] = []
+    for part, (log, _) in both:
+        topic_id = b"" if ids is None else ids[log]
+        asked = asked_by(buffer[part.start : part.end], log, isolation, version, topic_id)
+        if asked is None:
+            return []
+        found.append(asked)
+    return found
 
 
 def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:
@@ -329,7 +388,9 @@ def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list
     assert client.identity is not None
     limits = (fields.max_wait_ms, fields.min_bytes, fields.max_bytes, fields.isolation)
     buffer = request.frame.buffer
-    elements: list[tuple[bytes, Octets]] = [(read.log, buffer[read.part.start : read.part.end]) for read in reads]
+    elements: list[tuple[bytes, Octets]] = [
+        (reference(fields.ids, read.log), buffer[read.part.start : read.part.end]) for read in reads
+    ]
     return fetch.encode_request(
         request.correlation_id, client.identity.name.encode(), request.version, limits, elements
     )

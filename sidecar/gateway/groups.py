@@ -1,13 +1,14 @@
 """Consumer groups, passed to their coordinators: only the group's name is read.
 
 OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete
-(0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
+(0) and TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own
 connection, so a JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer
 has the API's own error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.cursors`
 answers for shadows with a backlog limit; `gateway.guarded_cursors` refuses cursors that the client may not touch.
 
-ConsumerGroupHeartbeat (0-1) is always answered 35 UNSUPPORTED_VERSION: KIP-848 names topics by id. Without an answer a
-client would wait.
+ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
+many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heartbeats of their members are in
+`gateway.members`.
 
 Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
@@ -28,8 +29,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
-from sidecar.protocol.messages import groups
-from sidecar.protocol.primitives import I32, Writer
+from sidecar.protocol.messages import groups, new_groups, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,6 +106,8 @@ _GROUPED: Final = {
         _Grouped(groups.LEAVE_GROUP, _in_front),
         _Grouped(groups.SYNC_GROUP, _in_front),
         _Grouped(groups.OFFSET_DELETE, _in_front),
+        _Grouped(shares.ALTER_SHARE_GROUP_OFFSETS, _in_front),
+        _Grouped(shares.DELETE_SHARE_GROUP_OFFSETS, _in_front),
         _Grouped(groups.TXN_OFFSET_COMMIT, _per_partition, group_at=1),
     )
 }
@@ -192,6 +194,40 @@ DESCRIBED: Final = Keyed(
         "authorized_operations": _OPERATIONS_UNKNOWN,
     },
 )
+
+
+def _described(message: Message) -> Keyed:
+    return Keyed(
+        message,
+        CoordinatorKind.GROUP,
+        keys="group_ids",
+        results="groups",
+        key="group_id",
+        refusal=lambda group, error: {
+            "error_code": error.code,
+            "error_message": error.message or None,
+            "group_id": group,
+            "authorized_operations": _OPERATIONS_UNKNOWN,
+        },
+    )
+
+
+CONSUMERS_DESCRIBED: Final = _described(new_groups.CONSUMER_GROUP_DESCRIBE)
+SHARES_DESCRIBED: Final = _described(shares.SHARE_GROUP_DESCRIBE)
+STREAMS_DESCRIBED: Final = _described(new_groups.STREAMS_GROUP_DESCRIBE)
+SHARE_OFFSETS: Final = Keyed(
+    shares.DESCRIBE_SHARE_GROUP_OFFSETS,
+    CoordinatorKind.GROUP,
+    keys="groups",
+    results="groups",
+    key="group_id",
+    refusal=lambda group, error: {
+        "group_id": group,
+        "error_code": error.code,
+        "error_message": error.message or None,
+    },
+    named_by="group_id",
+)
 DELETED: Final = Keyed(
     groups.DELETE_GROUPS,
     CoordinatorKind.GROUP,
@@ -200,22 +236,3 @@ DELETED: Final = Keyed(
     key="group_id",
     refusal=lambda group, error: {"group_id": group, "error_code": error.code},
 )
-
-
-async def refuse_consumer_protocol(_client: Client, exchange: Exchange, request: Request) -> None:
-    """Answer 35, as a broker answers that has only the classic protocol switched on."""
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(request.correlation_id)
-    writer.tags(flexible=True)
-    writer.i32(0)
-    writer.i16(ErrorCode.UNSUPPORTED_VERSION)
-    writer.compact_string("the consumer protocol (KIP-848) is not served here: set group.protocol=classic")
-    writer.compact_string(None)  # member id
-    writer.i32(0)  # member epoch
-    writer.i32(0)  # heartbeat interval
-    writer.i8(-1)  # no assignment
-    writer.tags(flexible=True)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    exchange.note_error(ErrorCode.UNSUPPORTED_VERSION)
-    exchange.answer([bytes(writer.out)])

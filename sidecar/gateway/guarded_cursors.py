@@ -1,4 +1,4 @@
-"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-3) of cursors that the client may not
+"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-5) of cursors that the client may not
 touch. The rest of such a request is passed on.
 
 - Of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED, as Kafka answers for a topic without READ. A

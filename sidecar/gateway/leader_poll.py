@@ -19,27 +19,26 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.network.request import Exchange
+from sidecar.gateway.fetch_exchange import FetchExchange, Node
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.fetch import FetchAnswer, FetchPart, FetchRequest
+from sidecar.protocol.fetch_flexible import without_leader
 from sidecar.protocol.primitives import Octets
+from sidecar.protocol.topic_ids import is_stand_in, names_of, reference
 from sidecar.shadow.views import Read, layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.repeat import Repeat
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
-    from sidecar.shadow.readers import Readers
+    from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
+    from sidecar.protocol.topic_ids import Ids
 
-_MOST_BYTES: Final = 55 * 1024 * 1024
-"""Kafka's default for `fetch.max.bytes` of brokers."""
 _POLL_LANE: Final = 1
 _PROMPT_LIMIT_S: Final = 1.0
 """How long a broker may take that was asked not to wait, before the client is answered without it."""
@@ -53,7 +52,8 @@ _Place = tuple[int, int]
 @dataclass(slots=True)
 class Fetching:
     """The state of Fetch on one client connection, beyond one request. `polls`: those that stay, by place.
-    `empty_elements`: how a partition without new records is answered, by name, partition, version and isolation level.
+    `empty_elements`: how a partition without new records is answered, by name or id, partition, version and isolation
+    level.
     """
 
     polls: dict[_Place, OwnPoll] = field(default_factory=dict[_Place, "OwnPoll"])
@@ -76,13 +76,18 @@ class LeaderPoll:
 
     __slots__ = ()
     version: int
-    _upstream: KafkaUpstream
+    ids: Ids | None
+    node: Node
 
     def answer_received(self, frame: Frame) -> None:
-        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
+        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version, names_of(self.ids))
+        if answer.has_addresses:
+            self.node.hints.learn(
+                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None}
+            )
         for part in answer.parts:
             if part.error in STALE_ROUTE:
-                self._upstream.refresh_soon({each.topic for each in answer.parts if each.error in STALE_ROUTE})
+                self.node.upstream.refresh_soon({each.topic for each in answer.parts if each.error in STALE_ROUTE})
                 break
         self.take(answer, frame)
 
@@ -96,10 +101,14 @@ class LeaderPoll:
 
     @staticmethod
     def elements(answer: FetchAnswer, frame: Frame) -> list[Octets]:
-        """The partitions of an answer, in memory that stays."""
+        """The partitions of an answer, in memory that stays; without the broker that leads one now."""
         owned = frame.own()
         shift = owned.start - frame.start
-        return [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
+        found: list[Octets] = [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
+        for number, part in enumerate(answer.parts):
+            if part.leader is not None:
+                found[number] = without_leader(found[number])
+        return found
 
 
 class PollAnswer(NamedTuple):
@@ -119,10 +128,11 @@ class OwnPoll(LeaderPoll):
         "_client",
         "_fetching",
         "_isolation",
-        "_upstream",
         "answer",
         "asked",
         "correlation_id",
+        "ids",
+        "node",
         "place",
         "prompt_until",
         "reads",
@@ -133,7 +143,7 @@ class OwnPoll(LeaderPoll):
     def __init__(
         self,
         client: Client,
-        upstream: KafkaUpstream,
+        node: Node,
         fetching: Fetching,
         waiting: GatheredFetch,
         reads: list[Read[FetchPart]],
@@ -142,10 +152,11 @@ class OwnPoll(LeaderPoll):
         asked: tuple[object, ...] = (),
     ) -> None:
         self._client = client
-        self._upstream = upstream
+        self.node = node
         self._fetching = fetching
         self._isolation = isolation
         self.version = waiting.version
+        self.ids = waiting.ids
         self.correlation_id = 0
         self.reads = reads
         self.place = place
@@ -158,7 +169,7 @@ class OwnPoll(LeaderPoll):
         """Ask a broker for the elements of `reads`, on the client's connection for `lane`."""
         client = self._client
         assert client.identity is not None
-        named = [(read.log, element) for read, element in zip(self.reads, elements, strict=True)]
+        named = [(reference(self.ids, read.log), element) for read, element in zip(self.reads, elements, strict=True)]
         message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, named)
         if self.place is not None:
             self._fetching.polls[self.place] = self
@@ -187,13 +198,14 @@ class OwnPoll(LeaderPoll):
             if part.error:
                 failed = True
             else:
-                empties[name, part.partition, version, isolation] = fetch.empty_element(element, 0, version)
+                key = reference(self.ids, name), part.partition, version, isolation
+                empties[key] = fetch.empty_element(element, 0, version)
         self._end(PollAnswer(elements, record_bytes, not failed and not record_bytes))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         if not self._is_wanted:
             return
-        self._upstream.refresh_soon({read.log for read in self.reads})
+        self.node.upstream.refresh_soon({read.log for read in self.reads})
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elements: list[tuple[bytes, int, Octets]] = [
             (read.part.topic, read.part.partition, fetch.error_element(self.version, read.part.partition, code))
@@ -210,44 +222,10 @@ class OwnPoll(LeaderPoll):
 # Requests -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What every Fetch needs of its node."""
-
-    upstream: KafkaUpstream
-    readers: Readers
-
-
-class FetchExchange(Exchange):
-    """A Fetch, whichever way it takes."""
-
-    __slots__ = ("_isolation", "_parts", "_readers", "_upstream")
-
-    def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node) -> None:
-        super().__init__(client.connection, request)
-        self.weight = min(max(0, fields.max_bytes), _MOST_BYTES)  # as the client allows, within what brokers give
-        self._upstream = node.upstream
-        self._readers = node.readers
-        self._parts = fields.parts
-        self._isolation = fields.isolation
-
-    def partitions(self) -> Iterable[tuple[bytes, int]]:
-        """What it reads, by the client's names."""
-        return [(part.topic, part.partition) for part in self._parts]
-
-    def refuse_all(self, code: int) -> None:
-        """Answer every partition with an error."""
-        elements: list[tuple[bytes, Octets]] = [
-            (part.topic, fetch.error_element(self.version, part.partition, code)) for part in self._parts
-        ]
-        self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
-
-
 class GatheredFetch(FetchExchange):
     """A Fetch that is answered with what several polls bring, in the order of the request."""
 
-    __slots__ = ("_client", "_fetching")
-    _client: Client
+    __slots__ = ("_fetching",)
     _fetching: Fetching
 
     def leave(self) -> None:
@@ -259,8 +237,8 @@ class GatheredFetch(FetchExchange):
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
         if not self.answered and not self.connection.closed:
-            self._readers.answered(self.connection.id, self.version, elements)
-            self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
+            self.node.readers.answered(self.connection.id, self.version, elements)
+            self.answer_elements(elements)
 
 
 class SplitFetch(GatheredFetch):
@@ -270,7 +248,6 @@ class SplitFetch(GatheredFetch):
 
     def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node, fetching: Fetching) -> None:
         super().__init__(client, request, fields, node)
-        self._client = client
         self._fetching = fetching
         self._timer: asyncio.TimerHandle | None = None
         self._fields = fields
@@ -283,7 +260,7 @@ class SplitFetch(GatheredFetch):
     def refuse(self, part: FetchPart, code: int) -> None:
         """A partition is not read: the client gets the error at once, with what others have brought by then."""
         self._refused[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
-        self._client.note_refusal(part.topic, code, None)
+        self._client.note_refusal(b"" if is_stand_in(part.topic) else part.topic, code, None)
 
     def begin(self, by_leader: Mapping[int, Iterable[Read[FetchPart]]]) -> None:
         """Take up the polls that stand already, begin the others."""
@@ -305,7 +282,8 @@ class SplitFetch(GatheredFetch):
     def _take_up(self, place: _Place, reads: list[Read[FetchPart]], wait: float) -> None:
         buffer, kept = self._frame.buffer, self._fetching.polls
         positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
-        names = ((read.part.topic, read.log) for read in reads)
+        ids = self.ids
+        names = ((read.part.topic, read.log, *(() if ids is None else (ids[read.log],))) for read in reads)
         asked = (self.version, self._isolation, positions, *names)
         poll = kept.get(place)
         if poll is not None and poll.asked == asked:
@@ -321,7 +299,7 @@ class SplitFetch(GatheredFetch):
 
     def _poll(self, place: _Place, reads: list[Read[FetchPart]], asked: tuple[object, ...], wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
-        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation, place, asked)
+        poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation, place, asked)
         is_known = all(self._empty(read.part) is not None for read in reads)
         limits = (int(wait * 1000) if is_known else 0, 1, self._poll_bytes, self._isolation)
         poll.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
@@ -330,7 +308,8 @@ class SplitFetch(GatheredFetch):
         poll.begin(place[0], _POLL_LANE + place[1], limits, elements)
 
     def _empty(self, part: FetchPart) -> Octets | None:
-        return self._fetching.empty_elements.get((part.topic, part.partition, self.version, self._isolation))
+        key = reference(self.ids, part.topic), part.partition, self.version, self._isolation
+        return self._fetching.empty_elements.get(key)
 
     def _unknown(self, part: FetchPart) -> Octets:
         """The element of a partition whose broker is silent: nothing is known of it, not even where it ends."""

@@ -1,5 +1,5 @@
 """Answers of each broker about itself, from the brokers that belong to this node, merged: ListGroups (0-5),
-ListTransactions (0-1), DescribeLogDirs (0-4). A client that asks all nodes, as tools do, sees each
+ListTransactions (0-2), DescribeLogDirs (0-5). A client that asks all nodes, as tools do, sees each
 broker's part once.
 
 A node to which no broker belongs has nothing to list. When a broker is lost the metadata is refreshed, because its

@@ -1,20 +1,24 @@
-"""ApiVersions (0-3), Metadata (0-9), FindCoordinator (0-3), DescribeCluster (0-1): answered with nodes instead of
+"""ApiVersions (0-4), Metadata (0-13), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
 brokers.
 
 Clients see the live nodes as the brokers of the cluster, at the addresses that they publish for the listener that the
 client came through (KIP-103): replicas = in-sync replicas = [leader], the controller is the lowest of them, the
 cluster id is upstream's. A node without that listener is left out; partitions that only it can serve have no leader.
 What upstream alone knows (topics, errors, leader epochs, authorized operations, a missing coordinator) is asked of it
-each time, so an answer is as fresh as a broker's own.
+each time, so an answer is as fresh as a broker's own. A topic that is asked for by its id is what the same topic is
+by name: a shadow has its own id, with the partitions of its source.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import asking
 from sidecar.gateway.logins import with_logins
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
@@ -35,12 +39,18 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.request import Request
+    from sidecar.network.tasks import Tasks
     from sidecar.protocol.api_versions import VersionRange
     from sidecar.protocol.calls import ServedVersions
     from sidecar.protocol.schema import Values
 
-_UNSUPPORTED_ENDPOINT_TYPE = 115
 _BROKER_ENDPOINTS = 1
+_CONTROLLER_ENDPOINTS = 2
+_MANY_KEYS_FROM = 4
+"""The version of FindCoordinator that names many keys (KIP-699)."""
+_LOOKUPS_AT_ONCE = 64
+_FEATURES_S = 30.0
+"""For how long the features of a cluster count as known: they change when an operator changes them."""
 _LISTENER_NOT_FOUND_FROM = 6
 """The version of Metadata from which a leader without the client's listener has an error of its own (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
@@ -76,11 +86,14 @@ def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
 class ClusterApi:
     """Describes the virtual cluster to all clients of a node. `served` is set once upstream has said what it serves."""
 
-    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver) -> None:
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, tasks: Tasks) -> None:
         self.served: list[VersionRange] = []
+        self._features = api_versions.NO_FEATURES
+        self._features_until = 0.0
         self._upstream = upstream
         self._nodes = nodes
         self._resolver = resolver
+        self._tasks = tasks
 
     def handle_api_versions(self, client: Client, request: Request) -> None:
         """Hot: it begins every connection, and nothing needs to be asked."""
@@ -91,15 +104,36 @@ class ClusterApi:
         client.connection.expect(exchange)
         served = self.served if client.login is None else with_logins(self.served)
         ranges = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
-        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges)])
+        features = api_versions.NO_FEATURES
+        if api_versions.may_announce_features(self.served):
+            features = self._features
+            self._keep_features()
+        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges, features)])
+
+    async def learn_features(self) -> None:
+        """Ask for the features of the cluster; what is known stays where nobody says."""
+        features = await self._upstream.features()
+        self._features = self._features if features is None else features
+
+    def _keep_features(self) -> None:
+        """Ask again after a time, when clients ask."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._features_until:
+            self._features_until = loop.time() + _FEATURES_S
+            self._tasks.start(self.learn_features())
 
     async def handle_metadata(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Ask upstream, put nodes in the place of brokers."""
         reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
         reader.tags(request.version >= 9)
         fields = await in_slices(metadata.request_steps(reader, request.version))
-        state = await self._upstream.metadata(self._with_sources(fields))
-        state = replace(state, topics=self._topics_for(state, fields, client))
+        if fields.faulty:
+            state = replace(await self._upstream.metadata(MetadataRequest(())), topics=fields.faulty)
+            state = replace(state, error=ErrorCode.INVALID_REQUEST)
+        else:
+            state = await self._upstream.metadata(self._with_sources(fields))
+            known = await self._states_by_name(state, fields)
+            state = replace(state, topics=self._topics_for(state, known, fields, client))
         view = _View(client.listener, request.version)
         virtual = await in_slices(self._virtual_steps(state, view))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
@@ -116,15 +150,27 @@ class ClusterApi:
         topics = (*(names or ()), *sorted(sources.difference(names or ())))
         return replace(fields, topics=topics, allow_auto_topic_creation=False)
 
-    def _topics_for(self, state: ClusterState, fields: MetadataRequest, client: Client) -> tuple[TopicState, ...]:
+    async def _states_by_name(self, state: ClusterState, fields: MetadataRequest) -> dict[str, TopicState]:
+        """The topics that were found, with the sources of shadows that were asked for by id."""
+        known = {topic.name: topic for topic in state.topics}
+        if fields.ids:
+            found = MetadataRequest(tuple(known), False)
+            sources = set(self._with_sources(found).topics or ()) - known.keys()
+            if sources:
+                more = await self._upstream.metadata(MetadataRequest(tuple(sorted(sources)), False))
+                known |= {topic.name: topic for topic in more.topics}
+        return known
+
+    def _topics_for(
+        self, state: ClusterState, known: Mapping[str, TopicState], fields: MetadataRequest, client: Client
+    ) -> tuple[TopicState, ...]:
         """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
         the client may not read are not in the list of all topics, as with Kafka's own ACLs.
         """
         resolver = self._resolver
         if not resolver.has_shadows:
             return state.topics
-        known = {topic.name: topic for topic in state.topics}
-        asked = None if fields.topics is None else frozenset(fields.topics)
+        asked = None if fields.topics is None or fields.ids else frozenset(fields.topics)
         topics: list[TopicState] = []
         for topic in state.topics:
             name = topic.name.encode()
@@ -134,7 +180,7 @@ class ClusterApi:
             if source is not None and not source.may_be_read_by(client.principal):
                 if fields.topics is not None:
                     client.note_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-                    topics.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
+                    topics.append(_unreadable(topic, by_id=bool(fields.ids)))
             else:
                 topics.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
         return tuple(topics)
@@ -179,18 +225,28 @@ class ClusterApi:
         """The node that stands for the coordinator; upstream's error where there is none."""
         message = cluster.FIND_COORDINATOR
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
-        key, kind = fields["key"], fields.get("key_type", CoordinatorKind.GROUP)
+        kind: int = fields.get("key_type", CoordinatorKind.GROUP)
+        has_many = request.version >= _MANY_KEYS_FROM
+        keys: list[str] = [*dict.fromkeys(fields["coordinator_keys"])] if has_many else [fields["key"]]
+        found: list[Values] = []
+        for first in range(0, len(keys), _LOOKUPS_AT_ONCE):
+            some = keys[first : first + _LOOKUPS_AT_ONCE]
+            found += await asyncio.gather(*(self._find_coordinator(client, key, kind) for key in some))
+        values = {"coordinators": found} if has_many else found[0]
+        await asking.answer(exchange, message, values)
+
+    async def _find_coordinator(self, client: Client, key: str, kind: int) -> Values:
         error, reason = await self._coordinator_error(key, kind)
         placement = self._nodes.at(client.listener)
         node = None if error else placement.nodes[placement.of_key(key.encode())]
-        found = {
+        return {
+            "key": key,
             "error_code": error,
             "error_message": reason,
             "node_id": node.id if node else -1,
             "host": node.host if node else "",
             "port": node.port if node else -1,
         }
-        exchange.answer([message.encode_answer(request.version, request.correlation_id, found)])
 
     async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
@@ -216,7 +272,7 @@ class ClusterApi:
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
         operations = fields["include_cluster_authorized_operations"]
         endpoints = fields.get("endpoint_type", _BROKER_ENDPOINTS)
-        error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
+        error = _endpoint_error(endpoints)
         state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
         placement = self._nodes.at(client.listener)
         described = {
@@ -229,6 +285,14 @@ class ClusterApi:
             "cluster_authorized_operations": state.operations,
         }
         exchange.answer([message.encode_answer(request.version, request.correlation_id, described)])
+
+
+def _endpoint_error(endpoints: int) -> int:
+    """What a broker answers where not brokers are asked for (KIP-919)."""
+    if endpoints == _BROKER_ENDPOINTS:
+        return ErrorCode.NONE
+    is_known = endpoints == _CONTROLLER_ENDPOINTS
+    return ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
 def _brokers(placement: Placement) -> tuple[Broker, ...]:
@@ -254,6 +318,12 @@ def _led(topic: TopicState, leader: Callable[[int], int]) -> TopicState:
             for p in topic.partitions
         ),
     )
+
+
+def _unreadable(topic: TopicState, *, by_id: bool) -> TopicState:
+    """A topic that a client may not describe, as it asked for it: by name without an id, by id without a name."""
+    hidden = replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False, partitions=())
+    return replace(hidden, name="") if by_id else replace(hidden, topic_id=UUID(int=0))
 
 
 def _unreachable(topic: TopicState, view: _View) -> TopicState:

@@ -17,16 +17,20 @@ from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
+from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
+from sidecar.protocol.topic_ids import names_of
 
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import Kinds
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
+    from sidecar.gateway.leader_hints import LeaderHints
     from sidecar.network.framing import Frame
     from sidecar.network.request import Connection, Request
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.topic_ids import Ids
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
@@ -66,20 +70,35 @@ def note_errors(
 class PassedProduce(Exchange):
     """A request that went on whole."""
 
-    __slots__ = ("_client", "_kept", "_parts", "_upstream")
+    __slots__ = ("_client", "_hints", "_ids", "_kept", "_parts", "_upstream")
 
-    def __init__(self, client: Client, request: Request, upstream: KafkaUpstream, fields: ProduceRequest) -> None:
+    def __init__(
+        self, client: Client, request: Request, upstream: KafkaUpstream, hints: LeaderHints, fields: ProduceRequest
+    ) -> None:
         super().__init__(client.connection, request)
         self._client = client
         self._upstream = upstream
+        self._hints = hints
+        self._ids = fields.ids
         self._parts = fields.parts
         self._kept = signatures(request.frame.buffer, fields.parts)
 
     def answer_received(self, frame: Frame) -> None:
         if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
-            results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self.version)
+            found: produce_upstream.Leaders = {}
+            results, throttle_ms = produce_upstream.decode_answer(
+                frame.buffer, frame.start, frame.end, self.version, names_of(self._ids), found
+            )
+            self._hints.learn(found)
             note_errors(self._client, self._upstream, self._parts, self._kept, results)
+            if self.version >= FIRST_WITH_LEADERS:  # it may say where brokers are
+                self._give(results, throttle_ms)
+                return
         self.answer_frame(frame)
+
+    def _give(self, results: list[ProduceResult], throttle_ms: int = 0) -> None:
+        if not self.connection.closed:
+            self.answer([self._hints.produced(self, self._client.listener, results, throttle_ms, self._ids)])
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         self.refuse(lost_code(error))
@@ -88,8 +107,7 @@ class PassedProduce(Exchange):
         """Answer every partition with an error."""
         if not self.connection.closed:
             note_lost(self._client, self._upstream, self._parts, self._kept)
-            results = [refusal(part, code) for part in self._parts]
-            self.answer([produce.encode_answer(self.correlation_id, self.version, results)])
+            self._give([refusal(part, code) for part in self._parts])
 
 
 class Merge(Protocol):
@@ -99,6 +117,7 @@ class Merge(Protocol):
     correlation_id: int
     version: int
     throttle_ms: int
+    ids: Ids | None
 
     def settle(self, result: ProduceResult) -> None:
         """The outcome for one partition."""
@@ -108,20 +127,31 @@ class Merge(Protocol):
 class PartReply:
     """The answer of one leader to its part of a split request. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_client", "_kept", "_merge", "_parts", "_upstream", "correlation_id")
+    __slots__ = ("_client", "_hints", "_kept", "_merge", "_parts", "_upstream", "correlation_id")
 
     def __init__(
-        self, client: Client, upstream: KafkaUpstream, frame: Frame, merge: Merge, parts: list[ProducePart]
+        self,
+        client: Client,
+        upstream: KafkaUpstream,
+        hints: LeaderHints,
+        frame: Frame,
+        merge: Merge,
+        parts: list[ProducePart],
     ) -> None:
         self._client = client
         self._upstream = upstream
+        self._hints = hints
         self._merge = merge
         self._parts = parts
         self._kept = signatures(frame.buffer, parts)
         self.correlation_id = merge.correlation_id
 
     def answer_received(self, frame: Frame) -> None:
-        results, throttle_ms = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._merge.version)
+        found: produce_upstream.Leaders = {}
+        results, throttle_ms = produce_upstream.decode_answer(
+            frame.buffer, frame.start, frame.end, self._merge.version, names_of(self._merge.ids), found
+        )
+        self._hints.learn(found)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
         note_errors(self._client, self._upstream, self._parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}
@@ -150,8 +180,9 @@ def lost_code(error: UpstreamLostError) -> ErrorCode:
 class OrdinaryProduce:
     """Sends ordinary batches for all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, kinds: Kinds) -> None:
+    def __init__(self, upstream: KafkaUpstream, kinds: Kinds, hints: LeaderHints) -> None:
         self._upstream = upstream
+        self._hints = hints
         self._view = upstream.view
         self._kinds = kinds
 
@@ -182,7 +213,7 @@ class OrdinaryProduce:
         """Send a request on as it is, whose partitions all have one leader."""
         exchange = None
         if fields.acks != 0:
-            exchange = PassedProduce(client, request, self._upstream, fields)
+            exchange = PassedProduce(client, request, self._upstream, self._hints, fields)
             client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -220,9 +251,10 @@ class OrdinaryProduce:
             fields.timeout_ms,
             records,
             fields.transactional_id,
+            fields.ids,
         )
         client.ordinary.were_sent = True
-        reply = PartReply(client, self._upstream, request.frame, merge, parts)
+        reply = PartReply(client, self._upstream, self._hints, request.frame, merge, parts)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:

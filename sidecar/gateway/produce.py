@@ -1,4 +1,4 @@
-"""Produce, versions 3 to 9. Routed to the partitions' leaders; governed partitions go to the room `exclusive`.
+"""Produce, versions 3 to 13. Routed to the partitions' leaders; governed partitions go to the room `exclusive`.
 
 - All partitions ordinary and with one leader: frame and answer pass unchanged.
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
@@ -6,6 +6,11 @@
 - A client that asks for a mode or a generation makes an ordinary topic governed before its batch is forwarded.
 - What Kafka's ACLs do not allow to WRITE is refused (29 TOPIC_AUTHORIZATION_FAILED, 53
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED), the rest goes on (`write_rights.py`).
+- Topics by id (version 13) are what the same topics are by name; an id that no topic has is refused with 100
+  UNKNOWN_TOPIC_ID.
+- Under a transactional id of the sidecar's own nothing is written: 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From
+  version 12 on a batch adds its partition to the transaction by itself (KIP-890).
+- An answer with an error is written anew from version 10 on, as a broker's would name brokers (`leader_hints`).
 - Topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED. `exclusive` refuses a transactional batch
   for a governed topic with 48 INVALID_TXN_STATE.
 - A request that names a partition twice is rejected: Kafka would append one of the two and not answer for the other.
@@ -22,9 +27,11 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway.by_id import refused_ids
 from sidecar.gateway.gaps import Place, signature
+from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
-from sidecar.gateway.write_rights import denied_topics
+from sidecar.gateway.write_rights import denied_topics, refused_transaction
 from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
@@ -33,10 +40,12 @@ from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, 
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
+from sidecar.protocol.topic_ids import unknown_ids
 
 if TYPE_CHECKING:
     from collections.abc import Container, Generator, Mapping
 
+    from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.producers import Producers
@@ -67,12 +76,22 @@ _NO_BATCH: Final = "a partition without a record batch"
 class MergedProduce(Exchange):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_client", "_parts", "_results", "is_governed", "throttle_ms")
+    __slots__ = ("_acks", "_client", "_hints", "_parts", "_results", "ids", "is_governed", "throttle_ms")
 
-    def __init__(self, client: Client, request: Request, fields: ProduceRequest, *, is_governed: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        request: Request,
+        hints: LeaderHints,
+        fields: ProduceRequest,
+        *,
+        is_governed: bool = False,
+    ) -> None:
         """`is_governed`: some of it is for topics under a policy."""
         super().__init__(client.connection, request)
         self._client = client
+        self._hints = hints
+        self.ids = fields.ids
         self.is_governed = is_governed
         self._acks = fields.acks
         self._parts = fields.parts
@@ -91,7 +110,7 @@ class MergedProduce(Exchange):
             return
         if len(self._results) == len(self._parts) and not self.connection.closed:
             results = [self._results[part.topic, part.partition] for part in self._parts]
-            self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
+            self.answer([self._hints.produced(self, self._client.listener, results, self.throttle_ms, self.ids)])
 
     def awaits(self, part: ProducePart) -> bool:
         """Whether the batch for a partition has no outcome yet."""
@@ -125,19 +144,22 @@ def _report(exchange: Exchange, result: ProduceResult) -> None:
 class ProduceApi:
     """Handles Produce requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, governed: Producers, tasks: Tasks) -> None:
+    def __init__(
+        self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, governed: Producers, tasks: Tasks
+    ) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._kinds = resolver.kinds
         self._governed = governed
         self._tasks = tasks
-        self._ordinary_parts = OrdinaryProduce(upstream, resolver.kinds)
+        self._hints = LeaderHints(upstream.view, nodes, resolver.kinds)
+        self._ordinary_parts = OrdinaryProduce(upstream, resolver.kinds, self._hints)
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        fields = produce.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+        fields = self._walk(request)
         parts = fields.parts
-        if len(parts) > SLICE:
+        if len(parts) > SLICE or (fields.ids is not None and unknown_ids(fields.ids)):
             self._hold(client, request, fields)
             return
         if client.rights is not None and self._denied(client.rights, client, request, fields):
@@ -145,8 +167,8 @@ class ProduceApi:
             return
         if len(parts) != 1 and not self._is_plain(client, request, fields):
             return
-        if client.identity_error is not None:
-            self._refuse_all(client, request, fields, client.identity_error)
+        if (error := _refused_whole(client, fields)) is not None:
+            self._refuse_all(client, request, fields, error)
             return
         if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
             client.connection.hold()
@@ -162,7 +184,7 @@ class ProduceApi:
         moved = request.own()
         merge = None
         if is_governed and fields.acks == _ACKS_ALL and fields.transactional_id is None and self._all_governed(parts):
-            merge = MergedProduce(client, request, fields, is_governed=True)
+            merge = MergedProduce(client, request, self._hints, fields, is_governed=True)
             client.connection.expect(merge)
             if self._governed.append_whole(client, fields, request.frame, request.body, moved, merge):
                 return
@@ -174,6 +196,10 @@ class ProduceApi:
         else:
             at_once(self._split(client, request, fields, merge))
 
+    def _walk(self, request: Request) -> ProduceRequest:
+        frame = request.frame
+        return produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
+
     def _denied(
         self, rights: Rights, client: Client, request: Request, fields: ProduceRequest
     ) -> dict[bytes, KafkaError]:
@@ -184,15 +210,22 @@ class ProduceApi:
         self._tasks.start(self._handle_held(client, request, _owned(request, fields)))
 
     async def _handle_held(self, client: Client, request: Request, fields: ProduceRequest) -> None:
-        """As `handle`, in slices, and less what the client may not write to."""
+        """As `handle`, in slices, and less what the client may not write to, and topics that are not there."""
         connection = client.connection
         asked = True
-        refused = _NONE_REFUSED if client.rights is None else self._denied(client.rights, client, request, fields)
         try:
+            if unknown := unknown_ids(fields.ids):
+                asked = await self._upstream.find_ids(unknown)
+                if connection.closed:
+                    return
+                fields = self._walk(request)
+            refused = _NONE_REFUSED if client.rights is None else self._denied(client.rights, client, request, fields)
+            if without_name := refused_ids(fields.ids, asked=asked):
+                refused = {**refused, **without_name}
             if not self._is_plain(client, request, fields):
                 return
-            if client.identity_error is not None:
-                self._refuse_all(client, request, fields, client.identity_error)
+            if (error := _refused_whole(client, fields)) is not None:
+                self._refuse_all(client, request, fields, error)
                 return
             if (
                 client.identity is not None
@@ -221,7 +254,7 @@ class ProduceApi:
         """Whether a request of several partitions, or none, goes on: one without any is answered here."""
         if not fields.parts:
             if fields.acks != 0:
-                merge = MergedProduce(client, request, fields)
+                merge = MergedProduce(client, request, self._hints, fields)
                 client.connection.expect(merge)
                 merge.answer([produce.encode_answer(request.correlation_id, request.version, [])])
             return False
@@ -282,7 +315,7 @@ class ProduceApi:
         Kafka could not be asked for those that are not known. `refused` are topics that nothing may be written to.
         """
         if merge is None:
-            merge = MergedProduce(client, request, fields)
+            merge = MergedProduce(client, request, self._hints, fields)
             if fields.acks != 0:
                 client.connection.expect(merge)
         gaps = behind_lost(client, request.frame, fields) if client.ordinary.expected else ()
@@ -291,7 +324,7 @@ class ProduceApi:
             for part in fields.parts[first : first + SLICE]:
                 error = refused.get(part.topic)
                 if error is not None:
-                    merge.settle_checked(refusal(part, error.code, error.message))
+                    merge.settle_checked(refusal(part, error.code, error.message or None))
                     continue
                 leader = self._place(client, request.frame, fields, merge, part, gaps, asked=asked)
                 if leader != NO_LEADER:
@@ -346,12 +379,18 @@ class ProduceApi:
         self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
 
     def _refuse_all(self, client: Client, request: Request, fields: ProduceRequest, error: KafkaError) -> None:
-        client.connection.report("client_id", error.message)
-        merge = MergedProduce(client, request, fields)
+        if error is client.identity_error:
+            client.connection.report("client_id", error.message)
+        merge = MergedProduce(client, request, self._hints, fields)
         if fields.acks != 0:
             client.connection.expect(merge)
         for part in fields.parts:
             merge.settle(refusal(part, error.code, error.message))
+
+
+def _refused_whole(client: Client, fields: ProduceRequest) -> KafkaError | None:
+    name = fields.transactional_id
+    return client.identity_error or (None if name is None else refused_transaction(name))
 
 
 def _owned(request: Request, fields: ProduceRequest) -> ProduceRequest:

@@ -1,4 +1,4 @@
-"""ElectLeaders (0-2), AlterPartitionReassignments (0), ListPartitionReassignments (0): replicas and
+"""ElectLeaders (0-2), AlterPartitionReassignments (0-1), ListPartitionReassignments (0): replicas and
 their leaders (KIP-460, KIP-455).
 
 - An election goes to the controller, without the topics that clients may not change: 29 TOPIC_AUTHORIZATION_FAILED.

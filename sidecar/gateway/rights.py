@@ -131,6 +131,13 @@ class Rights:
         bits = self.allowed(ResourceType.CLUSTER, CLUSTER_NAME)
         return bits & supported if bits >> Operation.DESCRIBE & 1 else 0
 
+    def describes_every_topic(self) -> bool:
+        """Whether no topic has to be hidden from the client, now or later."""
+        acls = self._current.acls
+        if acls is None:
+            return True
+        return acls.may_everywhere(self._known(acls).subject, Operation.DESCRIBE, ResourceType.TOPIC)
+
     def writes_idempotently(self) -> bool:
         """What InitProducerId without a transactional id takes (KIP-679)."""
         acls = self._current.acls

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sidecar.gateway.leader_poll import FetchExchange
+from sidecar.gateway.fetch_exchange import FetchExchange
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:

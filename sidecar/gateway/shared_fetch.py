@@ -13,8 +13,10 @@ from sidecar.fanout.question import fitting
 from sidecar.gateway.client import MAIN
 from sidecar.gateway.leader_poll import GatheredFetch, OwnPoll
 from sidecar.protocol import fetch
+from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.topic_ids import reference
 from sidecar.shadow.views import Read
 
 if TYPE_CHECKING:
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from sidecar.fanout.question import Asked, Question
     from sidecar.fanout.tails import Tails
     from sidecar.gateway.client import Client
-    from sidecar.gateway.leader_poll import Fetching, Node
+    from sidecar.gateway.fetch_exchange import Node
+    from sidecar.gateway.leader_poll import Fetching
     from sidecar.network.request import Request
     from sidecar.protocol.calls.tails import Fetched
-    from sidecar.protocol.fetch import FetchPart, FetchRequest
+    from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
 
 _PATIENT: Final = 11
@@ -56,7 +59,6 @@ class SharedFetch(GatheredFetch):
         asked: Sequence[Asked],
     ) -> None:
         super().__init__(client, request, fields, node)
-        self._client = client
         self._fetching = fetching
         self._tails = tails
         self._asked = asked
@@ -85,7 +87,7 @@ class SharedFetch(GatheredFetch):
         """Give up the connection that the client needed for reading alone, and has not for a while."""
         self._fetching.alone_at = 0.0
         for log, partition in {each.question.position.of for each in self._asked}:
-            self._client.links.rest(self._upstream.view.leader(log, partition))
+            self._client.links.rest(self.node.upstream.view.leader(log, partition))
 
     def hurry(self) -> None:
         if self._tick >= 0:
@@ -130,8 +132,10 @@ class SharedFetch(GatheredFetch):
         if len(elements) > 1:
             super()._give([(topic, fetch.as_version(element, self.version)) for topic, element in elements])
         elif not self.answered and not self.connection.closed:  # the same body for all readers of one partition
-            self._readers.answered(self.connection.id, calls.VERSION, elements)
-            self.answer(self._tails.bodies.answer(self.correlation_id, self.version, *elements[0]))
+            self.node.readers.answered(self.connection.id, calls.VERSION, elements)
+            topic, element = elements[0]
+            called = reference(self.ids, topic)
+            self.answer(self._tails.bodies.answer(self.correlation_id, self.version, called, element))
 
     def _empty(self, part: FetchPart, asked: Asked) -> Octets:
         """A partition that brought nothing, as its log's end was last heard of."""
@@ -142,9 +146,11 @@ class SharedFetch(GatheredFetch):
         self._is_alone = True
         position = asked.question.position
         reads = [Read(self._parts[self._asked.index(asked)], position.log)]
-        poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation)
-        leader = self._upstream.view.leader(position.log, position.partition)
+        poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation)
+        leader = self.node.upstream.view.leader(position.log, position.partition)
         element = calls.element_of(position, asked.most_bytes)
+        if self.version >= flexible.FIRST:
+            element = flexible.flexible_element(element)
         poll.begin(leader, MAIN, (0, 1, self._max_bytes, self._isolation), [element])
 
     def poll_ended(self, poll: OwnPoll) -> None:

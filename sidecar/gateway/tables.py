@@ -1,4 +1,4 @@
-"""ListOffsets (1-7), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged
+"""ListOffsets (1-11), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged
 (KIP-79, KIP-320, KIP-107).
 
 All partitions with one leader: the frame passes unchanged. Large requests and answers are processed in slices.

@@ -1,9 +1,11 @@
-"""CreateTopics (2-7), DeleteTopics (1-5), CreatePartitions (0-3): sent to the controller,
+"""CreateTopics (2-7), DeleteTopics (1-6), CreatePartitions (0-3): sent to the controller,
 without what is refused here (KIP-4, KIP-195).
 
 - Topics of the sidecar's own (`__sidecar_*`), and shadows: 29 TOPIC_AUTHORIZATION_FAILED. To create a topic with a
   shadow's name: 36 TOPIC_ALREADY_EXISTS.
 - To delete a topic that has shadows: 44 POLICY_VIOLATION.
+- A topic that is to be deleted by its id (version 6) is the one that has it now; of an id that nobody knows: 100
+  UNKNOWN_TOPIC_ID, as the controller might know whose it is.
 - Explicit replica assignments name brokers, which a virtual cluster does not show: 39 INVALID_REPLICA_ASSIGNMENT.
 - Topic configurations that list replicas by broker: 40 INVALID_CONFIG.
 
@@ -18,9 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.gateway import asking
+from sidecar.gateway.access.asked import ids_in
 from sidecar.gateway.broker_names import names_brokers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
+from sidecar.protocol.schema import NEVER
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,25 +65,33 @@ def _deleted(_topic: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One API: the lists in request and answer, and what is refused besides the sidecar's own topics."""
+    """One API: the lists in request and answer, and what is refused besides the sidecar's own topics. `by_id`: the list
+    in the request of versions that name topics by id, and the first of these.
+    """
 
     message: Message
     topics: str
     results: str
     refusal: Callable[[Any], KafkaError | None]
+    by_id: tuple[str, int] = ("", NEVER)
+
+    def topics_of(self, version: int) -> str:
+        """The list of topics in a request."""
+        return self.by_id[0] if version >= self.by_id[1] else self.topics
 
 
 _CHANGES: Final = {
     change.message.key: change
     for change in (
         _Change(admin.CREATE_TOPICS, "topics", "topics", _created),
-        _Change(admin.DELETE_TOPICS, "topic_names", "responses", _deleted),
+        _Change(admin.DELETE_TOPICS, "topic_names", "responses", _deleted, ("topics", 6)),
         _Change(admin.CREATE_PARTITIONS, "topics", "results", _grown),
     )
 }
 TOPIC_KEYS: Final = frozenset(_CHANGES)
 """The APIs that `TopicsApi` handles."""
 
+_NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 _UNKNOWN_LAYOUT: Final = {"num_partitions": -1, "replication_factor": -1, "configs": None}
 
 
@@ -94,7 +107,11 @@ class TopicsApi:
         change = _CHANGES[request.key]
         message = change.message
         fields = await asking.fields(message, request)
-        topics: list[Any] = fields[change.topics]
+        listed = change.topics_of(request.version)
+        topics: list[Any] = fields[listed]
+        by_id = request.version >= change.by_id[1]
+        if by_id and (unknown := {*ids_in(topics)} - self._upstream.view.names.keys()):
+            await self._upstream.find_ids(unknown)
         refused: list[Values] = []
         kept: list[Any] = []
         for topic in topics:
@@ -103,7 +120,7 @@ class TopicsApi:
                 kept.append(topic)
             else:
                 exchange.note_error(error.code)
-                refused.append(_refused(_name(topic), error))
+                refused.append(self._refused(topic, error))
         if not refused:
             upstream = self._upstream
             answer = await asking.first_that_answers(client, upstream, upstream.controller, request, harmless=False)
@@ -112,13 +129,16 @@ class TopicsApi:
             return
         values: Values = {change.results: []}
         if kept:
-            values = await asking.controller(client, self._upstream, request, message, fields | {change.topics: kept})
+            values = await asking.controller(client, self._upstream, request, message, fields | {listed: kept})
             self._forget_routes(request.key, kept)
         values[change.results] = [*values[change.results], *refused]
         await asking.answer(exchange, message, values)
 
     def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
-        name = _name(topic).encode()
+        found = self._name(topic)
+        if found is None:
+            return _NO_SUCH_ID if ids_in([topic]) else None
+        name = found.encode()
         kind = self._resolver.kind(name)
         if kind is TopicKind.SHADOW and change.message is admin.CREATE_TOPICS:
             return _TAKEN
@@ -131,12 +151,19 @@ class TopicsApi:
     def _forget_routes(self, key: int, topics: list[Any]) -> None:
         """What was known of the partitions has just become wrong."""
         if key != admin.CREATE_TOPICS.key:
-            self._upstream.view.forget(_name(topic).encode() for topic in topics)
+            names = map(self._name, topics)
+            self._upstream.view.forget(name.encode() for name in names if name is not None)
 
+    def _name(self, topic: Any) -> str | None:
+        """The topic that an element of a request is about; None for an id that is not known, or nothing at all."""
+        if isinstance(topic, str):
+            return topic
+        if not ids_in([topic]):
+            return topic["name"]
+        name = self._upstream.view.names.get(topic["topic_id"])
+        return None if name is None else name.decode()
 
-def _name(topic: Any) -> str:
-    return topic if isinstance(topic, str) else topic["name"]
-
-
-def _refused(name: str, error: KafkaError) -> Values:
-    return {"name": name, "error_code": error.code, "error_message": error.message, **_UNKNOWN_LAYOUT}
+    def _refused(self, topic: Any, error: KafkaError) -> Values:
+        by_id = {} if isinstance(topic, str) else {"topic_id": topic.get("topic_id", NO_TOPIC_ID)}
+        found = {"name": self._name(topic), "error_code": error.code, "error_message": error.message or None}
+        return {**found, **by_id, **_UNKNOWN_LAYOUT}

@@ -1,10 +1,12 @@
 """Transactions and producer ids, passed to their coordinators (KIP-98, KIP-360).
 
-InitProducerId (0-4): without a transactional id any broker gives a producer id; `exclusive` is asked before (a deposed
+InitProducerId (0-5): without a transactional id any broker gives a producer id; `exclusive` is asked before (a deposed
 session that names its id gets 90 PRODUCER_FENCED) and notified afterwards. AddPartitionsToTxn (0-3): all or nothing as
 in Kafka; a governed topic gets 48 INVALID_TXN_STATE, one of the sidecar's own 29 TOPIC_AUTHORIZATION_FAILED, the others
-55 OPERATION_NOT_ATTEMPTED. AddOffsetsToTxn, EndTxn (0-3), DescribeTransactions (0). Transactional ids `sidecar.*` are
-refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising one would fence its topic's owner.
+55 OPERATION_NOT_ATTEMPTED. AddOffsetsToTxn (0-4), EndTxn (0-5), DescribeTransactions (0). From version 5 on
+EndTxn answers with the producer id and epoch of the next transaction (KIP-890): they pass as they are. Transactional
+ids `sidecar.*` are refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising one would fence its
+topic's owner.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ class TransactionsApi:
             answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
         except KafkaError as error:
             exchange.note_error(error.code)
-            refusal: Values = {"error_code": error.code}
+            refusal: Values = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
             await asking.answer(exchange, message, refusal)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])

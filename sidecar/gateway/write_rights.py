@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
+from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.gateway.access.asked import MESSAGES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Operation
@@ -57,6 +58,15 @@ def denied_topics(
         if deposes and not rights.may_own(name, deposes=True):
             denied[topic] = _NO_TAKE_OVER
     return denied
+
+
+def refused_transaction(transactional_id: str) -> KafkaError | None:
+    """Why nothing is written under a transactional id: from version 12 on that alone would add a partition to the
+    transaction of a slot (KIP-890), whose producer id and epoch stand in every batch of its topic.
+    """
+    if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
+        return None
+    return KafkaError(_ID, f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar")
 
 
 def _is_transactional(frame: Frame, fields: ProduceRequest) -> bool:

@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     """Answer clients from here on. What is returned has to `run` as long as the node does."""
-    cluster = ClusterApi(node.upstream, node.nodes, node.resolver)
+    cluster = ClusterApi(node.upstream, node.nodes, node.resolver, rooms.gateway.tasks)
     cluster.served = sorted(served_versions(await node.upstream.api_versions()))
+    await cluster.learn_features()
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
     tables = TablesApi(node.upstream, node.resolver, tasks)
     longest_wait_s = node.settings.shared_fetch_max_wait_ms / 1000
     readers, claims = rooms.cursors.readers, rooms.reader_claims
-    fetches = FetchApi(node.upstream, node.resolver, claims, tasks, readers, longest_wait_s=longest_wait_s)
+    fetches = FetchApi(node.upstream, node.nodes, node.resolver, claims, tasks, readers, longest_wait_s=longest_wait_s)
     gateway.closed_callbacks.append(fetches.client_closed)
     node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
     hot = {
         api.API_VERSIONS: cluster.handle_api_versions,
-        api.PRODUCE: ProduceApi(node.upstream, node.resolver, rooms.governed.producers, tasks).handle,
+        api.PRODUCE: ProduceApi(node.upstream, node.nodes, node.resolver, rooms.governed.producers, tasks).handle,
         api.FETCH: fetches.handle,
         api.LIST_OFFSETS: tables.handle,
         api.DELETE_RECORDS: tables.handle,

@@ -1,18 +1,21 @@
-"""ApiVersions, api key 18, versions 0 to 3 (KIP-35, KIP-511).
+"""ApiVersions, api key 18, versions 0 to 4 (KIP-35, KIP-511).
 
-The answer's header is always version 0. Finalized features (KIP-584) are never announced: announcing transaction
-version 2 with Produce below version 12 makes Java transactions fail. A version that is not known is answered in
-version 0 with error 35.
+The answer's header is always version 0. A version that is not known is answered in version 0 with error 35. The
+features of the cluster (KIP-584) are announced as a broker has them, in bytes that nobody reads here.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import I32, Octets
+from sidecar.protocol.schema import TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class VersionRange(NamedTuple):
@@ -38,9 +41,22 @@ def decode_request(buffer: Octets, body: int, end: int, version: int) -> ClientS
     return ClientSoftware(found["client_software_name"], found["client_software_version"])
 
 
-def encode_answer(correlation_id: int, version: int, ranges: list[VersionRange]) -> bytes:
-    """A whole answer frame."""
-    return _encode(correlation_id, version, ErrorCode.NONE, ranges)
+NO_FEATURES: Final = b"\0"
+_OF_TRANSACTIONS: Final = {0: 12, 26: 5, 28: 5}
+"""What a client asks in with transactions of version 2 (KIP-890): Produce, EndTxn, TxnOffsetCommit."""
+
+
+def may_announce_features(ranges: Iterable[VersionRange]) -> bool:
+    """Whether clients may take the cluster's features for the node's: Java's transactions fail if it serves less."""
+    newest = {found.key: found.max for found in ranges}
+    return all(newest.get(key, -1) >= version for key, version in _OF_TRANSACTIONS.items())
+
+
+def encode_answer(
+    correlation_id: int, version: int, ranges: list[VersionRange], features: bytes = NO_FEATURES
+) -> bytes:
+    """A whole answer frame. `features`: tagged fields, in versions that have some."""
+    return _encode(correlation_id, version, ErrorCode.NONE, ranges, features)
 
 
 def encode_unsupported(correlation_id: int, ranges: list[VersionRange]) -> bytes:
@@ -48,14 +64,16 @@ def encode_unsupported(correlation_id: int, ranges: list[VersionRange]) -> bytes
     return _encode(correlation_id, 0, ErrorCode.UNSUPPORTED_VERSION, [r for r in ranges if r.key == 18])
 
 
-def _encode(correlation_id: int, version: int, error: ErrorCode, ranges: list[VersionRange]) -> bytes:
-    frame = bytearray(_nobodys(version, error, tuple(ranges)))
+def _encode(
+    correlation_id: int, version: int, error: ErrorCode, ranges: list[VersionRange], features: bytes = NO_FEATURES
+) -> bytes:
+    frame = bytearray(_nobodys(version, error, tuple(ranges), features))
     I32.pack_into(frame, 4, correlation_id)
     return bytes(frame)
 
 
 @lru_cache(maxsize=16)
-def _nobodys(version: int, error: ErrorCode, ranges: tuple[VersionRange, ...]) -> bytes:
+def _nobodys(version: int, error: ErrorCode, ranges: tuple[VersionRange, ...], features: bytes) -> bytes:
     """An answer to no request. Every connection of a client begins with ApiVersions, and all get the same answer."""
     keys = [{"api_key": found.key, "min_version": found.min, "max_version": found.max} for found in ranges]
-    return API_VERSIONS.encode_answer(version, 0, {"error_code": error, "api_keys": keys})
+    return API_VERSIONS.encode_answer(version, 0, {"error_code": error, "api_keys": keys, TAGS: features})

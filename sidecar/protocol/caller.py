@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Final, NewType, Protocol, TypeVar
 
+from sidecar.protocol.api import API_VERSIONS
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
 
@@ -230,7 +231,7 @@ def frame_steps(
     what = f"answer to api key {request.api_key} v{request.api_version}"
     try:
         found = reader.i32()
-        reader.tags(request.flexible)
+        reader.tags(request.flexible and request.api_key != API_VERSIONS)  # KIP-511: a header that everybody can read
         steps: Callable[[Reader], Generator[None, None, AnswerT]] | None = getattr(request, "decode_steps", None)
         if steps is not None:
             answer = yield from steps(reader)

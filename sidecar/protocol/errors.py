@@ -78,7 +78,14 @@ class ErrorCode(IntEnum):
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
     STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    INVALID_REGULAR_EXPRESSION = 128
+    SHARE_SESSION_LIMIT_REACHED = 133
 
 
 STALE_ROUTE = frozenset(
@@ -89,12 +96,25 @@ STALE_ROUTE = frozenset(
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""What a broker answers when it no longer leads the partition: the node's own picture of the leaders is old."""
+"""What a broker answers when it no longer leads the partition, or has another topic of the name: the node's own picture
+of the leaders is old.
+"""
 
-NOT_APPENDED = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
-"""Answers to a Produce that passes: the leader surely has not appended the batch, and may take it later."""
+NOT_APPENDED = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Answers to a Produce that passes: the leader surely has not appended the batch, and may take it later. 100 and 103
+are also those of a broker that has not heard of a new topic yet.
+"""
 
 APPEND_IN_DOUBT = frozenset(
     {

@@ -1,7 +1,8 @@
-"""Fetch, api key 1, versions 4 to 11: walk requests and answers without touching records, split and merge them.
+"""Fetch, api key 1, versions 4 to 18: walk requests and answers without touching records, split and merge them.
 
 Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader epoch (KIP-320) · 10 zstd · 11 rack id
-(KIP-392). 12 is flexible, 13 names topics by id: not served (see `api`). None of 4 to 11 is flexible.
+(KIP-392). From 12 on they are flexible (`fetch_flexible`), from 13 on topics are named by id: where requests and
+answers are written, `topic` is the id of 16 bytes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.batch import batch_end, batch_sizes
+from sidecar.protocol.fetch_parts import FetchAnswer, FetchedPart, FetchPart, FetchRequest
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, RequestReader, new_tuple
+from sidecar.protocol.topic_ids import NO_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sidecar.protocol.leaders import Leader
+    from sidecar.protocol.topic_ids import Names
 
 _LIMITS: Final = Struct(">iiiib")
 _SESSION: Final = Struct(">ii")
@@ -25,36 +32,14 @@ _ELEMENTS: Final = most_elements(1)
 INITIAL_EPOCH: Final = 0
 
 
-class FetchPart(NamedTuple):
-    """One partition of a request; `start` to `end` is its whole element in the buffer."""
-
-    topic: bytes
-    partition: int
-    start: int
-    end: int
-
-
-class FetchRequest(NamedTuple):
-    """A walked request. Positions in the buffer: `limits` of the first field, `session` of the session id."""
-
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation: int
-    session_id: int
-    session_epoch: int
-    limits: int
-    session: int
-    rack: int
-    has_rack: bool
-    parts: list[FetchPart]
-
-
-def walk(buffer: Octets, body: int, end: int, version: int) -> FetchRequest:
-    """Find the partitions of a request whose body begins at `body`. Raises `MalformedFrameError`."""
+def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NAMES) -> FetchRequest:
+    """Find the partitions of a request whose body begins at `body`. `names`: topics by id. Raises
+    `MalformedFrameError`.
+    """
+    if version >= flexible.FIRST:
+        return flexible.walk(buffer, body, end, version, names)
     reader = RequestReader(buffer, body, end, _ELEMENTS)
-    limits = reader.skip(_LIMITS.size)
-    _, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, limits)
+    replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))
     session, session_id, session_epoch = -1, 0, FINAL_EPOCH
     if version >= 7:
         session = reader.skip(8)
@@ -78,12 +63,14 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> FetchRequest:
     if reader.position != end:
         raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Fetch request")
     return FetchRequest(
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, limits, session, rack, has_rack, parts
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, session, replica_id, has_rack, parts
     )
 
 
 def partition_bytes(version: int) -> int:
-    """Size of one partition's element in a request: index, (leader epoch), offset, (log start offset), max bytes."""
+    """Size of one partition's element in a request of 4 to 11: index, (leader epoch), offset, (log start offset), max
+    bytes.
+    """
     return 16 + (4 if version >= 9 else 0) + (8 if version >= 5 else 0)
 
 
@@ -104,6 +91,11 @@ def encode_request(
     out = bytearray(12)
     out[4:12] = Struct(">hhi").pack(1, version, correlation_id)
     out += Struct(">h").pack(len(client_id)) + client_id
+    if version >= flexible.FIRST:
+        out.append(0)
+        flexible.write_body(out, version, limits, parts)
+        I32.pack_into(out, 0, len(out) - 4)
+        return bytes(out)
     write_body(out, version, limits, parts)
     I32.pack_into(out, 0, len(out) - 4)
     return bytes(out)
@@ -112,8 +104,8 @@ def encode_request(
 def write_body(
     out: bytearray, version: int, limits: tuple[int, int, int, int], parts: Iterable[tuple[bytes, Octets]]
 ) -> None:
-    """Append the body of a sessionless request. `limits` = max wait ms, min bytes, max bytes, isolation level;
-    `parts` = (topic, element).
+    """Append the body of a sessionless request of 4 to 11. `limits` = max wait ms, min bytes, max bytes, isolation
+    level; `parts` = (topic, element).
     """
     max_wait, min_bytes, max_bytes, isolation = limits
     out += _LIMITS.pack(-1, max_wait, min_bytes, max_bytes, isolation)
@@ -133,32 +125,17 @@ def write_body(
         out += b"\0\0"
 
 
-class FetchedPart(NamedTuple):
-    """One partition of an answer; `start` to `end` is its whole element, `record_bytes` the size of its record set."""
-
-    topic: bytes
-    partition: int
-    error: int
-    start: int
-    end: int
-    record_bytes: int
+def walk_answer(buffer: Octets, start: int, end: int, version: int, names: Names = NO_NAMES) -> FetchAnswer:
+    """Find the partitions of an answer frame that begins with its length prefix at `start`. `names`: topics by id."""
+    reader = Reader(buffer, start + 8, end)
+    reader.tags(version >= flexible.FIRST)
+    return walk_body(reader, version, names)
 
 
-class FetchAnswer(NamedTuple):
-    """A walked answer."""
-
-    throttle_ms: int
-    error: int
-    parts: list[FetchedPart]
-
-
-def walk_answer(buffer: Octets, start: int, end: int, version: int) -> FetchAnswer:
-    """Find the partitions of an answer frame that begins with its length prefix at `start`."""
-    return walk_body(Reader(buffer, start + 8, end), version)
-
-
-def walk_body(reader: Reader, version: int) -> FetchAnswer:
-    """Find the partitions of an answer, from after its correlation id on."""
+def walk_body(reader: Reader, version: int, names: Names = NO_NAMES) -> FetchAnswer:
+    """Find the partitions of an answer, from after its header on."""
+    if version >= flexible.FIRST:
+        return flexible.walk_body(reader, version, names)
     buffer = reader.buffer
     throttle_ms, error = reader.i32(), 0
     if version >= 7:
@@ -182,6 +159,8 @@ def walk_body(reader: Reader, version: int) -> FetchAnswer:
 
 def with_first_topic(buffer: Octets, start: int, end: int, version: int, topic: bytes) -> tuple[bytes, int]:
     """The beginning of an answer frame with another name for its first topic, and where the rest of it begins."""
+    if version >= flexible.FIRST:
+        return flexible.with_first_topic(buffer, start, end, version, topic)
     at = start + 8 + 4 + (6 if version >= 7 else 0) + 4
     rest = at + 2 + I16.unpack_from(buffer, at)[0]
     head = bytearray(buffer[start:at]) + I16.pack(len(topic)) + topic
@@ -191,6 +170,8 @@ def with_first_topic(buffer: Octets, start: int, end: int, version: int, topic: 
 
 def error_element(version: int, partition: int, error: int) -> bytes:
     """The element of a partition that could not be read: no records, offsets -1."""
+    if version >= flexible.FIRST:
+        return flexible.error_element(partition, error)
     fixed = _ANSWER_PARTITION[5 if version >= 5 else 4]
     head = fixed.pack(partition, error, -1, -1, -1) if version >= 5 else fixed.pack(partition, error, -1, -1)
     return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
@@ -217,14 +198,18 @@ def empty_element(buffer: Octets, start: int, version: int) -> bytes:
     """The element at `start` without its records: what it says of watermarks and the log's start stays, and whether
     it names aborted transactions.
     """
+    if version >= flexible.FIRST:
+        return flexible.empty_element(buffer, start)
     behind = start + _ANSWER_PARTITION[5 if version >= 5 else 4].size
     aborted = min(0, I32.unpack_from(buffer, behind)[0])
     return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
 def as_version(element: Octets, version: int) -> Octets:
-    """An element of v11 as 5 to 10 have it: without the preferred read replica."""
-    if version >= 11:
+    """An element of v11 as another version from 5 on has it; 10 and before are without the preferred read replica."""
+    if version >= flexible.FIRST:
+        return flexible.of_v11(element)
+    if version == 11:
         return element
     behind = _ANSWER_PARTITION[5].size
     behind += 4 + _ABORTED_BYTES * max(0, I32.unpack_from(element, behind)[0])
@@ -232,8 +217,10 @@ def as_version(element: Octets, version: int) -> Octets:
 
 
 def as_v11(element: Octets, version: int) -> bytes:
-    """An element of 5 to 10 as v11 has it: with no preferred read replica."""
-    if version >= 11:
+    """An element of another version from 5 on as v11 has it; with no preferred read replica where that has none."""
+    if version >= flexible.FIRST:
+        return flexible.as_v11(element)
+    if version == 11:
         return bytes(element)
     behind = _ANSWER_PARTITION[5].size
     behind += 4 + _ABORTED_BYTES * max(0, I32.unpack_from(element, behind)[0])
@@ -241,12 +228,12 @@ def as_v11(element: Octets, version: int) -> bytes:
 
 
 def names_aborted(element: Octets) -> bool:
-    """Whether an element, of versions from 5 on, names aborted transactions."""
+    """Whether an element of v11 names aborted transactions."""
     return I32.unpack_from(element, _ANSWER_PARTITION[5].size)[0] > 0
 
 
 def offset_behind(element: Octets, record_bytes: int) -> int | None:
-    """The offset after the last record of an element; None where its last batch is cut off, or older than v2."""
+    """The offset after the last record of an element of v11; None where its last batch is cut off, or older than v2."""
     start = len(element) - record_bytes
     sizes = batch_sizes(element, start, len(element))
     if not sizes or sum(size for _, size in sizes) != record_bytes:
@@ -267,23 +254,34 @@ def join(elements: list[tuple[Octets, int]]) -> bytes:
 
 def record_bytes(element: Octets, version: int) -> int:
     """The size of the record set in an element of an answer."""
+    if version >= flexible.FIRST:
+        return flexible.record_bytes(element)
     fixed = _ANSWER_PARTITION[5 if version >= 5 else 4].size
     aborted = max(0, I32.unpack_from(element, fixed)[0])
     return len(element) - fixed - 4 - _ABORTED_BYTES * aborted - (4 if version >= 11 else 0) - 4
 
 
 def encode_answer(
-    correlation_id: int, version: int, parts: list[tuple[bytes, Octets]], throttle_ms: int = 0, error: int = 0
+    correlation_id: int,
+    version: int,
+    parts: list[tuple[bytes, Octets]],
+    throttle_ms: int = 0,
+    error: int = 0,
+    leaders: Iterable[Leader] = (),
 ) -> list[Octets]:
-    """An answer frame of (topic, element) pairs as parts; elements are not copied, the session id is 0."""
+    """An answer frame of (topic, element) pairs as parts; elements are not copied, the session id is 0. `leaders`:
+    whose addresses it has, from version 16 on.
+    """
+    by_topic: dict[bytes, list[Octets]] = {}
+    for topic, element in parts:
+        by_topic.setdefault(topic, []).append(element)
+    if version >= flexible.FIRST:
+        return flexible.encode_answer(correlation_id, version, by_topic, throttle_ms, error, leaders)
     head = bytearray(8)
     I32.pack_into(head, 4, correlation_id)
     head += I32.pack(throttle_ms)
     if version >= 7:
         head += Struct(">hi").pack(error, 0)
-    by_topic: dict[bytes, list[Octets]] = {}
-    for topic, element in parts:
-        by_topic.setdefault(topic, []).append(element)
     head += I32.pack(len(by_topic))
     out: list[Octets] = []
     size = 0

@@ -44,6 +44,8 @@ _MORE: Final = {
     18: 100,  # ApiVersions has two fields
     21: 110_000,  # DeleteRecords
     23: 110_000,  # OffsetForLeaderEpoch
+    78: 60_000,  # ShareFetch, ShareAcknowledge: a byte for each record, of which a member can have 2,000 of a partition
+    79: 60_000,
 }
 """For 100,000 partitions in up to 10,000 topics, about what a whole cluster has; they are walked in slices. What makes
 objects of its elements has fewer: the collector of garbage looks at all of them in one go, 1 ms for 1,000.

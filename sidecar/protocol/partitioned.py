@@ -2,7 +2,7 @@
 DeleteRecords.
 
 A layout says how large the parts of a version are, in bytes, as its table has them. So a request of any of the three is
-walked, split by leader and its answers merged without an object for each field (ListOffsets 1-7, OffsetForLeaderEpoch
+walked, split by leader and its answers merged without an object for each field (ListOffsets 1-11, OffsetForLeaderEpoch
 2-4, DeleteRecords 0-2).
 """
 
@@ -14,6 +14,7 @@ from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
 
+from sidecar.protocol.kinds import Fixed
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.messages.logs import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -28,7 +29,7 @@ from sidecar.protocol.primitives import (
     at_once,
     new_tuple,
 )
-from sidecar.protocol.schema import Array, Field, Fixed, Record
+from sidecar.protocol.schema import Array, Field, Record
 
 _HEAD: Final = Struct(">hhi")
 _ELEMENTS: Final = most_elements(2)

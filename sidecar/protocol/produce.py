@@ -1,17 +1,19 @@
-"""Produce, api key 0, versions 3 to 9: walk a request without touching its records; the head and the answer of one that
-goes on whole; build answers. Requests of the node's own, and answers that are read field by field: `produce_upstream`.
+"""Produce, api key 0, versions 3 to 13: walk a request without touching its records; the head and the answer of one
+that goes on whole; build answers. Requests of the node's own, and answers that are read field by field:
+`produce_upstream`.
 
 Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 record errors and a message · 9 flexible
-(KIP-482). 10 and later carry the brokers' addresses in their answers (KIP-951), 13 names topics by id: not served
-(see `api`).
+(KIP-482) · 10 new leaders in the answer, with addresses (KIP-951) · 11 and 12 errors of transactions, and partitions
+that are added to them by the way (KIP-890) · 13 topics by id (KIP-516).
 """
 
 from __future__ import annotations
 
 import struct
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sidecar.protocol import produce_answers
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.primitives import (
     I16,
@@ -20,32 +22,40 @@ from sidecar.protocol.primitives import (
     Octets,
     RequestReader,
     TooManyElementsError,
-    Writer,
     new_tuple,
 )
+from sidecar.protocol.produce_answers import (
+    ANSWER,
+    ANSWER_V4,
+    FIRST_BY_ID,
+    FIRST_FLEXIBLE,
+    FIRST_WITH_START,
+    ProduceResult,
+)
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, stand_in
 
-FIRST_FLEXIBLE: Final = 9
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.protocol.leaders import Leader
+    from sidecar.protocol.topic_ids import Ids, Names
+
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _ACKS_TIMEOUT_COUNT: Final = Struct(">hii")
 _ACKS_TIMEOUT_BYTE: Final = Struct(">hiB")
 _INDEX_SIZE: Final = Struct(">ii")
 _VARINT_SHIFT: Final = 28
-ANSWER: Final = Struct(">ihqqq")
-ANSWER_V4: Final = Struct(">ihqq")
-FIRST_WITH_START: Final = 5
-"""Since then an answer says where the log begins."""
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
 PLAIN_V8: Final = Struct(">ihqqqih")
-_PLAIN_V9: Final = Struct(">ihqqqBBB")
+PLAIN_V9: Final = Struct(">ihqqqBBB")
 _END_V9: Final = Struct(">iB")
 SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
-NO_OFFSET: Final = -1
 _ELEMENTS: Final = most_elements(0)
 OWN_CLIENT_ID: Final = b"sidecar"
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
-_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33}
+_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33, 10: 33, 11: 33, 12: 33, 13: 33}
 """What a partition takes in an answer that carries no messages."""
 
 
@@ -59,12 +69,13 @@ class ProducePart(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A walked request. `timeout_ms` is the client's own."""
+    """A walked request. `timeout_ms` is the client's own; `ids` those of its topics, None where it has their names."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
     parts: list[ProducePart]
+    ids: Ids | None = None
 
     def moved(self, by: int) -> ProduceRequest:
         """The same in a copy of its frame, where positions differ by so much."""
@@ -72,13 +83,13 @@ class ProduceRequest(NamedTuple):
         return self._replace(parts=parts)
 
 
-def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
-    """Find the partitions of a request whose body begins at `body` (after the client id).
+def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NAMES) -> ProduceRequest:
+    """Find the partitions of a request whose body begins at `body` (after the client id). `names`: topics by id.
 
     Raises `MalformedFrameError`. Costs a microsecond for one partition: every Produce passes here.
     """
     if version >= FIRST_FLEXIBLE:
-        return _walk_flexible(buffer, body, end)
+        return _walk_flexible(buffer, body, end, None if version < FIRST_BY_ID else names)
     try:
         length = I16.unpack_from(buffer, body)[0]
         transactional_id = None
@@ -124,24 +135,28 @@ def _bounded(count: int, element_bytes: int, left: int) -> int:
     return max(0, count)
 
 
-def _walk_flexible(buffer: Octets, body: int, end: int) -> ProduceRequest:
-    """Version 9. What clients really send, no tags and short lengths, is read without a call per field."""
+def _walk_flexible(buffer: Octets, body: int, end: int, names: Names | None) -> ProduceRequest:
+    """Versions from 9 on. What clients really send, no tags and short lengths, is read without a call per field."""
+    ids: Ids | None = None if names is None else {}
     try:
         if buffer[body] or buffer[body + 1]:
-            return _walk_tagged(buffer, body, end)
+            return _walk_tagged(buffer, body, end, names)
         acks, timeout_ms, topics = _ACKS_TIMEOUT_BYTE.unpack_from(buffer, body + 2)
         at = body + 9
         if topics > 0x7F:
-            return _walk_tagged(buffer, body, end)
+            return _walk_tagged(buffer, body, end, names)
         parts: list[ProducePart] = []
         for _ in range(topics - 1):
-            length = buffer[at]
+            length = buffer[at] if ids is None else ID_BYTES
             at += length
-            topic = bytes(buffer[at - length + 1 : at])
+            if ids is None:
+                topic = bytes(buffer[at - length + 1 : at])
+            else:
+                topic = _named(bytes(buffer[at - ID_BYTES : at]), names, ids)
             partitions = buffer[at]
             at += 1
             if length > 0x7F or not length or partitions > 0x7F:
-                return _walk_tagged(buffer, body, end)
+                return _walk_tagged(buffer, body, end, names)
             for _ in range(partitions - 1):
                 index = I32.unpack_from(buffer, at)[0]
                 at += 4
@@ -153,28 +168,37 @@ def _walk_flexible(buffer: Octets, body: int, end: int) -> ProduceRequest:
                 start = at + 1
                 at = start + size - 1 if size else start
                 if at >= end or buffer[at] or shift > _VARINT_SHIFT:
-                    return _walk_tagged(buffer, body, end)
+                    return _walk_tagged(buffer, body, end, names)
                 parts.append(new_tuple(ProducePart, (topic, index, start, at)))
                 at += 1
             if at >= end or buffer[at]:
-                return _walk_tagged(buffer, body, end)
+                return _walk_tagged(buffer, body, end, names)
             at += 1
         if at != end - 1 or buffer[at]:
-            return _walk_tagged(buffer, body, end)
+            return _walk_tagged(buffer, body, end, names)
     except (struct.error, IndexError):
-        return _walk_tagged(buffer, body, end)
-    return ProduceRequest(None, acks, timeout_ms, parts)
+        return _walk_tagged(buffer, body, end, names)
+    return ProduceRequest(None, acks, timeout_ms, parts, ids)
 
 
-def _walk_tagged(buffer: Octets, body: int, end: int) -> ProduceRequest:
-    """Version 9 in full: tagged fields, a transactional id, long lengths; and what is malformed, reported exactly."""
+def _named(topic_id: bytes, names: Names | None, ids: Ids) -> bytes:
+    topic = (names or NO_NAMES).get(topic_id) or stand_in(topic_id)
+    ids[topic] = topic_id
+    return topic
+
+
+def _walk_tagged(buffer: Octets, body: int, end: int, names: Names | None) -> ProduceRequest:
+    """As `_walk_flexible`, in full: tagged fields, a transactional id, long lengths; and what is malformed, reported
+    exactly.
+    """
+    ids: Ids | None = None if names is None else {}
     reader = RequestReader(buffer, body, end, _ELEMENTS)
     reader.skip_tags()
     transactional_id = reader.compact_nullable_string()
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, reader.skip(6))
     parts: list[ProducePart] = []
     for _ in range(reader.array(flexible=True, element_bytes=3)):
-        topic = reader.raw(reader.uvarint() - 1)
+        topic = reader.raw(reader.uvarint() - 1) if ids is None else _named(reader.raw(ID_BYTES), names, ids)
         for _ in range(reader.array(flexible=True, element_bytes=6)):
             index = reader.i32()
             size = max(0, reader.uvarint() - 1)
@@ -185,7 +209,7 @@ def _walk_tagged(buffer: Octets, body: int, end: int) -> ProduceRequest:
     reader.skip_tags()
     if reader.position != end:
         raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Produce request")
-    return ProduceRequest(transactional_id, acks, timeout_ms, parts)
+    return ProduceRequest(transactional_id, acks, timeout_ms, parts, ids)
 
 
 def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
@@ -195,7 +219,8 @@ def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
     if version < FIRST_FLEXIBLE:
         return 18 + len(topic) + 8 * len(sizes) + sum(sizes)
     records = sum([size + 5 + _varint_bytes(size + 1) for size in sizes])
-    return 11 + len(topic) + _varint_bytes(len(topic) + 1) + _varint_bytes(len(sizes) + 1) + records
+    named = ID_BYTES if version >= FIRST_BY_ID else len(topic) + _varint_bytes(len(topic) + 1)
+    return 11 + named + _varint_bytes(len(sizes) + 1) + records
 
 
 def _varint_bytes(value: int) -> int:
@@ -225,8 +250,8 @@ def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list
             topics, at = I32.unpack_from(buffer, start + 8)[0], start + 12
         for _ in range(topics):
             if flexible:
-                name = at + 1
-                at += buffer[at]
+                name = at + 1 if version < FIRST_BY_ID else at
+                at += buffer[at] if version < FIRST_BY_ID else ID_BYTES
                 partitions = buffer[at] - 1
                 if at - name > SHORT or partitions > SHORT:
                     return None
@@ -242,7 +267,7 @@ def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list
                 return None
     except (struct.error, IndexError):
         return None
-    return found if at + 4 + flexible == end else None
+    return found if at + 4 + flexible == end and not (flexible and buffer[end - 1]) else None
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
@@ -290,33 +315,30 @@ def rename_answer(buffer: bytearray, start: int, end: int, version: int, correla
     I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
 
 
-class ProduceResult(NamedTuple):
-    """What one partition is answered. Offsets and times are -1 where there are none; `message` needs version 8."""
-
-    topic: bytes
-    partition: int
-    error: int
-    base_offset: int = NO_OFFSET
-    log_append_time: int = -1
-    log_start_offset: int = -1
-    message: str | None = None
-    record_errors: tuple[tuple[int, str | None], ...] = ()
-
-
-def encode_answer(correlation_id: int, version: int, results: list[ProduceResult], throttle_ms: int = 0) -> bytes:
-    """A whole answer frame. Results of one topic should stand together; they are grouped as they come."""
+def encode_answer(
+    correlation_id: int,
+    version: int,
+    results: list[ProduceResult],
+    throttle_ms: int = 0,
+    ids: Ids | None = None,
+    leaders: Mapping[tuple[bytes, int], Leader] | None = None,
+) -> bytes:
+    """A whole answer frame. Results of one topic should stand together; they are grouped as they come. `ids` are those
+    of the request; `leaders`, by partition, go with errors of version 10 and later.
+    """
     topics: dict[bytes, list[ProduceResult]] = {}
     for result in results:
         if result.message is not None or result.record_errors:
-            return _encode_answer_in_full(correlation_id, version, results, throttle_ms)
+            return produce_answers.encode(correlation_id, version, results, throttle_ms, ids, leaders)
         topics.setdefault(result.topic, []).append(result)
     if version >= FIRST_FLEXIBLE:
-        if len(topics) > SHORT or len(results) > SHORT or any(len(topic) > SHORT for topic in topics):
-            return _encode_answer_in_full(correlation_id, version, results, throttle_ms)
+        if len(topics) > SHORT or len(results) > SHORT or any(len(topic) > SHORT for topic in topics) or leaders:
+            return produce_answers.encode(correlation_id, version, results, throttle_ms, ids, leaders)
         parts = [_HEAD_V9.pack(correlation_id, 0, len(topics) + 1)]
         for topic, of_topic in topics.items():
-            parts += (_BYTE[len(topic) + 1], topic, _BYTE[len(of_topic) + 1])
-            parts += [_PLAIN_V9.pack(*result[1:6], 1, 0, 0) for result in of_topic]
+            parts += (_BYTE[len(topic) + 1], topic) if ids is None else (ids[topic],)
+            parts.append(_BYTE[len(of_topic) + 1])
+            parts += [PLAIN_V9.pack(*result[1:6], 1, 0, 0) for result in of_topic]
             parts.append(b"\0")
         parts.append(_END_V9.pack(throttle_ms, 0))
     else:
@@ -332,55 +354,3 @@ def encode_answer(correlation_id: int, version: int, results: list[ProduceResult
         parts.append(I32.pack(throttle_ms))
     body = b"".join(parts)
     return I32.pack(len(body)) + body
-
-
-def _encode_answer_in_full(correlation_id: int, version: int, results: list[ProduceResult], throttle_ms: int) -> bytes:
-    """As `encode_answer`, for answers with messages."""
-    flexible = version >= FIRST_FLEXIBLE
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(correlation_id)
-    writer.tags(flexible)
-    by_topic: dict[bytes, list[ProduceResult]] = {}
-    for result in results:
-        by_topic.setdefault(result.topic, []).append(result)
-    writer.array(len(by_topic), flexible)
-    for topic, of_topic in by_topic.items():
-        write_name(writer, topic, flexible)
-        writer.array(len(of_topic), flexible)
-        for result in of_topic:
-            _write_result(writer, version, result)
-        writer.tags(flexible)
-    writer.i32(throttle_ms)
-    writer.tags(flexible)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
-
-
-def write_name(writer: Writer, topic: bytes, flexible: bool) -> None:
-    """A topic's name in the form of the version."""
-    if flexible:
-        writer.uvarint(len(topic) + 1)
-    else:
-        writer.i16(len(topic))
-    writer.raw(topic)
-
-
-def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
-    flexible = version >= FIRST_FLEXIBLE
-    if version >= FIRST_WITH_START:
-        writer.raw(
-            ANSWER.pack(
-                result.partition, result.error, result.base_offset, result.log_append_time, result.log_start_offset
-            )
-        )
-    else:
-        writer.raw(ANSWER_V4.pack(result.partition, result.error, result.base_offset, result.log_append_time))
-    if version >= 8:
-        writer.array(len(result.record_errors), flexible)
-        for index, message in result.record_errors:
-            writer.i32(index)
-            writer.text(message, flexible)
-            writer.tags(flexible)
-        writer.text(result.message, flexible)
-    writer.tags(flexible)

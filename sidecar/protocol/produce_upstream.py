@@ -1,28 +1,40 @@
 """Produce towards brokers: parts of a client's request, the node's own with batches of governed topics, their answers.
 
-The node's own are version 8 with acks=all and without a transactional id. Records are never copied: a request is a
+The node's own are version 8, or 13 where topics are to be named by id, with acks=all and without a transactional id.
+Records are never copied: a request is a
 list of parts for one gathered write.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from sidecar.protocol.leaders import read_leader
 from sidecar.protocol.primitives import I16, I32, Octets, Reader, Writer, new_tuple
-from sidecar.protocol.produce import (
+from sidecar.protocol.produce import OWN_CLIENT_ID, PLAIN_V8, PLAIN_V9, ProduceResult, usual_partitions
+from sidecar.protocol.produce_answers import (
     ANSWER,
     ANSWER_V4,
+    FIRST_BY_ID,
     FIRST_FLEXIBLE,
+    FIRST_WITH_LEADERS,
     FIRST_WITH_START,
-    OWN_CLIENT_ID,
-    PLAIN_V8,
-    ProduceResult,
-    usual_partitions,
-    write_name,
+    LEADER_TAG,
+    write_topic,
 )
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES
+
+if TYPE_CHECKING:
+    from sidecar.protocol.leaders import Found
+    from sidecar.protocol.topic_ids import Ids, Names
+
+    Leaders = dict[tuple[bytes, int], Found]
 
 SINGLE_VERSION: Final = 8
+BY_ID_VERSION: Final = FIRST_BY_ID
+_PLAIN: Final = {SINGLE_VERSION: (PLAIN_V8, [0, -1]), BY_ID_VERSION: (PLAIN_V9, [1, 0, 0])}
+"""How a usual answer says of a partition that there are no messages."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
 _HEAD: Final = Struct(">ii")
@@ -36,8 +48,11 @@ def encode_request(
     timeout_ms: int,
     records: list[tuple[bytes, int, Octets]],
     transactional_id: str | None = None,
+    ids: Ids | None = None,
 ) -> list[Octets]:
-    """A whole request frame as parts; the records (topic, partition, batch) are not copied."""
+    """A whole request frame as parts; the records (topic, partition, batch) are not copied. `ids`: those of topics,
+    from version 13 on.
+    """
     flexible = version >= FIRST_FLEXIBLE
     writer = Writer()
     writer.raw(b"\0\0\0\0\0\0")
@@ -55,7 +70,7 @@ def encode_request(
     size = 0
     writer.array(len(by_topic), flexible)
     for topic, of_topic in by_topic.items():
-        write_name(writer, topic, flexible)
+        write_topic(writer, topic, flexible, ids)
         writer.array(len(of_topic), flexible)
         for index, batch in of_topic:
             writer.i32(index)
@@ -104,6 +119,27 @@ def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Oct
     return [head, batch]
 
 
+_BY_ID_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}sBBhi")
+_BY_ID_END: Final = b"\0\0\0"
+
+
+def table_head_by_id(topic_id: bytes, partition: int) -> bytes:
+    """As `table_head`, for `encode_single_by_id`."""
+    return b"".join((b"\x02", topic_id, b"\x02", I32.pack(partition)))
+
+
+def encode_single_by_id(correlation_id: int, timeout_ms: int, table: bytes, batch: Octets) -> list[Octets]:
+    """As `encode_single`, in the version that names topics by id: a topic that was created anew gets nothing."""
+    records = Writer()
+    records.uvarint(len(batch) + 1)
+    rest = len(table) + len(records.out) + len(batch) + len(_BY_ID_END)
+    size = _BY_ID_HEAD.size - 4 + rest
+    head = _BY_ID_HEAD.pack(
+        size, 0, BY_ID_VERSION, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID, 0, 0, -1, timeout_ms
+    )
+    return [head + table + records.out, batch, _BY_ID_END]
+
+
 def single_body(timeout_ms: int, table: bytes, size: int) -> bytes:
     """What stands between the header and the batch, of `size` bytes, of a request as `encode_single` makes it."""
     return b"".join((_SINGLE_TERMS.pack(-1, -1, timeout_ms), table, _COUNT.pack(size)))
@@ -131,43 +167,58 @@ def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[byt
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
-    """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
+def decode_answer(
+    buffer: Octets, start: int, end: int, version: int, names: Names = NO_NAMES, leaders: Leaders | None = None
+) -> tuple[list[ProduceResult], int]:
+    """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`. `names`:
+    topics by id. `leaders` gets what the broker says of new ones.
+    """
     results: list[ProduceResult] = []
-    usual = usual_partitions(buffer, start, end, version) if version == SINGLE_VERSION else None
+    usual = usual_partitions(buffer, start, end, version) if version in _PLAIN else None
     if usual is not None:
+        layout, nothing = _PLAIN[version]
         for name, name_end, first, partitions in usual:
             topic = bytes(buffer[name:name_end])
-            for at in range(first, first + partitions * PLAIN_V8.size, PLAIN_V8.size):
-                *fields, record_errors, message = PLAIN_V8.unpack_from(buffer, at)
-                if record_errors or message != -1:
-                    return _decode_in_full(buffer, start, end, version)
-                results.append(new_tuple(ProduceResult, (topic, *fields, None, ())))
-        return results, I32.unpack_from(buffer, end - 4)[0]
-    return _decode_in_full(buffer, start, end, version)
+            topic = topic if version < FIRST_BY_ID else names.get(topic, topic)
+            for at in range(first, first + partitions * layout.size, layout.size):
+                index, error, offset, time, log_start, *rest = layout.unpack_from(buffer, at)
+                if rest != nothing:
+                    return _decode_in_full(buffer, start, end, version, names, leaders)
+                results.append(new_tuple(ProduceResult, (topic, index, error, offset, time, log_start, None, ())))
+        return results, I32.unpack_from(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4))[0]
+    return _decode_in_full(buffer, start, end, version, names, leaders)
 
 
-def _decode_in_full(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
+def _decode_in_full(
+    buffer: Octets, start: int, end: int, version: int, names: Names, leaders: Leaders | None
+) -> tuple[list[ProduceResult], int]:
     """As `decode_answer`, field by field."""
     reader = Reader(buffer, start + 8, end)
     reader.tags(version >= FIRST_FLEXIBLE)
-    return read_body(reader, version)
+    return read_body(reader, version, names, leaders)
 
 
-def read_body(reader: Reader, version: int) -> tuple[list[ProduceResult], int]:
+def read_body(
+    reader: Reader, version: int, names: Names = NO_NAMES, leaders: Leaders | None = None
+) -> tuple[list[ProduceResult], int]:
     """As `decode_answer`, from after the header on."""
     flexible = version >= FIRST_FLEXIBLE
     results: list[ProduceResult] = []
+    found: Leaders = {} if leaders is None else leaders
     for _ in range(reader.array(flexible)):
-        topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
-        results += [_read_result(reader, version, topic) for _ in range(reader.array(flexible))]
+        if version >= FIRST_BY_ID:
+            topic_id = reader.raw(ID_BYTES)
+            topic = names.get(topic_id, topic_id)
+        else:
+            topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
+        results += [_read_result(reader, version, topic, found) for _ in range(reader.array(flexible))]
         reader.tags(flexible)
     throttle_ms = reader.i32()
     reader.tags(flexible)
     return results, throttle_ms
 
 
-def _read_result(reader: Reader, version: int, topic: bytes) -> ProduceResult:
+def _read_result(reader: Reader, version: int, topic: bytes, leaders: Leaders) -> ProduceResult:
     flexible = version >= FIRST_FLEXIBLE
     log_start, message = -1, None
     record_errors: tuple[tuple[int, str | None], ...] = ()
@@ -178,7 +229,10 @@ def _read_result(reader: Reader, version: int, topic: bytes) -> ProduceResult:
     if version >= 8:
         record_errors = tuple(_read_record_error(reader, flexible) for _ in range(reader.array(flexible)))
         message = reader.nullable_text(flexible)
-    reader.tags(flexible)
+    if version < FIRST_WITH_LEADERS:
+        reader.tags(flexible)
+    elif (leader := read_leader(reader, LEADER_TAG)) is not None:
+        leaders[topic, index] = leader
     return ProduceResult(topic, index, error, base_offset, append_time, log_start, message, record_errors)
 
 

@@ -12,9 +12,10 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from struct import Struct
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sidecar.protocol import limits
+from sidecar.protocol.kinds import INT8, Fixed, Form, Kind
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, at_once
 
 Values: TypeAlias = dict[str, Any]
@@ -31,85 +32,6 @@ _SLICE: Final = limits.SLICE // 4
 """An element here is a dict of fields: some 20 µs."""
 _SHORT_BYTES: Final = 4096
 """A message of this size is read at once, without a generator for each of its lists: it takes milliseconds at most."""
-
-
-class Form(NamedTuple):
-    """How one version is written: its number, and whether it is flexible (compact lengths, tagged fields)."""
-
-    version: int
-    flexible: bool
-
-
-class Kind(Protocol):
-    """The type of a field."""
-
-    @property
-    def absent(self) -> Any:
-        """What is written where a record has no value."""
-        ...
-
-    def read(self, reader: Reader, form: Form) -> Any:
-        """Raises `MalformedFrameError`."""
-        ...
-
-    def write(self, writer: Writer, value: Any, form: Form) -> None:
-        """Append one value."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """A number of fixed size, or 16 bytes of a UUID."""
-
-    struct: Struct
-    absent: Any = 0
-
-    def read(self, reader: Reader, form: Form) -> Any:
-        return self.struct.unpack_from(reader.buffer, reader.skip(self.struct.size))[0]
-
-    def write(self, writer: Writer, value: Any, form: Form) -> None:
-        writer.raw(self.struct.pack(value))
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A string; null is malformed unless `nullable`."""
-
-    nullable: bool
-
-    @property
-    def absent(self) -> str | None:
-        return None if self.nullable else ""
-
-    def read(self, reader: Reader, form: Form) -> str | None:
-        if form.flexible:
-            return reader.compact_nullable_string() if self.nullable else reader.compact_string()
-        return reader.nullable_string() if self.nullable else reader.string()
-
-    def write(self, writer: Writer, value: Any, form: Form) -> None:
-        if form.flexible:
-            writer.compact_string(value)
-        else:
-            writer.string(value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bytes:
-    """Bytes that must not be null."""
-
-    absent: bytes = b""
-
-    def read(self, reader: Reader, form: Form) -> bytes:
-        found = reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
-        if found is None:
-            raise MalformedFrameError("null where bytes must be")
-        return found
-
-    def write(self, writer: Writer, value: Any, form: Form) -> None:
-        if form.flexible:
-            writer.compact_nullable_bytes(value)
-        else:
-            writer.nullable_bytes(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +121,13 @@ class Part(NamedTuple):
 
 
 class Record:
-    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: there are lists in it."""
+    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: with lists or records in it."""
 
     __slots__ = ("_plans", "fields", "is_deep")
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.fields: Final = fields
-        self.is_deep: Final = any(isinstance(field.kind, Array) for field in fields)
+        self.is_deep: Final = any(isinstance(field.kind, Array | Record | Nullable) for field in fields)
         self._plans: Final[dict[int, tuple[Part, ...]]] = {}
 
     def _plan(self, version: int) -> tuple[Part, ...]:
@@ -225,7 +147,7 @@ class Record:
         for names, _, struct, kind in self._plan(form.version):
             if struct is not None:
                 values.update(zip(names, struct.unpack_from(reader.buffer, reader.skip(struct.size)), strict=True))
-            elif isinstance(kind, Array):
+            elif isinstance(kind, Array | Record | Nullable):
                 values[names[0]] = yield from kind.read_steps(reader, form)
             else:
                 values[names[0]] = kind.read(reader, form)
@@ -238,7 +160,7 @@ class Record:
         for names, absent, struct, kind in self._plan(form.version):
             if struct is not None:
                 writer.out += struct.pack(*map(value.get, names, absent))
-            elif isinstance(kind, Array):
+            elif isinstance(kind, Array | Record | Nullable):
                 yield from kind.write_steps(writer, value.get(names[0], absent[0]), form)
             else:
                 kind.write(writer, value.get(names[0], absent[0]), form)
@@ -278,6 +200,34 @@ class Record:
             writer.out += value.get(TAGS, _NO_TAGS)
 
 
+@dataclass(frozen=True, slots=True)
+class Nullable:
+    """A record by itself, behind a byte: 1, or -1 for null."""
+
+    record: Record
+    absent: None = None
+
+    def read(self, reader: Reader, form: Form) -> Values | None:
+        """The record, or None where the sender wrote null."""
+        return self.record.read(reader, form) if INT8.read(reader, form) >= 0 else None
+
+    def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, Values | None]:
+        """As `read`, in slices."""
+        return (yield from self.record.read_steps(reader, form)) if INT8.read(reader, form) >= 0 else None
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        """Append one."""
+        writer.i8(-1 if value is None else 1)
+        if value is not None:
+            self.record.write(writer, value, form)
+
+    def write_steps(self, writer: Writer, value: Any, form: Form) -> Generator[None, None, None]:
+        """As `write`, in slices."""
+        writer.i8(-1 if value is None else 1)
+        if value is not None:
+            yield from self.record.write_steps(writer, value, form)
+
+
 def _parts(fields: Iterable[Field]) -> Iterator[Part]:
     """The fields of a version, numbers that follow each other in one."""
     for is_fixed, run in groupby(fields, lambda field: isinstance(field.kind, Fixed)):
@@ -286,18 +236,6 @@ def _parts(fields: Iterable[Field]) -> Iterator[Part]:
             formats = [field.kind.struct.format[1:] for field in some if isinstance(field.kind, Fixed)]
             names, absent = tuple(field.name for field in some), tuple(field.kind.absent for field in some)
             yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
-
-
-BOOLEAN: Final = Fixed(Struct(">?"), False)
-INT8: Final = Fixed(Struct(">b"))
-INT16: Final = Fixed(Struct(">h"))
-INT32: Final = Fixed(Struct(">i"))
-INT64: Final = Fixed(Struct(">q"))
-FLOAT64: Final = Fixed(Struct(">d"), 0.0)
-UUID_BYTES: Final = Fixed(Struct(">16s"), bytes(16))
-TEXT: Final = _Text(nullable=False)
-NULLABLE_TEXT: Final = _Text(nullable=True)
-BYTES: Final = _Bytes()
 
 
 def record(*fields: Field) -> Record:

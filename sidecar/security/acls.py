@@ -256,6 +256,21 @@ class Acls:
                     (denied_literal if literal else denied_prefixed).add(binding.resource_name)
         return any(_is_open(binding, denied_literal, denied_prefixed) for binding in allowed)
 
+    def may_everywhere(self, subject: Subject, operation: int, kind: int) -> bool:
+        """Whether the subject may do something to all resources of a type, those included that are not there yet: it is
+        allowed on `*`, and denied on no name.
+        """
+        if self.is_super_user(subject.principal):
+            return True
+        by_type = self._by_type.get(kind)
+        anything = by_type.literal.get(WILDCARD, {}) if by_type is not None else {}
+        allowed = any(masks.allowed >> operation & 1 for each in _matching(subject) if (masks := anything.get(each)))
+        return allowed and not any(
+            binding.permission != Permission.ALLOW and binding.operation in (operation, Operation.ALL)
+            for each in _matching(subject)
+            for binding in self._by_subject.get((kind, each), ())
+        )
+
     def may_write_idempotently(self, subject: Subject) -> bool:
         """What InitProducerId without a transactional id takes: IDEMPOTENT_WRITE on the cluster, or WRITE on any
         topic (KIP-679).

@@ -1,7 +1,7 @@
 """The rows and columns of the matrix: which clients are run and what each of them is asked to do.
 
 Pure data. A row names something an ordinary user of Kafka does, not a request of the protocol; how a client does it is
-in its worker, where it cannot is in `absences`, where the node answers otherwise than Kafka by design is in `refusals`.
+in its worker, where it cannot is in `absences`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any
 
 from .absences import ABSENCES
-from .refusals import REFUSALS
 
 
 class Outcome(Enum):
@@ -16,7 +15,6 @@ class Outcome(Enum):
 
     OK = "ok"
     ABSENT = "n/a"
-    REFUSED = "refused"
     FAILED = "failed"
 
 
@@ -38,7 +36,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """True for all but failures: an absence or a refusal that is not listed never gets to be one of those."""
+        """True for all but failures: an absence that is not listed never gets to be one of those."""
         return self.outcome is not Outcome.FAILED
 
 
@@ -47,18 +45,13 @@ def failed(detail: str, trace: str = "", seconds: float = 0.0) -> Result:
     return Result(Outcome.FAILED, detail, trace, seconds)
 
 
-def judge(client: str, feature: str, route: Route, answer: Mapping[str, Any], seconds: float) -> Result:
-    """The result of what a worker answered: absent and refused pass only where the tables say so, and there nothing
-    else does.
-    """
+def judge(client: str, feature: str, answer: Mapping[str, Any], seconds: float) -> Result:
+    """The result of what a worker answered: absent passes only where the table says so, and there nothing else does."""
     outcome = Outcome(answer["outcome"])
     result = Result(outcome, answer["detail"], answer.get("trace", ""), seconds)
     absent = (client, feature) in ABSENCES
-    refused = route is Route.NODE and feature in REFUSALS
     if outcome is Outcome.FAILED:
         return result
     if (outcome is Outcome.ABSENT) != absent:
         return failed(f"{outcome.value}, but the table of absences says otherwise: {result.detail}", seconds=seconds)
-    if (outcome is Outcome.REFUSED) != (refused and not absent):
-        return failed(f"{outcome.value}, but the table of refusals says otherwise: {result.detail}", seconds=seconds)
     return result

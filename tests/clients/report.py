@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from .features import CELLS, CLIENTS, FEATURES, Client, Feature
 from .outcome import Outcome, Result, Route
-from .refusals import REFUSALS
 from .run import CellId
 
-_MARK = {Outcome.OK: "ok", Outcome.ABSENT: "n/a", Outcome.REFUSED: "refused", Outcome.FAILED: "FAIL"}
+_MARK = {Outcome.OK: "ok", Outcome.ABSENT: "n/a", Outcome.FAILED: "FAIL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def as_markdown(report: Report) -> str:
 def _cells(report: Report, feature: Feature, notes: list[str]) -> Iterator[str]:
     for client in CLIENTS:
         result = report.results[CellId(Route.NODE, client.name, feature.name)]
-        note = _note(result, client, feature)
+        note = _note(result, client)
         if note is None:
             yield _MARK[result.outcome]
             continue
@@ -93,14 +92,8 @@ def _cells(report: Report, feature: Feature, notes: list[str]) -> Iterator[str]:
         yield f"{_MARK[result.outcome]} [{notes.index(note) + 1}]"
 
 
-def _note(result: Result, client: Client, feature: Feature) -> str | None:
-    match result.outcome:
-        case Outcome.ABSENT:
-            return f"{client.title}: {result.detail}."
-        case Outcome.REFUSED:
-            return f"Refused by the node: {REFUSALS[feature.name].why}."
-        case _:
-            return None
+def _note(result: Result, client: Client) -> str | None:
+    return f"{client.title}: {result.detail}." if result.outcome is Outcome.ABSENT else None
 
 
 def _direct(report: Report) -> str:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from .absences import ABSENCES
 from .features import FEATURE
 from .outcome import Outcome, Result, Route, failed, judge
-from .refusals import REFUSALS
 from .stored import complaint
 from .worker import Answered, Worker, WorkerError
 
@@ -141,11 +140,10 @@ class MatrixRun:
             "bootstrap": target.bootstrap,
             "nodes": sorted(target.nodes),
             "secured": target.secured,
-            "refused": cell.route is Route.NODE and cell.feature in REFUSALS,
             "prefix": self.prefix(cell),
         }
         answered = worker.run(asked, FEATURE[cell.feature].limit_s)
-        result = judge(cell.client, cell.feature, cell.route, answered.answer, time.monotonic() - started)
+        result = judge(cell.client, cell.feature, answered.answer, time.monotonic() - started)
         if not result.passed:
             return result
         objection = strangers(answered, target, cell.feature)

@@ -10,14 +10,12 @@ import pytest
 from .absences import ABSENCES, AIOKAFKA, KAFKA_PYTHON, LIBRDKAFKA, NoAttribute, NoJavaName, NoMention
 from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
 from .outcome import Outcome, Result, Route, judge
-from .refusals import REFUSALS
 from .report import Report, as_markdown, as_text
 from .run import CellId
 from .stored import WITNESSES
 from .test_upstream_versions import CORE
 
 ABSENT = ("confluent-kafka", "quotas")
-REFUSED = ("java-client", "group-protocol-consumer")
 ORDINARY = ("java-client", "quotas")
 
 
@@ -25,7 +23,7 @@ def test_names_are_given_once_and_tables_speak_of_cells_that_exist() -> None:
     assert len(FEATURE) == len(FEATURES)
     assert len(CLIENT) == len(CLIENTS)
     assert set(ABSENCES) <= set(CELLS)
-    assert set(REFUSALS) | set(WITNESSES) | set(CORE) <= set(FEATURE)
+    assert set(WITNESSES) | set(CORE) <= set(FEATURE)
 
 
 def test_every_feature_is_something_that_at_least_two_clients_can_do() -> None:
@@ -37,26 +35,21 @@ def test_every_feature_is_something_that_at_least_two_clients_can_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "route", "answered", "counts_as"),
+    ("place", "answered", "counts_as"),
     [
-        (ORDINARY, Route.NODE, "ok", Outcome.OK),
-        (ORDINARY, Route.NODE, "failed", Outcome.FAILED),
-        (ORDINARY, Route.NODE, "n/a", Outcome.FAILED),
-        (ORDINARY, Route.NODE, "refused", Outcome.FAILED),
-        (ABSENT, Route.NODE, "n/a", Outcome.ABSENT),
-        (ABSENT, Route.NODE, "ok", Outcome.FAILED),
-        (ABSENT, Route.DIRECT, "failed", Outcome.FAILED),
-        (REFUSED, Route.NODE, "refused", Outcome.REFUSED),
-        (REFUSED, Route.NODE, "ok", Outcome.FAILED),
-        (REFUSED, Route.DIRECT, "ok", Outcome.OK),
-        (REFUSED, Route.DIRECT, "refused", Outcome.FAILED),
-        (("aiokafka", "group-protocol-consumer"), Route.NODE, "n/a", Outcome.ABSENT),
+        (ORDINARY, "ok", Outcome.OK),
+        (ORDINARY, "failed", Outcome.FAILED),
+        (ORDINARY, "n/a", Outcome.FAILED),
+        (ABSENT, "n/a", Outcome.ABSENT),
+        (ABSENT, "ok", Outcome.FAILED),
+        (ABSENT, "failed", Outcome.FAILED),
+        (("aiokafka", "group-protocol-consumer"), "n/a", Outcome.ABSENT),
     ],
 )
 def test_an_answer_counts_only_where_the_tables_allow_it(
-    place: tuple[str, str], route: Route, answered: str, counts_as: Outcome
+    place: tuple[str, str], answered: str, counts_as: Outcome
 ) -> None:
-    assert judge(*place, route, {"outcome": answered, "detail": "why"}, 1.0).outcome is counts_as
+    assert judge(*place, {"outcome": answered, "detail": "why"}, 1.0).outcome is counts_as
 
 
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")  # said of kafka-python when it is imported
@@ -93,7 +86,7 @@ def full(route: Route) -> dict[CellId, Result]:
     def of(client: str, feature: str) -> Result:
         if absence := ABSENCES.get((client, feature)):
             return Result(Outcome.ABSENT, absence.reason)
-        return Result(Outcome.REFUSED if route is Route.NODE and feature in REFUSALS else Outcome.OK, "note")
+        return Result(Outcome.OK, "note")
 
     return {CellId(route, *cell): of(*cell) for cell in CELLS}
 
@@ -131,7 +124,6 @@ def test_the_page_has_a_mark_in_every_cell_and_a_note_for_each_that_is_not_ok() 
     noted = {mark.split("[")[1].rstrip("]") for mark in marks if "[" in mark}
     notes = [line.split(".")[0] for line in page.split("## Notes")[1].splitlines() if line]
     assert sorted(noted, key=int) == notes
-    assert "KIP-848" in page.split("## Notes")[1]
 
 
 def test_the_page_speaks_of_direct_kafka_only_after_a_run_against_it() -> None:

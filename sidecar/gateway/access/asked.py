@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NO_ID: Final = -1
 
 class Asking(NamedTuple):
     """A request with its principal. `has`: whether there is a topic, or a partition of it; `creates`: whether brokers
-    make topics that Metadata asks for (`auto.create.topics.enable`).
+    make topics that Metadata asks for (`auto.create.topics.enable`); `name_of`: which topic has an id, None for none.
     """
 
     rights: Rights
@@ -38,6 +39,7 @@ class Asking(NamedTuple):
     version: int
     has: Callable[[str, int | None], bool] = lambda _topic, _partition: True
     creates: bool = True
+    name_of: Callable[[bytes], str | None] = lambda _id: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,14 @@ class Divided:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """An API whose requests are taken apart before its module runs. `check` gives None where the request goes on as it
-    is, and its answer goes back as it is; `in_doubt` names the topics that have to be looked up before.
+    is, and its answer goes back as it is; `in_doubt` names the topics that have to be looked up before, `ids` those
+    that a request names by id (KIP-516).
     """
 
     message: Message
     check: Callable[[Asking], Divided | None]
     in_doubt: Callable[[Asking], Iterable[str]] | None = None
+    ids: Callable[[Values], Iterable[bytes]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ class Open:
     """An API that takes no right, and why."""
 
     reason: str
+
+
+def ids_in(topics: Iterable[Values] | None) -> list[bytes]:
+    """The ids by which topics are named in a list of a request."""
+    ids: Iterable[bytes] = (topic.get("topic_id", NO_TOPIC_ID) for topic in topics or ())
+    return [topic_id for topic_id in ids if topic_id != NO_TOPIC_ID]
 
 
 def whole(values: Values, code: int) -> Divided:

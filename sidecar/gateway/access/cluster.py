@@ -13,6 +13,7 @@ from sidecar.gateway.access.asked import (
     Asking,
     Divided,
     error_fields,
+    some,
     whole,
     with_cluster_operations,
 )
@@ -102,15 +103,24 @@ def _describe_cluster(asking: Asking) -> Divided | None:
 
 
 def _find_coordinator(asking: Asking) -> Divided | None:
-    key, kind = asking.fields["key"], asking.fields.get("key_type", 0)
-    rights = asking.rights
-    if kind == 0 and not rights.group(Operation.DESCRIBE, key):
-        code = GROUP
-    elif kind == 1 and not rights.transactional_id(Operation.DESCRIBE, key):
-        code = TRANSACTIONAL_ID
-    else:
+    kind, rights, nowhere = asking.fields.get("key_type", 0), asking.rights, {"node_id": NO_ID, "port": NO_ID}
+    code = GROUP if kind == 0 else TRANSACTIONAL_ID
+
+    def may(key: str) -> bool:
+        if kind == 0:
+            return rights.group(Operation.DESCRIBE, key)
+        return kind != 1 or rights.transactional_id(Operation.DESCRIBE, key)
+
+    if asking.version >= 4:
+        named = ("coordinator_keys", "coordinators")
+        return some(asking, named, may, lambda key: {"key": key, "error_code": code} | nowhere, code)
+    return None if may(asking.fields["key"]) else whole(error_fields(code) | nowhere, code)
+
+
+def _list_config_resources(asking: Asking) -> Divided | None:
+    if asking.rights.cluster(Operation.DESCRIBE_CONFIGS):
         return None
-    return whole(error_fields(code) | {"node_id": NO_ID, "port": NO_ID}, code)
+    return whole({"error_code": CLUSTER}, CLUSTER)
 
 
 ROWS: Final = (
@@ -127,4 +137,5 @@ ROWS: Final = (
     Asked(security.DESCRIBE_USER_SCRAM_CREDENTIALS, _on_cluster(Operation.DESCRIBE, _scram_not_described)),
     Asked(security.ALTER_USER_SCRAM_CREDENTIALS, _on_cluster(Operation.ALTER, _scram_not_altered)),
     Asked(cluster.DESCRIBE_CLUSTER, _describe_cluster),
+    Asked(admin.LIST_CONFIG_RESOURCES, _list_config_resources),
 )

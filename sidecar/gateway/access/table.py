@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.gateway.access import cluster, groups, topics, transactions
+from sidecar.gateway.access import cluster, groups, members, topics, transactions
 from sidecar.gateway.access.asked import Asked, Open, PerTopic
 from sidecar.protocol.api import LOGIN_APIS
 from sidecar.security.acls import Operation
@@ -31,9 +31,10 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     18: Open("a client asks for it before it has logged in"),
     **dict.fromkeys(LOGIN_APIS, Open("what a client logs in with")),
     21: PerTopic(Operation.DELETE),
+    78: PerTopic(Operation.READ),
+    79: PerTopic(Operation.READ),
     23: PerTopic(Operation.DESCRIBE, instead=Operation.CLUSTER_ACTION),
-    68: Open("always answered with 35"),
-    **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS, *transactions.ROWS)},
+    **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS, *members.ROWS, *transactions.ROWS)},
     **dict.fromkeys(range(1000, 1005), _OWN),
 }
 """By API key: every row of `sidecar.protocol.api` has one here, and so have the two of a login."""

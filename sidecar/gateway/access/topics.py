@@ -15,12 +15,15 @@ from sidecar.gateway.access.asked import (
     Asking,
     Divided,
     error_fields,
+    ids_in,
     some,
     with_cluster_operations,
 )
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import TAGS
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 _NO_TOPIC: Final = "."
 """No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""
+_FIRST_DELETED_BY_ID: Final = 6
 _CONFIGS_HIDDEN: Final = b"\x01\x00\x02\x00\x1d"
 """The tagged field `topicConfigErrorCode` of CreateTopics: 29 (KIP-525)."""
 _RESOURCES: Final = {
@@ -52,9 +56,11 @@ def _uncreatable(asking: Asking) -> list[str]:
     fields, rights = asking.fields, asking.rights
     if _names_all(asking) or not asking.creates or not fields.get("allow_auto_topic_creation", True):
         return []
+    if ids_in(fields["topics"]):
+        return []
     if rights.cluster(Operation.CREATE):
         return []
-    names = (topic["name"] for topic in fields["topics"])
+    names: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
     return [
         name for name in names if rights.topic(Operation.DESCRIBE, name) and not rights.topic(Operation.CREATE, name)
     ]
@@ -68,7 +74,9 @@ def _metadata(asking: Asking) -> Divided | None:
     going_on = fields
     if not _names_all(asking):
         uncreatable = {name for name in _uncreatable(asking) if not asking.has(name, None)}
-        names: list[str] = [topic["name"] for topic in fields["topics"]]
+        if ids_in(fields["topics"]):
+            return _metadata_by_id(asking)
+        names: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
         refused = dict.fromkeys(
             name for name in names if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
         )
@@ -93,6 +101,37 @@ def _metadata(asking: Asking) -> Divided | None:
         return with_cluster_operations(rights, answer) if of_cluster else answer
 
     return Divided(going_on, amend, TOPIC if refused else 0)
+
+
+def _metadata_by_id(asking: Asking) -> Divided:
+    """As `_metadata`, of topics that are asked for by id; names beside ids count for nothing. An id is no secret, so
+    it is refused with 29 where there is such a topic, and the name is (`KafkaApis.handleTopicMetadataRequest`).
+    """
+    rights, name_of = asking.rights, asking.name_of
+    of_topics = bool(asking.fields.get("include_topic_authorized_operations"))
+    names = {topic_id: name_of(topic_id) for topic_id in ids_in(asking.fields["topics"])}
+    refused = [
+        topic_id for topic_id, name in names.items() if name is not None and not rights.topic(Operation.DESCRIBE, name)
+    ]
+    kept: list[Values] = [{"topic_id": topic_id, "name": None} for topic_id in names.keys() - refused]
+
+    def amend(answer: Values) -> Values:
+        hidden: list[Values] = [_hidden(topic_id) for topic_id in refused]
+        topics: list[Values] = []
+        for topic in answer["topics"]:
+            bits = rights.allowed(ResourceType.TOPIC, topic["name"]) if topic["name"] else -1
+            if not bits >> Operation.DESCRIBE & 1:  # its id was not known a moment ago
+                hidden.append(_hidden(topic["topic_id"]))
+                continue
+            name = "topic_authorized_operations"
+            topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
+        return answer | {"topics": [*topics, *hidden]}
+
+    return Divided(asking.fields | {"topics": kept}, amend, TOPIC if refused else 0)
+
+
+def _hidden(topic_id: bytes) -> Values:
+    return {"error_code": TOPIC, "name": None, "topic_id": topic_id, "topic_authorized_operations": NO_OPERATIONS}
 
 
 def _once(names: Iterable[str]) -> frozenset[str]:
@@ -138,12 +177,50 @@ def _undeletable(asking: Asking) -> list[str]:
     """The topics of DeleteTopics that the client sees and may not delete: 29 where they are there, else 3."""
     return [
         name
-        for name in asking.fields["topic_names"]
+        for name in _named_for_deletion(asking)
         if not _deletable(asking, name) and asking.rights.topic(Operation.DESCRIBE, name)
     ]
 
 
+def _named_for_deletion(asking: Asking) -> list[str]:
+    if asking.version < _FIRST_DELETED_BY_ID:
+        return asking.fields["topic_names"]
+    return [topic["name"] for topic in asking.fields["topics"] if topic["name"] is not None]
+
+
+def _delete_topics_by_id(asking: Asking) -> Divided | None:
+    """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses; a
+    topic whose id is not known goes no further, as it might be known there.
+    """
+    once, ids = _once(_named_for_deletion(asking)), Counter(ids_in(asking.fields["topics"]))
+    seen, rights, name_of = set(_undeletable(asking)), asking.rights, asking.name_of
+
+    def may(topic: Values) -> bool:
+        name, topic_id = topic["name"], topic["topic_id"]
+        if topic_id == NO_TOPIC_ID:
+            return name not in once or _deletable(asking, name) or (name in seen and not asking.has(name, None))
+        if name is not None or ids[topic_id] > 1:
+            return True
+        name = name_of(topic_id)
+        return name is not None and _deletable(asking, name)
+
+    def refusal(topic: Values) -> Values:
+        topic_id = topic["topic_id"]
+        if topic_id == NO_TOPIC_ID:
+            return {"name": topic["name"]} | error_fields(TOPIC)
+        name = name_of(topic_id)
+        if name is None:
+            message = "This server does not host this topic ID."
+            return {"topic_id": topic_id, "error_code": ErrorCode.UNKNOWN_TOPIC_ID, "error_message": message}
+        shown = name if rights.topic(Operation.DESCRIBE, name) else None
+        return {"name": shown, "topic_id": topic_id} | error_fields(TOPIC)
+
+    return some(asking, ("topics", "responses"), may, refusal, TOPIC)
+
+
 def _delete_topics(asking: Asking) -> Divided | None:
+    if asking.version >= _FIRST_DELETED_BY_ID:
+        return _delete_topics_by_id(asking)
     once = _once(asking.fields["topic_names"])
     seen = set(_undeletable(asking))
 
@@ -206,9 +283,9 @@ def _describe_producers(asking: Asking) -> Divided | None:
 
 
 ROWS: Final = (
-    Asked(cluster.METADATA, _metadata, _uncreatable),
+    Asked(cluster.METADATA, _metadata, _uncreatable, lambda fields: ids_in(fields["topics"])),
     Asked(admin.CREATE_TOPICS, _create_topics),
-    Asked(admin.DELETE_TOPICS, _delete_topics, _undeletable),
+    Asked(admin.DELETE_TOPICS, _delete_topics, _undeletable, lambda fields: ids_in(fields.get("topics"))),
     Asked(admin.DESCRIBE_CONFIGS, _configs(Operation.DESCRIBE_CONFIGS, "results")),
     Asked(admin.ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses")),
     Asked(admin.CREATE_PARTITIONS, _create_partitions),

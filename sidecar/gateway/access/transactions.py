@@ -88,7 +88,7 @@ def _add_offsets(asking: Asking) -> Divided | None:
 def _end_txn(asking: Asking) -> Divided | None:
     if asking.rights.transactional_id(Operation.WRITE, asking.fields["transactional_id"]):
         return None
-    return whole({"error_code": TRANSACTIONAL_ID}, TRANSACTIONAL_ID)
+    return whole({"error_code": TRANSACTIONAL_ID, "producer_id": NO_ID, "producer_epoch": NO_ID}, TRANSACTIONAL_ID)
 
 
 def _describe_transactions(asking: Asking) -> Divided | None:

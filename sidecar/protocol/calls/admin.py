@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sidecar.protocol.messages import admin, cluster
 from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.schema import TAGS
 from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
@@ -38,6 +39,22 @@ class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, vers
         return {
             each["api_key"]: ServedVersions(each["min_version"], each["max_version"]) for each in values["api_keys"]
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=4):
+    """The tagged fields with which a broker names the features of the cluster (KIP-584), as they are. Brokers before
+    3.9 do not answer this version.
+    """
+
+    def asked(self) -> Values:
+        return {"client_software_name": "sidecar", "client_software_version": "1"}
+
+    def answered(self, values: Values) -> bytes:
+        if error := values["error_code"]:
+            raise MalformedFrameError(f"ApiVersions v4 answered error {error}")
+        tags: bytes = values[TAGS]
+        return tags
 
 
 @dataclass(frozen=True, slots=True)

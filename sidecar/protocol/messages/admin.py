@@ -8,20 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-    BOOLEAN,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    NULLABLE_TEXT,
-    TEXT,
-    UUID_BYTES,
-    Array,
-    Field,
-    Message,
-    record,
-)
+from sidecar.protocol.kinds import BOOLEAN, INT8, INT16, INT32, INT64, NULLABLE_TEXT, TEXT, UUID_BYTES
+from sidecar.protocol.schema import Array, Field, Message, record
 
 CREATE_TOPICS: Final = Message(
     19, 5,
@@ -199,6 +187,7 @@ DESCRIBE_LOG_DIRS: Final = Message(
             ))),
             Field("total_bytes", INT64, since=4),
             Field("usable_bytes", INT64, since=4),
+            Field("is_cordoned", BOOLEAN, since=5),
         ))),
     ),
 )
@@ -253,6 +242,7 @@ ALTER_PARTITION_REASSIGNMENTS: Final = Message(
     45, 0,
     record(
         Field("timeout_ms", INT32),
+        Field("allow_replication_factor_change", BOOLEAN, since=1),
         Field("topics", Array(record(
             Field("name", TEXT),
             Field("partitions", Array(record(
@@ -263,6 +253,7 @@ ALTER_PARTITION_REASSIGNMENTS: Final = Message(
     ),
     record(
         Field("throttle_time_ms", INT32),
+        Field("allow_replication_factor_change", BOOLEAN, since=1),
         Field("error_code", INT16),
         Field("error_message", NULLABLE_TEXT),
         Field("responses", Array(record(
@@ -273,5 +264,15 @@ ALTER_PARTITION_REASSIGNMENTS: Final = Message(
                 Field("error_message", NULLABLE_TEXT),
             ))),
         ))),
+    ),
+)
+
+LIST_CONFIG_RESOURCES: Final = Message(
+    74, 0,
+    record(Field("resource_types", Array(INT8), since=1)),
+    record(
+        Field("throttle_time_ms", INT32),
+        Field("error_code", INT16),
+        Field("config_resources", Array(record(Field("resource_name", TEXT), Field("resource_type", INT8, since=1)))),
     ),
 )

@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-    BOOLEAN,
-    INT8,
-    INT16,
-    INT32,
-    NULLABLE_TEXT,
-    TEXT,
-    UUID_BYTES,
-    Array,
-    Field,
-    Message,
-    record,
-)
+from sidecar.protocol.kinds import BOOLEAN, INT8, INT16, INT32, NULLABLE_TEXT, TEXT, UUID_BYTES
+from sidecar.protocol.schema import Array, Field, Message, record
 
 API_VERSIONS: Final = Message(
     18, 3,
@@ -75,26 +64,43 @@ METADATA: Final = Message(
             ))),
             Field("topic_authorized_operations", INT32, since=8),
         ))),
+        Field("error_code", INT16, since=13),
         Field("cluster_authorized_operations", INT32, since=8, until=10),
     ),
 )
 
 FIND_COORDINATOR: Final = Message(
     10, 3,
-    record(Field("key", TEXT), Field("key_type", INT8, since=1)),
+    record(
+        Field("key", TEXT, until=3),
+        Field("key_type", INT8, since=1),
+        Field("coordinator_keys", Array(TEXT), since=4),
+    ),
     record(
         Field("throttle_time_ms", INT32, since=1),
-        Field("error_code", INT16),
-        Field("error_message", NULLABLE_TEXT, since=1),
-        Field("node_id", INT32),
-        Field("host", TEXT),
-        Field("port", INT32),
+        Field("coordinators", Array(record(
+            Field("key", TEXT),
+            Field("node_id", INT32),
+            Field("host", TEXT),
+            Field("port", INT32),
+            Field("error_code", INT16),
+            Field("error_message", NULLABLE_TEXT),
+        )), since=4),
+        Field("error_code", INT16, until=3),
+        Field("error_message", NULLABLE_TEXT, since=1, until=3),
+        Field("node_id", INT32, until=3),
+        Field("host", TEXT, until=3),
+        Field("port", INT32, until=3),
     ),
 )
 
 DESCRIBE_CLUSTER: Final = Message(
     60, 0,
-    record(Field("include_cluster_authorized_operations", BOOLEAN), Field("endpoint_type", INT8, since=1)),
+    record(
+        Field("include_cluster_authorized_operations", BOOLEAN),
+        Field("endpoint_type", INT8, since=1),
+        Field("include_fenced_brokers", BOOLEAN, since=2),
+    ),
     record(
         Field("throttle_time_ms", INT32),
         Field("error_code", INT16),
@@ -107,6 +113,7 @@ DESCRIBE_CLUSTER: Final = Message(
             Field("host", TEXT),
             Field("port", INT32),
             Field("rack", NULLABLE_TEXT),
+            Field("is_fenced", BOOLEAN, since=2),
         ))),
         Field("cluster_authorized_operations", INT32),
     ),

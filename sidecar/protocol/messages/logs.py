@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    TEXT,
-    Array,
-    Field,
-    Message,
-    record,
-)
+from sidecar.protocol.kinds import INT8, INT16, INT32, INT64, TEXT
+from sidecar.protocol.schema import Array, Field, Message, record
 
 LIST_OFFSETS: Final = Message(
     2, 6,
@@ -33,6 +24,7 @@ LIST_OFFSETS: Final = Message(
                 Field("timestamp", INT64),
             ))),
         ))),
+        Field("timeout_ms", INT32, since=10),
     ),
     record(
         Field("throttle_time_ms", INT32, since=2),

@@ -8,22 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-    BOOLEAN,
-    BYTES,
-    FLOAT64,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    NEVER,
-    NULLABLE_TEXT,
-    TEXT,
-    Array,
-    Field,
-    Message,
-    record,
-)
+from sidecar.protocol.kinds import BOOLEAN, BYTES, FLOAT64, INT8, INT16, INT32, INT64, NULLABLE_TEXT, TEXT
+from sidecar.protocol.schema import NEVER, Array, Field, Message, record
 
 SASL_HANDSHAKE: Final = Message(
     17, NEVER,

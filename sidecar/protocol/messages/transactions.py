@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.schema import (
-    BOOLEAN,
-    INT16,
-    INT32,
-    INT64,
-    NULLABLE_TEXT,
-    TEXT,
-    Array,
-    Field,
-    Message,
-    record,
-)
+from sidecar.protocol.kinds import BOOLEAN, INT16, INT32, INT64, NULLABLE_TEXT, TEXT
+from sidecar.protocol.schema import Array, Field, Message, record
 
 INIT_PRODUCER_ID: Final = Message(
     22, 2,
@@ -76,7 +66,12 @@ END_TXN: Final = Message(
         Field("producer_epoch", INT16),
         Field("committed", BOOLEAN),
     ),
-    record(Field("throttle_time_ms", INT32), Field("error_code", INT16)),
+    record(
+        Field("throttle_time_ms", INT32),
+        Field("error_code", INT16),
+        Field("producer_id", INT64, since=5),
+        Field("producer_epoch", INT16, since=5),
+    ),
 )
 
 WRITE_TXN_MARKERS: Final = Message(
@@ -149,6 +144,7 @@ LIST_TRANSACTIONS: Final = Message(
         Field("state_filters", Array(TEXT)),
         Field("producer_id_filters", Array(INT64)),
         Field("duration_filter", INT64, since=1),
+        Field("transactional_id_pattern", NULLABLE_TEXT, since=2),
     ),
     record(
         Field("throttle_time_ms", INT32),

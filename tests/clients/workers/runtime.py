@@ -5,7 +5,7 @@ nothing shared with the tests but lines of JSON. It never decides whether a resu
 happened.
 
 Lines in: a cell (`Cell.from_line`), or `{"go": true}` while a scenario holds still to have its sockets looked at.
-Lines out: `{"ready": version, "features": […]}` once, then per cell `{"outcome": "ok" | "n/a" | "refused" | "failed",
+Lines out: `{"ready": version, "features": […]}` once, then per cell `{"outcome": "ok" | "n/a" | "failed",
 "detail", "trace"}`, and `{"hold": true}` where a scenario asks to be looked at.
 """
 
@@ -80,19 +80,11 @@ async def until_async(
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """What a scenario returns when the client was told, in time and clearly, that the node does not serve this."""
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
 class Cell:
     """One cell to run: what, against which cluster, under which names.
 
     `nodes` are the `host:port` a client may know and talk to: the nodes' when going through nodes, else the brokers'.
     `secured` is whether the brokers have an authorizer: without one, Kafka itself refuses all that has to do with ACLs.
-    `refused` is whether the node is documented to refuse this feature, and clients go through it.
     """
 
     client: str
@@ -101,7 +93,6 @@ class Cell:
     nodes: frozenset[str]
     prefix: str
     secured: bool
-    refused: bool
     hold: Callable[[], None]
 
     def name(self, suffix: str = "") -> str:
@@ -119,7 +110,7 @@ class Cell:
         check(found <= self.nodes, f"{where} names {sorted(found - self.nodes)}; the nodes are {sorted(self.nodes)}")
 
 
-Answer = str | Refused | None
+Answer = str | None
 Scenario = Callable[[Cell], Answer | Awaitable[Answer]]
 S = TypeVar("S", bound=Scenario)
 
@@ -159,8 +150,6 @@ class Scenarios:
                 "detail": f"{type(error).__name__}: {error}",
                 "trace": "".join(traceback.format_exception(error)),
             }
-        if isinstance(answer, Refused):
-            return {"outcome": "refused", "detail": answer.error}
         return {"outcome": "ok", "detail": answer or ""}
 
 
@@ -201,6 +190,5 @@ def _cell(client: str, asked: dict[str, Any], say: Callable[[dict[str, Any]], No
         nodes=frozenset(asked["nodes"]),
         prefix=asked["prefix"],
         secured=asked["secured"],
-        refused=asked["refused"],
         hold=hold,
     )

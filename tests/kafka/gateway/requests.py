@@ -53,6 +53,8 @@ def _value(field: dataclasses.Field[Any], values: dict[str, Any]) -> Any:
     if typing.get_origin(kind) is tuple and value is not None:
         element = typing.get_args(kind)[0]
         return tuple(_fill(element, found) if isinstance(found, dict) else found for found in value)
+    if isinstance(value, dict):
+        return _fill(kind, value)
     if field.metadata.get("kafka_type", "").startswith("timedelta") and isinstance(value, int):
         return dt.timedelta(milliseconds=value)
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 _ONE_PARTITION = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": "here"}]
 _NO_MEMBER = {"generation_id": 5, "member_id": "nobody-1", "protocol_type": "consumer"}
@@ -39,7 +40,10 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
             ],
             "validate_only": True,
         },
-        20: {"topic_names": [f"{topic}-unknown"]},
+        20: {
+            "topic_names": [f"{topic}-unknown"],
+            "topics": [{"name": f"{topic}-unknown"}, {"name": None, "topic_id": UUID(int=4711)}],
+        },
         24: {"transactional_id": txn, **_NO_PRODUCER, "topics": [{"name": topic, "partitions": [0]}]},
         25: {"transactional_id": txn, **_NO_PRODUCER, "group_id": group},
         26: {"transactional_id": txn, **_NO_PRODUCER},
@@ -107,7 +111,41 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         61: {"topics": [{"name": topic, "partition_indexes": [0, 77]}]},
         65: {"transactional_ids": [f"{txn}-unknown"]},
         66: {"state_filters": ["Ongoing", "Confused"], "duration_filter": -1},
-        68: {"group_id": group, "subscribed_topic_names": [topic]},
+        68: {
+            "group_id": group,
+            "member_id": "nobody-1",
+            "member_epoch": 3,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": [topic],
+            "topic_partitions": [],
+        },
+        69: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        74: {"resource_types": [16, 32]},
+        76: {"group_id": group, "member_id": "nobody-1", "member_epoch": 3, "subscribed_topic_names": [topic]},
+        77: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        **{key: {"group_id": group, "member_id": "nobody-1", "share_session_epoch": 5} for key in (78, 79)},
+        88: {
+            "group_id": group,
+            "member_id": "nobody-1",
+            "member_epoch": 3,
+            "rebalance_timeout": 1000,
+            "topology": {"epoch": 1, "subtopologies": [{"subtopology_id": "0", "source_topics": [topic]}]},
+        },
+        89: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        90: {
+            "groups": [
+                {"group_id": f"{group}-share", "topics": [{"topic_name": topic, "partitions": [0, 77]}]},
+                {"group_id": f"{group}-unknown", "topics": None},
+            ]
+        },
+        91: {
+            "group_id": f"{group}-share",
+            "topics": [
+                {"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 0}]},
+                {"topic_name": "no-such-topic", "partitions": [{"partition_index": 0, "start_offset": 0}]},
+            ],
+        },
+        92: {"group_id": f"{group}-unknown", "topics": [{"topic_name": topic}]},
     }
 
 

@@ -13,6 +13,7 @@ from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.virtual import VirtualCluster
 from tests.kafka_calls import kafka_calls
+from tests.offered import unnamed
 from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 _HOT_OR_DESCRIBING_NODES = {0, 1, 2, 3, 10, 18, 21, 23, 60}
 _NEVER_THE_SAME_TWICE = {22}
-_REFUSED_ALWAYS = {45, 68}
-COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE - _REFUSED_ALWAYS)
+_REFUSED_ALWAYS = {45}
+_OF_SESSIONS = {78, 79}
+"""See `test_shares`."""
+_NEWEST = "4.3.1"
+COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE - _REFUSED_ALWAYS - _OF_SESSIONS)
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def versions_of(wire: RawClient) -> dict[int, range]:
 
 def comparable(answer: Any) -> Any:
     """An answer without what is never twice the same: how full the disk is, the id a topic would have, the order."""
-    for name in ("results", "topics", "groups"):
+    for name in ("results", "responses", "topics", "groups"):
         if elements := getattr(answer, name, None):
             answer = dataclasses.replace(answer, **{name: tuple(sorted(map(_steady, elements), key=repr))})
     return answer
@@ -78,12 +82,12 @@ async def test_a_node_answers_as_kafka_does(
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(services.kafka_bootstrap) as calls:
         await calls.create(topic, partitions=2)
-    assert key in versions_of(through)
+    assert (key in versions_of(through)) == (key in versions_of(direct))
     assert_answers_alike(key, through, direct, topic, group)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.1", _NEWEST])
 async def test_a_node_answers_as_other_versions_of_kafka_do(version: str, own_kafka: OwnKafka, unique: Unique) -> None:
     kafka = own_kafka(version=version)
     create_internal_topics(kafka.bootstrap)
@@ -94,6 +98,9 @@ async def test_a_node_answers_as_other_versions_of_kafka_do(version: str, own_ka
                 await calls.create(topic, partitions=2)
             with RawClient(cluster.bootstrap) as through, RawClient(kafka.bootstrap) as direct:
                 assert_answers_alike(key, through, direct, topic, group)
+                offered = versions_of(direct)
+        assert unnamed({key: found.stop - 1 for key, found in offered.items()}) == []
+        assert version != _NEWEST or set(COLD) <= offered.keys()
         assert (cluster.events.rejected, cluster.events.failed, cluster.events.crashed) == ([], [], [])
 
 
@@ -107,20 +114,10 @@ def test_every_version_that_kafka_and_the_table_share_is_announced(through: RawC
     assert {key: found for key, found in announced.items() if key != 0} == {
         key: found for key, found in expected.items() if key != 0
     }
-    assert announced[0] == range(10), "librdkafka needs Produce from 0"
+    assert announced[0] == range(14), "librdkafka needs Produce from 0"
 
 
-@pytest.mark.parametrize("version", range(2))
-def test_the_consumer_protocol_is_refused_by_name(version: int, through: RawClient, one_node: VirtualCluster) -> None:
-    """KIP-848 names topics by id. A client that is not told waits for ever."""
-    answer = through.ask(request(68, version, **samples("orders", "group")[68]))
-    assert answer.error_code.value == 35
-    assert "group.protocol=classic" in answer.error_message
-    assert (answer.member_id, answer.assignment) == (None, None)
-    assert one_node.events.crashed == []
-
-
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_a_producer_id_is_given_once(version: int, through: RawClient, one_node: VirtualCluster) -> None:
     first = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))
     second = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))

@@ -10,6 +10,7 @@ from sidecar.protocol.api import APIS, ShadowRule
 from sidecar.protocol.errors import ErrorCode
 from tests import raw
 from tests.kafka.gateway.answers import codes
+from tests.kafka.gateway.by_id import id_of
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.test_same_as_kafka import COLD, assert_answers_alike, versions_of
@@ -18,12 +19,15 @@ from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tests.conftest import Unique
 
 __all__ = ["topics"]
 
-_ALWAYS_REFUSED = {68}
-"""Whatever it names: error 35."""
+
+BY_ID = {78, 79}
+"""What names topics by id alone."""
 
 
 def having(rule: ShadowRule) -> list[int]:
@@ -34,12 +38,16 @@ def named(keys: list[int]) -> Any:
     return pytest.mark.parametrize("key", keys, ids=[APIS[key].name for key in keys])
 
 
-def contents(topic: str, group: str) -> dict[int, dict[str, Any]]:
+def contents(topic: str, group: str, topic_id: UUID | None = None) -> dict[int, dict[str, Any]]:
     """As `samples`, and the hot APIs that write."""
     record = {"index": 0, "records": bytes(raw.batch())}
     return samples(topic, group) | {
-        0: {"acks": -1, "timeout": 20_000, "topic_data": [{"name": topic, "partition_data": [record]}]},
-        20: {"topic_names": [topic]},
+        0: {
+            "acks": -1,
+            "timeout": 20_000,
+            "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": [record]}],
+        },
+        20: {"topic_names": [topic], "topics": [{"name": None, "topic_id": topic_id}]},
         21: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]},
     }
 
@@ -57,21 +65,48 @@ def of_kafka(topics: Topics) -> list[object]:
 
 def test_every_api_that_a_kafka_serves_has_a_rule_and_refusal_is_the_default() -> None:
     assert ShadowRule.REFUSED is type(APIS[0]).__dataclass_fields__["shadow"].default
-    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45}, "an API was added: give it a rule"
+    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45, 76, *BY_ID}, (
+        "an API was added: give it a rule"
+    )
 
 
-@named(having(ShadowRule.REFUSED))
+@named(sorted(set(having(ShadowRule.REFUSED)) - BY_ID))
 def test_a_write_to_a_shadow_is_refused_in_every_version(key: int, topics: Topics, unique: Unique) -> None:
     before = of_kafka(topics)
-    sample = contents(topics.shadow, unique("group"))[key]
+    topic_id = id_of(topics.kafka, topics.shadow)
+    sample = contents(topics.shadow, unique("group"), topic_id)[key]
     versions = [version for version in range(APIS[key].first, APIS[key].last + 1) if kio.has(key, version)]
     assert versions
     with RawClient(topics.node.bootstrap) as wire:
         for version in versions:
             asked = request(key, version, **sample)
-            assert topics.shadow.encode() in kio.request_frame(asked), "the sample has to name the shadow"
+            frame = kio.request_frame(asked)
+            assert topics.shadow.encode() in frame or topic_id.bytes in frame, "the sample has to name the shadow"
             assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(wire.ask(asked)), f"version {version}"
     assert of_kafka(topics) == before
+
+
+@named(sorted(BY_ID))
+def test_no_share_group_reads_a_shadow(key: int, topics: Topics, unique: Unique) -> None:
+    with RawClient(topics.node.bootstrap) as wire:
+        (found,) = wire.ask(request(3, 12, topics=[{"name": topics.shadow}])).topics
+        acks = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
+        batches = acks if key == 79 else []
+        parts = [
+            {"topic_id": found.topic_id, "partitions": [{"partition_index": 0, "acknowledgement_batches": batches}]}
+        ]
+        whose = {"group_id": unique("share"), "member_id": "member-1"}
+        sized = {"max_wait": 0, "max_bytes": 1000, "max_records": 10, "batch_size": 10}
+        for version in versions_of(wire)[key]:
+            opened = wire.ask(
+                request(78, version, **whose, share_session_epoch=0, **sized, topics=parts[:0] if key == 79 else parts)
+            )
+            answer = opened
+            if key == 79:
+                answer = wire.ask(request(79, version, **whose, share_session_epoch=1, topics=parts))
+            ((part,),) = (topic.partitions for topic in answer.responses)
+            assert part.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"version {version}"
+            assert part.current_leader.leader_id == -1
 
 
 @named([33, 37, 43, 44, 45])
@@ -96,10 +131,10 @@ def test_a_shadows_name_is_taken(topics: Topics) -> None:
             assert found == {ErrorCode.TOPIC_ALREADY_EXISTS}, f"version {version}"
 
 
-@named(sorted(set(having(ShadowRule.OWN)) & set(COLD) - _ALWAYS_REFUSED))
+@named(sorted(set(having(ShadowRule.OWN)) & set(COLD)))
 def test_what_is_kafkas_own_is_answered_as_kafka_does(key: int, topics: Topics, unique: Unique) -> None:
     with RawClient(topics.node.bootstrap) as through, RawClient(topics.kafka) as direct:
-        assert key in versions_of(through)
+        assert (key in versions_of(through)) == (key in versions_of(direct))
         assert_answers_alike(key, through, direct, topics.shadow, unique("group"))
 
 

@@ -208,8 +208,9 @@ class VirtualCluster:
         for address, server, gateway, upstream in zip(addresses, servers, gateways, upstreams, strict=True):
             directory = NodeDirectory(address)
             directory.placement = Placement(addresses)
+            readers = Readers(self.resolver)
             fetches = FetchApi(
-                upstream, self.resolver, self.claims, gateway.tasks, Readers(self.resolver), longest_wait_s=5.0
+                upstream, directory, self.resolver, self.claims, gateway.tasks, readers, longest_wait_s=5.0
             )
             gateway.closed_callbacks.append(fetches.client_closed)
             await self._compose(gateway, upstream, directory, fetches)
@@ -218,7 +219,7 @@ class VirtualCluster:
     async def _compose(
         self, gateway: Gateway, upstream: KafkaUpstream, nodes: NodeDirectory, fetches: FetchApi
     ) -> None:
-        cluster = ClusterApi(upstream, nodes, self.resolver)
+        cluster = ClusterApi(upstream, nodes, self.resolver, gateway.tasks)
 
         async def asked() -> bool:
             try:
@@ -228,10 +229,11 @@ class VirtualCluster:
             return True
 
         await wait_for_async(asked, "what Kafka serves")
+        await cluster.learn_features()
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
         auto_reset = AutoReset(upstream, self.resolver, self.events)
         hot = {
-            0: ProduceApi(upstream, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,
+            0: ProduceApi(upstream, nodes, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,
             1: fetches.handle,
             2: tables.handle,
             18: cluster.handle_api_versions,

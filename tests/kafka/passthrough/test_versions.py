@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
-from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.protocol.api import APIS
+from sidecar.protocol.offered import NOT_SERVED
 from tests import raw
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
+from tests.offered import unnamed
 from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
@@ -27,7 +30,7 @@ def ranges(client: RawClient, version: int = 3) -> dict[int, tuple[int, int]]:
     return {int(found.api_key): (int(found.min_version), int(found.max_version)) for found in answer.api_keys}
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", range(5))
 def test_what_is_told_is_the_table_cut_to_what_kafka_serves(
     version: int, node: NodeProcess, services: Services
 ) -> None:
@@ -47,15 +50,30 @@ def test_what_is_told_is_the_table_cut_to_what_kafka_serves(
     assert len(told) > 35
 
 
-def test_no_features_are_told_though_kafka_has_some(node: NodeProcess, services: Services) -> None:
+def test_all_that_kafka_offers_is_in_a_table(services: Services) -> None:
+    with RawClient(services.kafka_bootstrap) as direct:
+        assert unnamed({key: high for key, (_, high) in ranges(direct).items()}) == []
+
+
+def test_the_features_of_the_cluster_are_told_as_kafka_tells_them(node: NodeProcess, services: Services) -> None:
+    """Transactions of version 2 (KIP-890) among them: a client uses them where it is told of them alone."""
     with RawClient(node.bootstrap) as client, RawClient(services.kafka_bootstrap) as direct:
-        assert direct.ask(raw.api_versions()).finalized_features
-        answer = client.ask(raw.api_versions())
-        assert (answer.supported_features, answer.finalized_features) == ((), ())
-        assert answer.finalized_features_epoch == -1
+        theirs, mine = (wire.ask(raw.api_versions(version=4)) for wire in (direct, client))
+        assert "transaction.version" in {found.name for found in theirs.finalized_features}
+        assert (mine.supported_features, mine.finalized_features) == (
+            theirs.supported_features,
+            theirs.finalized_features,
+        )
+        assert 0 < mine.finalized_features_epoch <= theirs.finalized_features_epoch
 
 
-def hot(topic: str, group: str) -> dict[int, dict[str, Any]]:
+def id_of(client: RawClient, topic: str) -> UUID:
+    """The id of a topic; one that nothing has where there is none."""
+    answer = client.ask(raw.metadata([topic], version=12))
+    return answer.topics[0].topic_id or UUID(int=9)
+
+
+def hot(topic: str, group: str, topic_id: UUID | None = None) -> dict[int, dict[str, Any]]:
     """Contents for the APIs that `samples` leaves out."""
     one = [
         {
@@ -72,7 +90,7 @@ def hot(topic: str, group: str) -> dict[int, dict[str, Any]]:
         0: {
             "acks": -1,
             "timeout": 10_000,
-            "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": records}]}],
+            "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": [{"index": 0, "records": records}]}],
         },
         1: {
             "replica_id": -1,
@@ -81,7 +99,11 @@ def hot(topic: str, group: str) -> dict[int, dict[str, Any]]:
             "topics": [
                 {
                     "topic": topic,
-                    "partitions": [{"partition": 0, "partition_max_bytes": 2**20, "current_leader_epoch": -1}],
+                    "topic_id": topic_id,
+                    "partitions": [
+                        {"partition": 0, "partition_max_bytes": 2**20, "current_leader_epoch": -1}
+                        | {"last_fetched_epoch": -1}
+                    ],
                 }
             ],
         },
@@ -124,8 +146,9 @@ def test_every_version_told_is_answered_in_its_form(node: NodeProcess, topic: Ma
     """The answers of kio parse to their end, and those that must succeed do."""
     name, group, asked = topic(partitions=2), unique("group"), 0
     with RawClient(node.bootstrap) as client:
+        topic_id = id_of(client, name)
         for key, (low, high) in ranges(client).items():
-            contents = {**samples(name, group), **hot(name, group)}[key]
+            contents = {**samples(name, group), **hot(name, group, topic_id)}[key]
             for version in range(max(low, APIS[key].first), high + 1):
                 if not kio.has(key, version):
                     continue
@@ -147,21 +170,23 @@ def test_a_node_answers_as_the_leader_does(key: int, node: NodeProcess, services
                 continue
             for where in (name, "no-such-topic"):
                 mine, theirs = (
-                    with_name(
-                        connection.ask(
-                            request(key, version, **known(kio.entity(key, version, "request"), hot(which, "g")[key]))
-                        ),
-                        which,
-                    )
+                    with_name(connection.ask(about(key, version, which, id_of(direct, which))), which)
                     for connection, which in ((client, where), (direct, other if where == name else where))
                 )
                 assert mine == theirs, f"version {version}"
+
+
+def about(key: int, version: int, topic: str, topic_id: UUID) -> Any:
+    contents = hot(topic, "g", topic_id)[key]
+    return request(key, version, **known(kio.entity(key, version, "request"), contents))
 
 
 def with_name(answer: Any, topic: str) -> Any:
     """The answer with its topic's name left out: two topics, each written to as often as the other, answer alike."""
     if isinstance(answer, tuple):
         return tuple(with_name(each, topic) for each in answer)
+    if isinstance(answer, UUID):
+        return UUID(int=0)
     if isinstance(answer, str):
         return answer.replace(topic, "TOPIC")
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):

@@ -20,10 +20,12 @@ from crc32c import crc32c
 
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.enforcement import Enforcement
+from sidecar.local.kafka_config import default_version, parse_version
 from sidecar.protocol import fetch
-from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
 from sidecar.protocol.new_batch import NewRecord, build_batch
 from sidecar.protocol.schema import TAGS
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import CLUSTER_NAME, Rules
 from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway.virtual import VirtualCluster
@@ -39,6 +41,10 @@ TOPICS: Final = ("open", "shut")
 ABSENT: Final = "absent"
 NAMES: Final = (*TOPICS, ABSENT)
 GROUPS: Final = ("mine", "theirs")
+NEW_GROUPS: Final = ("new-mine", "new-theirs")
+"""Of KIP-848, with a member that has all topics."""
+_STREAMS: Final = "streams"
+HAS_STREAMS: Final = parse_version(default_version()) >= (4, 2, 0)
 IDS: Final = ("id-mine", "id-theirs")
 ROUNDS: Final = 60
 
@@ -73,6 +79,41 @@ def _txn(name: str) -> Values:
 
 def _quota(user: str) -> Values:
     return {"entity": [{"entity_type": "user", "entity_name": user}], "ops": []}
+
+
+def share_questions() -> list[Question]:
+    """Of share groups (KIP-932). Nothing was read in any of them."""
+    topics = [{"topic_name": name, "partitions": [0]} for name in TOPICS]
+    altered = [
+        {"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]} for name in (ABSENT, "shut")
+    ]
+    found = [
+        Question(
+            shares.SHARE_GROUP_DESCRIBE,
+            1,
+            {"group_ids": ["gone-mine", *GROUPS], "include_authorized_operations": True},
+        ),
+        Question(
+            shares.DESCRIBE_SHARE_GROUP_OFFSETS,
+            1,
+            {"groups": [{"group_id": group, "topics": each} for group in GROUPS for each in (topics, None)][::3]},
+        ),
+    ]
+    for group in GROUPS:
+        found += [
+            Question(
+                shares.SHARE_GROUP_HEARTBEAT,
+                1,
+                {"group_id": group, "member_id": "nobody", "member_epoch": 3, "subscribed_topic_names": subscribed},
+            )
+            for subscribed in (None, ["open"], [*TOPICS])
+        ]
+        named = [{"topic_name": name} for name in TOPICS]
+        found += [
+            Question(shares.DELETE_SHARE_GROUP_OFFSETS, 0, {"group_id": f"gone-{group}", "topics": named}),
+            Question(shares.ALTER_SHARE_GROUP_OFFSETS, 0, {"group_id": group, "topics": altered}),
+        ]
+    return found
 
 
 def questions() -> list[Question]:
@@ -280,6 +321,47 @@ def questions() -> list[Question]:
                 },
             ),
         ]
+        found += [
+            Question(
+                new_groups.CONSUMER_GROUP_HEARTBEAT,
+                1,
+                _member(group) | {"member_epoch": 3, "subscribed_topic_names": subscribed, "topic_partitions": None},
+            )
+            for subscribed in (None, ["open"], [*TOPICS])
+        ]
+    found += [
+        Question(cluster.FIND_COORDINATOR, version, {"coordinator_keys": keys, "key_type": kind})
+        for version in (4, 5, 6)
+        for kind, keys in enumerate(([*GROUPS], [*IDS]))
+    ]
+    found += [
+        Question(
+            new_groups.CONSUMER_GROUP_DESCRIBE,
+            1,
+            {"group_ids": [*GROUPS, *NEW_GROUPS], "include_authorized_operations": True},
+        ),
+        Question(admin.LIST_CONFIG_RESOURCES, 1, {"resource_types": [16, 32]}),
+    ]
+    for topics in (["open"], [*TOPICS]) if HAS_STREAMS else ():
+        made = {"partitions": 1, "replication_factor": 1, "topic_configs": []}
+        subtopology = {
+            "subtopology_id": "0",
+            "source_topics": topics[:1],
+            "state_changelog_topics": [{"name": name} | made for name in topics[1:]],
+        }
+        found += [
+            Question(
+                new_groups.STREAMS_GROUP_HEARTBEAT,
+                0,
+                _member(group)
+                | {"member_epoch": 3, "process_id": "p", "topology": {"epoch": 1, "subtopologies": [subtopology]}},
+            )
+            for group in GROUPS
+        ]
+    if HAS_STREAMS:
+        described = {"group_ids": [*GROUPS, _STREAMS], "include_authorized_operations": True}
+        found.append(Question(new_groups.STREAMS_GROUP_DESCRIBE, 0, described))
+        found += share_questions()
     for name in IDS:
         for group in GROUPS:
             topics = named(*TOPICS, partitions="partitions", element=_commit())
@@ -295,11 +377,36 @@ def questions() -> list[Question]:
                 _txn(name) | {"topics": [{"name": each, "partitions": [0]} for each in NAMES]},
             ),
             Question(transactions.END_TXN, 3, _txn(name) | {"committed": True}),
+            Question(transactions.END_TXN, 5, _txn(name) | {"committed": True}),
         ]
     return found
 
 
 QUESTIONS: Final = questions()
+
+
+async def questions_by_id(broker: Secured) -> list[Question]:
+    """Those that name topics by their ids (KIP-516)."""
+    async with broker.wire("PLAINTEXT") as wire:
+        asked: Values = {"topics": [{"name": name} for name in TOPICS], "allow_auto_topic_creation": False}
+        found = await wire.ask_table(cluster.METADATA, 12, asked)
+    ids = [each["topic_id"] for each in found["topics"]]
+    assert len({*ids, NO_TOPIC_ID}) == len(TOPICS) + 1
+    named: list[Values] = [{"topic_id": each, "name": None} for each in (*ids, b"nobody's id 1234")]
+    return [
+        Question(cluster.METADATA, 12, {"topics": named[:2]}),
+        Question(cluster.METADATA, 13, {"topics": [*named, {"name": "open"}]}),
+        Question(cluster.METADATA, 12, {"topics": named, "include_topic_authorized_operations": True}),
+        Question(cluster.METADATA, 10, {"topics": [{"name": name} for name in NAMES]}),
+        Question(admin.DELETE_TOPICS, 6, {"topics": _undeleted(ids), "timeout_ms": 5000}),
+    ]
+
+
+def _undeleted(ids: list[bytes]) -> list[Values]:
+    """What no controller deletes, whoever asks: each topic is named twice, or by name and id."""
+    nobodys: list[Values] = [{"topic_id": b"nobody's id 1234", "name": None}, {"topic_id": NO_TOPIC_ID, "name": ABSENT}]
+    twice: list[Values] = [{"topic_id": ids[0], "name": None}] * 2
+    return [*nobodys, *twice, {"topic_id": ids[1], "name": TOPICS[1]}, {"topic_id": NO_TOPIC_ID, "name": None}]
 
 
 def produce(transactional: bool, acks: int = -1) -> bytes:
@@ -371,10 +478,39 @@ def told(value: Any) -> Any:
     return value
 
 
+_JOINING: Final[Values] = {"member_epoch": 0, "rebalance_timeout_ms": 60_000}
+
+
+async def join(broker: Secured) -> None:
+    """Give the groups a member each, which sends no further heartbeat."""
+    async with broker.wire("PLAINTEXT") as wire:
+        for group in NEW_GROUPS:
+            values = _JOINING | {"group_id": group, "member_id": f"of-{group}", "topic_partitions": []}
+            values |= {"subscribed_topic_names": [*TOPICS]}
+            answer = await ask_twice(wire, Question(new_groups.CONSUMER_GROUP_HEARTBEAT, 1, values))
+            assert answer["error_code"] == 0
+        if HAS_STREAMS:
+            subtopology = {"subtopology_id": "0", "source_topics": ["open"], "repartition_sink_topics": ["shut"]}
+            values = _JOINING | {
+                "group_id": _STREAMS,
+                "member_id": "one",
+                "process_id": "p",
+                "topology": {"epoch": 1, "subtopologies": [subtopology]},
+                "active_tasks": [],
+                "standby_tasks": [],
+                "warmup_tasks": [],
+                "client_tags": [],
+                "task_offsets": None,
+                "task_end_offsets": None,
+            }
+            answer = await ask_twice(wire, Question(new_groups.STREAMS_GROUP_HEARTBEAT, 0, values))
+            assert answer["error_code"] == 0, answer
+
+
 async def make_coordinators(broker: Secured) -> None:
     """The topics of groups and transactions are made when somebody asks first."""
     async with broker.wire("PLAINTEXT") as wire:
-        for kind, keys in enumerate(((*GROUPS, "gone-mine", "gone-theirs"), IDS)):
+        for kind, keys in enumerate(((*GROUPS, *NEW_GROUPS, _STREAMS, "gone-mine", "gone-theirs"), IDS)):
             for key in keys:
                 question = Question(cluster.FIND_COORDINATOR, 3, {"key": key, "key_type": kind})
                 await ask_twice(wire, question)
@@ -389,12 +525,25 @@ HOT: Final = {
 _OF_REFUSALS: Final = frozenset({29, 53})
 
 
+_SESSIONS: Final = (
+    "group_consumer_max_session_timeout_ms",
+    "group_consumer_session_timeout_ms",
+    *(("group_streams_max_session_timeout_ms", "group_streams_session_timeout_ms") if HAS_STREAMS else ()),
+)
+"""As long as the tests take."""
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    overrides: dict[str, Any] = {"auto_create_topics_enable": "false", "group_initial_rebalance_delay_ms": "0"}
+    overrides: dict[str, Any] = {
+        "auto_create_topics_enable": "false",
+        "group_initial_rebalance_delay_ms": "0",
+        **dict.fromkeys(_SESSIONS, "600000"),
+    }
     with secured_kafka(tmp_path_factory.mktemp("access"), **overrides) as running:
         running.topics(*TOPICS)
         asyncio.run(make_coordinators(running))
+        asyncio.run(join(running))
         yield running
 
 
@@ -445,7 +594,7 @@ def random_rules(dice: random.Random) -> list[AclBinding]:
     found: list[AclBinding] = []
     kinds = {
         ResourceType.TOPIC: (*NAMES, "*", "new"),
-        ResourceType.GROUP: (*GROUPS, "*", "gone-mine", "gone"),
+        ResourceType.GROUP: (*GROUPS, *NEW_GROUPS, "*", "gone-mine", "gone"),
         ResourceType.BROKER: (CLUSTER_NAME,),
         ResourceType.TRANSACTIONAL_ID: (*IDS, "*"),
     }
@@ -506,6 +655,7 @@ async def test_a_node_answers_each_user_as_a_broker_does(
 ) -> None:
     virtual, mirror = node
     direct, through = wires
+    by_id = await questions_by_id(broker)
     dice = random.Random(19)
     refused: dict[int, int] = {}
     allowed: dict[int, int] = {}
@@ -514,7 +664,7 @@ async def test_a_node_answers_each_user_as_a_broker_does(
     for number in range(ROUNDS):
         rules = random_rules(dice) if number > 1 else EVERYTHING[: number * 4]
         await set_rules(broker, virtual, mirror, rules)
-        for question in QUESTIONS:
+        for question in (*QUESTIONS, *by_id):
             there = told(await ask_twice(direct, question))
             here = told(await ask_twice(through, question))
             if here != there:

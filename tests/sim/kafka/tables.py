@@ -9,21 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sidecar.protocol.kinds import INT8, INT16, INT32, INT64, NULLABLE_TEXT, TEXT, UUID_BYTES, Form
 from sidecar.protocol.messages import admin, cluster, groups, logs, transactions
 from sidecar.protocol.primitives import Reader, Writer
-from sidecar.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    NULLABLE_TEXT,
-    TEXT,
-    Array,
-    Field,
-    Form,
-    Message,
-    record,
-)
+from sidecar.protocol.schema import NEVER, Array, Field, Message, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +33,10 @@ _RECORDS: Final = _NullableBytes()
 _THROTTLE: Final = Field("throttle_time_ms", INT32)
 
 
-def _topics(name: str, *partition: Field, inner: str = "partitions", topic: str = "name") -> Field:
-    return Field(name, Array(record(Field(topic, TEXT), Field(inner, Array(record(*partition))))))
+def _topics(name: str, *partition: Field, inner: str = "partitions", topic: str = "name", by_id: int = NEVER) -> Field:
+    """`by_id`: the version that has ids in the place of names."""
+    called = (Field(topic, TEXT, until=by_id - 1), Field("topic_id", UUID_BYTES, since=by_id))
+    return Field(name, Array(record(*called, Field(inner, Array(record(*partition))))))
 
 
 PRODUCE: Final = Message(
@@ -55,7 +46,7 @@ PRODUCE: Final = Message(
         Field("transactional_id", NULLABLE_TEXT, since=3),
         Field("acks", INT16),
         Field("timeout_ms", INT32),
-        _topics("topic_data", Field("index", INT32), Field("records", _RECORDS), inner="partition_data"),
+        _topics("topic_data", Field("index", INT32), Field("records", _RECORDS), inner="partition_data", by_id=13),
     ),
     record(
         _topics(
@@ -72,6 +63,7 @@ PRODUCE: Final = Message(
             ),
             Field("error_message", NULLABLE_TEXT, since=8),
             inner="partition_responses",
+            by_id=13,
         ),
         Field("throttle_time_ms", INT32, since=1),
     ),
@@ -143,7 +135,7 @@ MESSAGES: Final[dict[int, Message]] = {
 }  # fmt: skip
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
-    0: (3, 9),
+    0: (3, 13),
     1: (4, 12),
     2: (1, 7),
     3: (0, 12),
@@ -176,12 +168,15 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 }
 """First and last version by API key."""
 
-_SERVED_BEFORE_4: Final = SERVED | {15: (0, 5)}  # KIP-1043
+_SERVED_BEFORE_4_1: Final = SERVED | {0: (3, 12)}  # KIP-516
+_SERVED_BEFORE_4: Final = SERVED | {0: (3, 11), 15: (0, 5)}  # KIP-890, KIP-1043
 
 
 def served(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
     """`SERVED`, as far as this release of Kafka has it."""
-    return SERVED if release >= (4, 0) else _SERVED_BEFORE_4
+    if release >= (4, 1):
+        return SERVED
+    return _SERVED_BEFORE_4_1 if release >= (4, 0) else _SERVED_BEFORE_4
 
 
 _NAMES: Final = {

@@ -4,6 +4,7 @@ from uuid import UUID
 
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.leaders import Found
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
@@ -83,3 +84,46 @@ def test_topics_without_a_known_leader_are_named() -> None:
 
 def test_an_answer_without_brokers_leaves_them_as_they_were() -> None:
     assert leaders(view_of(said((1, 5)), said((2, 6), brokers=()))) == [2]
+
+
+def test_a_topic_is_known_by_its_id_as_long_as_it_is_known_by_its_name() -> None:
+    view = view_of(said((1, 5)))
+    assert view.names == {ID.bytes: b"t"}
+    view.apply(said((1, 6)))
+    assert view.names == {ID.bytes: b"t"}
+    view.forget([b"t"])
+    assert view.names == {}
+
+
+def test_a_topic_made_anew_has_no_old_id() -> None:
+    view = view_of(said((1, 5)), said((2, 0), topic_id=OTHER_ID))
+    assert view.names == {OTHER_ID.bytes: b"t"}
+    view.apply(said(topic_id=ID, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert (view.names, view.route(b"t")) == ({}, None)
+
+
+def test_an_id_that_a_broker_does_not_know_has_no_name_any_more() -> None:
+    unknown = TopicState("", ErrorCode.UNKNOWN_TOPIC_ID, ID, False, ())
+    view = view_of(said((1, 5)), ClusterState(0, BROKERS, "cluster", 1, (unknown,)))
+    assert (view.names, view.route(b"t")) == ({}, None)
+    view = view_of(said((1, 5), topic_id=OTHER_ID), ClusterState(0, BROKERS, "cluster", 1, (unknown,)))
+    assert view.names == {OTHER_ID.bytes: b"t"}
+
+
+def test_a_broker_without_ids_names_no_topic_by_one() -> None:
+    assert view_of(said((1, 5), topic_id=UUID(int=0))).names == {}
+
+
+def test_a_brokers_word_of_a_newer_leader_is_taken() -> None:
+    view = view_of(said((1, 5), (1, 5)))
+    before = view.version
+    view.learn({(b"t", 0): Found(2, 6), (b"t", 1): Found(3, 5), (b"other", 0): Found(2, 9), (b"t", 7): Found(2, 9)})
+    assert (leaders(view, 2), view.leader_epoch(b"t", 0), view.leader_epoch(b"t", 1)) == ([2, 1], 6, 5)
+    assert view.version > before
+    assert view.route(b"other") is None
+
+
+def test_a_leader_that_is_no_broker_is_not_taken() -> None:
+    view = view_of(said((1, 5)))
+    view.learn({(b"t", 0): Found(9, 6), (b"t", 1): Found(-1, -1)})
+    assert (leaders(view), view.leader_epoch(b"t", 0), view.leader_epoch(b"t", 9)) == ([1], 5, -1)

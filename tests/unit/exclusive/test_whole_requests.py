@@ -25,13 +25,18 @@ from sidecar.protocol.produce import ProducePart, ProduceResult
 from sidecar.protocol.session import Session as SessionId
 from sidecar.v1 import state_pb2 as state
 from tests.unit.forwarder.paper import STAMP, record_batch
-from tests.unit.forwarder.scripted import KnownUpstream, Owner, Request, ScriptedBroker, broker
+from tests.unit.forwarder.scripted import KnownUpstream, Owner, Request, ScriptedBroker, broker, id_of
 from tests.wait import wait_for_async
 
 PARTITIONS: tuple[int, ...] = (0, 1, 2)
-VERSIONS = range(7, 10)
+VERSIONS = range(7, 14)
+TOPIC_ID = id_of("orders").bytes
 CORRELATION = 0x01020304
 OK, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER = 0, 3, 6, 10, 45
+
+
+def ids_in(version: int) -> dict[bytes, bytes] | None:
+    return None if version < 13 else {b"orders": TOPIC_ID}
 
 
 @dataclass
@@ -90,11 +95,11 @@ class Session:
             stamp(batch, 0, len(batch), 11, epoch, self.next[partition])
             self.next[partition] += 1
             records.append((b"orders", partition, batch))
-        data = bytearray(
-            b"".join(produce_upstream.encode_request(CORRELATION, b"billing", version, -1, timeout_ms, records))
-        )
+        ids = ids_in(version)
+        message = produce_upstream.encode_request(CORRELATION, b"billing", version, -1, timeout_ms, records, None, ids)
+        data = bytearray(b"".join(message))
         body = 14 + len(b"billing")
-        walked = produce.walk(data, body, len(data), version)
+        walked = produce.walk(data, body, len(data), version, {TOPIC_ID: b"orders"})
         batches: list[tuple[ProducePart, memoryview, Any]] = []
         for part in walked.parts:
             window = memoryview(data)[part.start : part.end]
@@ -181,7 +186,7 @@ async def test_it_arrives_as_one_request_under_the_stamps_of_the_slot(
     answer(request)
     await until(lambda: client.frames, "an answer")
     expected = [ProduceResult(b"orders", partition, 0, 7, -1, -1) for partition in PARTITIONS]
-    assert client.frames == [produce.encode_answer(CORRELATION, version, expected)]
+    assert client.frames == [produce.encode_answer(CORRELATION, version, expected, ids=ids_in(version))]
     assert not client.outcomes
     assert forwarder.held_bytes == 0
     assert session.epoch.idle

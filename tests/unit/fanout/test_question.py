@@ -18,7 +18,7 @@ def found(*sizes: int) -> dict[Question, Fetched]:
 
 def test_a_partition_of_a_request_is_a_question_about_the_log_behind_its_name() -> None:
     position = Position(b"orders", 3, 5, 7)
-    assert asked_by(element_of(position, 1000), b"orders", 1) == Asked(Question(position, 1), 1000)
+    assert asked_by(element_of(position, 1000), b"orders", 1, 11) == Asked(Question(position, 1), 1000)
 
 
 def taken(asked: list[Asked], found: dict[Question, Fetched], most_bytes: int = 100) -> tuple[list[int | None], Any]:

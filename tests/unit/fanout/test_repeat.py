@@ -29,7 +29,9 @@ def body_of(message: bytearray) -> int:
 def read(message: bytearray, log: bytes = b"source") -> tuple[fetch.FetchRequest, Asked]:
     fields = fetch.walk(message, body_of(message), len(message), 11)
     part = fields.parts[0]
-    return fields, asked_by(message[part.start : part.end], log, fields.isolation)
+    asked = asked_by(message[part.start : part.end], log, fields.isolation, 11)
+    assert asked is not None
+    return fields, asked
 
 
 def request(message: bytearray) -> Request:

@@ -16,6 +16,7 @@ from sidecar.forwarder.sequences import SequenceSpace
 from sidecar.network.listening import close_server
 from sidecar.protocol import produce
 from sidecar.protocol.batch import BatchHeader, read_header
+from sidecar.protocol.calls import ServedVersions
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import I16, I32
@@ -52,7 +53,8 @@ class Request:
 
     def answer_with(self, results: list[ProduceResult]) -> None:
         """Answer with these results."""
-        self.write(produce.encode_answer(self.correlation_id, self.version, results))
+        ids = None if self.version < 13 else {topic.encode(): id_of(topic).bytes for topic, _, _ in self.batches}
+        self.write(produce.encode_answer(self.correlation_id, self.version, results, ids=ids))
 
     def write(self, data: bytes) -> None:
         self.writer.write(data)
@@ -104,11 +106,21 @@ class ScriptedBroker:
 def _read(frame: bytearray, writer: asyncio.StreamWriter) -> Request:
     version, correlation_id = I16.unpack_from(frame, 6)[0], I32.unpack_from(frame, 8)[0]
     body = 14 + I16.unpack_from(frame, 12)[0]
-    request = produce.walk(frame, body, len(frame), version)
+    request = produce.walk(frame, body, len(frame), version, _NAMES)
     batches = [
         (part.topic.decode(), part.partition, read_header(frame, part.start, part.end)) for part in request.parts
     ]
     return Request(version, correlation_id, bytes(frame[14:body]), request.acks, request.timeout_ms, batches, writer)
+
+
+_NAMES: dict[bytes, bytes] = {}
+"""The topics that tests named, by id."""
+
+
+def id_of(topic: str) -> UUID:
+    found = UUID(int=sum(topic.encode()))
+    _NAMES[found.bytes] = topic.encode()
+    return found
 
 
 class KnownUpstream(KafkaUpstream):
@@ -122,6 +134,10 @@ class KnownUpstream(KafkaUpstream):
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
         self.refreshed.update(topics)
 
+    def serve_ids(self) -> None:
+        """Its brokers take topics by id."""
+        self._served = {0: ServedVersions(3, 13)}
+
     def know(self, brokers: dict[int, int], **topics: dict[int, int]) -> None:
         """Brokers (id: port), and each topic's leaders (partition: broker id)."""
         self._epoch += 1
@@ -129,7 +145,7 @@ class KnownUpstream(KafkaUpstream):
             TopicState(
                 name,
                 0,
-                UUID(int=sum(name.encode())),
+                id_of(name),
                 False,
                 tuple(PartitionState(index, 0, leader, self._epoch) for index, leader in led.items()),
             )
@@ -165,7 +181,7 @@ class Writer:
     """An idempotent session on one partition: counts its sequences, keeps the outcomes."""
 
     def __init__(self, forwarder: Forwarder, topic: str, partition: int) -> None:
-        self.lane: Lane = forwarder.lane(topic.encode(), partition, STAMP, None, Owner())
+        self.lane: Lane = forwarder.lane(topic.encode(), partition, STAMP, None, Owner(), id_of(topic))
         self.space = SequenceSpace(0, Client(0), Client(0))
         self.outcomes: list[tuple[int, Outcome]] = []
         self._forwarder = forwarder

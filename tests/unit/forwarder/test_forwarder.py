@@ -383,3 +383,37 @@ async def test_closing_tells_everybody_and_leaves_no_connection(forwarder: Forwa
     forwarder.close()
     assert await answered(writer, 1) == [(0, ErrorCode.REQUEST_TIMED_OUT)]
     assert forwarder.held_bytes == 0
+
+
+# By id (KIP-516) ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_batches_go_by_the_id_of_their_topic_where_brokers_take_it(
+    forwarder: Forwarder, upstream: KnownUpstream, leader: ScriptedBroker, partitions: int
+) -> None:
+    upstream.serve_ids()
+    writers = [Writer(forwarder, "orders", index) for index in range(partitions)]
+    for writer in writers:
+        writer.send()
+    request = await leader.next()
+    assert (request.version, request.client_id, request.acks, request.timeout_ms) == (13, b"sidecar", -1, 30_000)
+    assert request.keys == [f"orders-{index}:0" for index in range(partitions)]
+    request.answer()
+    for writer in writers:
+        assert await answered(writer, 1) == [(0, 0)]
+        assert writer.outcomes[0][1].offset == 7
+
+
+async def test_a_batch_for_an_id_that_a_broker_does_not_know_is_sent_again_to_no_other_topic(
+    forwarder: Forwarder, upstream: KnownUpstream, leader: ScriptedBroker
+) -> None:
+    upstream.serve_ids()
+    writer = Writer(forwarder, "orders", 0)
+    writer.send()
+    (await leader.next()).answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    again = await leader.next()
+    assert (again.version, again.keys) == (13, ["orders-0:0"])
+    assert upstream.refreshed == {b"orders"}
+    again.answer()
+    assert await answered(writer, 1) == [(0, 0)]

@@ -69,7 +69,7 @@ def test_some_module_says_in_its_docstring_which_versions_it_serves(key: int) ->
     served = {
         versions
         for text in module_docs().values()
-        for names, versions in re.findall(r"((?:\w+(?:,| and)\s+)*\w+)\s+\((\d(?:-\d)?)\)", text)
+        for names, versions in re.findall(r"((?:\w+(?:,| and)\s+)*\w+)\s+\((\d+(?:-\d+)?)\)", text)
         if api.name in re.split(r"[\s,]+", names)
     }
     expected = f"{api.first}-{api.last}" if api.first != api.last else f"{api.last}"

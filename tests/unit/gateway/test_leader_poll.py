@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from sidecar.fanout.question import asked_by
+from sidecar.fanout.question import Asked, asked_by
 from sidecar.fanout.tails import Tails
-from sidecar.gateway.leader_poll import Fetching, Node, SplitFetch
+from sidecar.gateway.fetch_exchange import Node
+from sidecar.gateway.leader_poll import Fetching, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -138,7 +139,7 @@ class Reader:
     def split(self, positions: dict[int, int], min_bytes: int = 1, refused: int | None = None) -> SplitFetch:
         request, fields = self.request(positions, min_bytes)
         node = cast("Any", self)
-        found = SplitFetch(node, request, fields, Node(node, node), self.fetching)
+        found = SplitFetch(node, request, fields, Node(node, node, node), self.fetching)
         by_leader = {part.partition: [Read(part, b"orders")] for part in fields.parts if part.partition != refused}
         for part in fields.parts:
             if part.partition == refused:
@@ -253,12 +254,18 @@ async def test_a_client_that_is_gone_is_answered_nothing(reader: Reader) -> None
     assert not reader.moved
 
 
+def questions(request: Request, fields: fetch.FetchRequest) -> list[Asked]:
+    buffer = request.frame.buffer
+    found = [asked_by(buffer[part.start : part.end], b"orders", 0, VERSION) for part in fields.parts]
+    return [asked for asked in found if asked is not None]
+
+
 def shared(reader: Reader, most_bytes: int) -> tuple[SharedFetch, Fetched]:
     """A request at offset 5 of partition 1, and what the node's poll brought for it: 7 bytes."""
     request, fields = reader.request({1: 5}, most_bytes=most_bytes)
-    asked = [asked_by(request.frame.buffer[part.start : part.end], b"orders", 0) for part in fields.parts]
+    asked = questions(request, fields)
     node = cast("Any", reader)
-    exchange = SharedFetch(node, request, fields, Node(node, node), reader.fetching, reader.tails, asked)
+    exchange = SharedFetch(node, request, fields, Node(node, node, node), reader.fetching, reader.tails, asked)
     exchange.begin(WAIT_MS / 1000)
     return exchange, Fetched(0, 7, element(1, b"records"))
 
@@ -296,8 +303,8 @@ async def test_alone_at_a_leader_that_is_away_it_is_told_to_look_for_another(rea
 async def test_one_that_nothing_comes_for_is_told_where_its_log_ends(reader: Reader) -> None:
     reader.tails.ends.note(b"orders", 1, 0, element(1))
     request, fields = reader.request({1: _HIGH_WATERMARK})
-    asked = [asked_by(request.frame.buffer[part.start : part.end], b"orders", 0) for part in fields.parts]
+    asked = questions(request, fields)
     node = cast("Any", reader)
-    SharedFetch(node, request, fields, Node(node, node), reader.fetching, reader.tails, asked).begin(0)
+    SharedFetch(node, request, fields, Node(node, node, node), reader.fetching, reader.tails, asked).begin(0)
     await wait_until(lambda: reader.connection.answers, "it is answered")
     assert reader.connection.told == [(1, 0, 0)]

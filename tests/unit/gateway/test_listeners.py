@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -53,7 +53,7 @@ def cluster(resolver: NameResolver) -> ClusterApi:
     nodes.placement = Placement([nodes.me, node(2, "INSIDE"), node(3, "OUTSIDE", "INSIDE")])
     nodes.serve({b"orders": 2})
     upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    return ClusterApi(upstream, nodes, resolver)
+    return ClusterApi(upstream, nodes, resolver, cast(Any, None))
 
 
 def leaders(state: ClusterState) -> set[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -19,8 +19,9 @@ from sidecar.gateway.own import apis, bodies, describe, last_sequence
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
-from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN, OWN_APIS, RELEASE, WATCH, Route
+from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, OWN, OWN_APIS, RELEASE, WATCH, Route
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
+from sidecar.protocol.offered import NOT_SERVED
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT
@@ -137,7 +138,7 @@ class Client:
 )
 def test_own_apis_are_told_to_clients_whose_software_is_ours(version: int, software: str, told: bool):
     upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    cluster = ClusterApi(upstream, NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver())
+    cluster = ClusterApi(upstream, NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver(), cast(Any, None))
     cluster.served = [VersionRange(18, 0, 3)]
     fields = {"client_software_name": software, "client_software_version": "1"} if version == 3 else {}
     frame = bytearray(kio.request_frame(kio.entity(18, version, "request")(**fields)))

@@ -51,7 +51,7 @@ class Connected(SimpleNamespace):
     def asks(self, *parts: ProducePart, is_governed: bool) -> MergedProduce:
         request = Request(0, 8, 1, b"", Frame(bytearray(210), 0, 210, True), 0)
         fields = ProduceRequest(None, -1, 1_000, [*parts, ProducePart(b"another", 0, 140, 210)])
-        found = MergedProduce(cast(Any, self), request, fields, is_governed=is_governed)
+        found = MergedProduce(cast(Any, self), request, cast(Any, None), fields, is_governed=is_governed)
         self.pending.append(found)
         return found
 
@@ -81,7 +81,9 @@ def test_what_is_answered_for_good_is_not(client: Connected, code: ErrorCode) ->
 
 
 def test_a_batch_waits_for_one_of_its_partition_that_was_sent_under_a_policy(client: Connected) -> None:
-    api = ProduceApi(cast(Any, SimpleNamespace(view=None)), NameResolver(), cast(Any, None), cast(Any, None))
+    api = ProduceApi(
+        cast(Any, SimpleNamespace(view=None)), cast(Any, None), NameResolver(), cast(Any, None), cast(Any, None)
+    )
     fields = ProduceRequest(None, -1, 1_000, [PART])
     client.asks(PART, is_governed=False)
     assert not api._follows_governed(cast(Any, client), fields)

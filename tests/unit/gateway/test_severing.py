@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.changelog import Change, Entry, claim_key
 from sidecar.cluster.resolver import ANONYMOUS, NameResolver, Source
-from sidecar.gateway.leader_poll import FetchExchange
+from sidecar.gateway.fetch_exchange import FetchExchange
 from sidecar.gateway.rights import Rights
 from sidecar.gateway.severing import Severing
 from sidecar.network.request import Exchange

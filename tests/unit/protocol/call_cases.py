@@ -6,6 +6,8 @@ from uuid import UUID
 
 from kio.schema.api_versions.v0 import request as versions_request
 from kio.schema.api_versions.v0 import response as versions_response
+from kio.schema.api_versions.v4 import request as newest_versions_request
+from kio.schema.api_versions.v4 import response as newest_versions_response
 from kio.schema.create_topics.v4 import request as create_request
 from kio.schema.create_topics.v4 import response as create_response
 from kio.schema.delete_topics.v6 import request as delete_request
@@ -165,6 +167,23 @@ def versions_case() -> Case:
             api_keys=(versions_response.ApiVersion(api_key=22, min_version=0, max_version=6),),
         ),
         {22: calls.ServedVersions(0, 6)},
+    )
+
+
+def features_case() -> Case:
+    return Case(
+        calls.ClusterFeatures(),
+        newest_versions_request.ApiVersionsRequest(client_software_name="sidecar", client_software_version="1"),
+        newest_versions_response.ApiVersionsResponse(
+            error_code=KioError.none,
+            api_keys=(),
+            throttle_time=NO_THROTTLE,
+            finalized_features_epoch=7,
+            finalized_features=(
+                newest_versions_response.FinalizedFeatureKey(name="t", max_version_level=2, min_version_level=1),
+            ),
+        ),
+        bytes.fromhex("02 01 08 0000000000000007 02 08 02 02 74 0002 0001 00"),
     )
 
 
@@ -372,6 +391,7 @@ CASES = {
         fetch_case,
         list_offsets_case,
         versions_case,
+        features_case,
         coordinator_case,
         describe_topics_case,
         create_topics_case,

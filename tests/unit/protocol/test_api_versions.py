@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.protocol.api import APIS
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
+from sidecar.protocol.calls import ClusterFeatures
+from sidecar.protocol.messages.cluster import API_VERSIONS
+from sidecar.protocol.offered import NOT_SERVED
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
 
-every_version = pytest.mark.parametrize("version", range(4))
+every_version = pytest.mark.parametrize("version", range(5))
 _I16 = st.integers(-(2**15), 2**15 - 1)
 _RANGES = st.lists(st.builds(VersionRange, _I16, _I16, _I16), max_size=80)
 
@@ -44,14 +48,34 @@ def test_junk_raises_nothing_but_malformed(junk: bytes) -> None:
 @every_version
 @given(ranges=_RANGES)
 @settings(max_examples=30)
-def test_an_answer_announces_ranges_and_no_features(version: int, ranges: list[VersionRange]) -> None:
+def test_an_answer_announces_ranges_and_no_features_by_itself(version: int, ranges: list[VersionRange]) -> None:
     frame = api_versions.encode_answer(7, version, ranges)
     answer = kio.answer_of(kio.entity(18, version, "response"), frame)
     assert kio.answer_frame(answer) == frame
     assert answer.error_code.value == 0
     assert [(found.api_key, found.min_version, found.max_version) for found in answer.api_keys] == ranges
-    if version == 3:
+    if version >= 3:
         assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ((), (), -1)
+
+
+@given(answer=kio.messages(kio.entity(18, 4, "response")))
+@settings(max_examples=30)
+def test_features_are_announced_as_a_broker_wrote_them(answer: Any) -> None:
+    theirs = kio.answer_frame(answer)
+    features = ClusterFeatures().answered(API_VERSIONS.decode_answer(theirs, 0, len(theirs), 4) | {"error_code": 0})
+    frame = api_versions.encode_answer(7, 4, [VersionRange(18, 0, 4)], features)
+    mine = kio.answer_of(kio.entity(18, 4, "response"), frame)
+    for name in ("supported_features", "finalized_features", "finalized_features_epoch", "zk_migration_ready"):
+        assert getattr(mine, name) == getattr(answer, name), name
+
+
+def test_features_are_announced_where_a_client_can_use_them() -> None:
+    served = [VersionRange(0, 0, 13), VersionRange(26, 0, 5), VersionRange(28, 0, 5)]
+    assert api_versions.may_announce_features(served)
+    for key, older in ((0, 11), (26, 4), (28, 4)):
+        less = [found if found.key != key else VersionRange(key, 0, older) for found in served]
+        assert not api_versions.may_announce_features(less)
+    assert not api_versions.may_announce_features(served[:2])
 
 
 def test_an_unknown_version_is_answered_in_version_0_with_the_range_to_fall_back_to() -> None:

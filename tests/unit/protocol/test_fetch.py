@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import struct
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sidecar.protocol import fetch
+from sidecar.protocol import fetch_flexible as flexible
+from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.topic_ids import stand_in
 from tests.unit.protocol import kio_entities as kio
 
-VERSIONS = range(4, 12)
+VERSIONS = range(4, 19)
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -27,12 +31,26 @@ def answer_class(version: int) -> Any:
 
 
 def walk(frame: bytes | bytearray, version: int) -> fetch.FetchRequest:
-    return fetch.walk(frame, kio.body_at(), len(frame), version)
+    return fetch.walk(frame, kio.body_at(), len(frame), version, _EveryId())
+
+
+class _EveryId(dict[bytes, bytes]):
+    """Every topic's name is its id."""
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        return key
+
+
+def called(topic: Any) -> bytes:
+    """The name of a topic, or its id."""
+    if hasattr(topic, "topic"):
+        return topic.topic.encode()
+    return topic.topic_id.bytes if topic.topic_id else bytes(16)
 
 
 def partitions(message: Any) -> list[tuple[bytes, Any]]:
     topics = message.topics if hasattr(message, "topics") else message.responses
-    return [(topic.topic.encode(), partition) for topic in topics for partition in topic.partitions]
+    return [(called(topic), partition) for topic in topics for partition in topic.partitions]
 
 
 @every_version
@@ -82,19 +100,25 @@ def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: s
         request.isolation_level,
     )
     parts: list[Any] = [(topic, kio.body(partition)) for topic, partition in partitions(request)]
-    plain: dict[str, Any] = {"replica_id": -1}
+    plain: dict[str, Any] = {"replica_id": -1} if version < 15 else {}
     plain["topics"] = tuple(topic for topic in request.topics if topic.partitions)
     if version >= 7:
         plain |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
     if version >= 11:
         plain["rack_id"] = ""
-    expected = kio.request_frame(dataclasses.replace(request, **plain))
+    expected = kio.request_frame(dataclasses.replace(untagged(request), **plain))
     assert fetch.encode_request(7, b"tests", version, limits, parts) == expected
+
+
+def untagged(entity: Any) -> Any:
+    """Without what tagged fields say."""
+    fields = {field.name: field.default for field in dataclasses.fields(entity) if "tag" in field.metadata}
+    return dataclasses.replace(entity, **fields)
 
 
 def _named_once(message: Any) -> bool:
     topics = message.topics if hasattr(message, "topics") else message.responses
-    return len({topic.topic for topic in topics}) == len(topics)
+    return len({called(topic) for topic in topics}) == len(topics)
 
 
 @every_version
@@ -163,7 +187,7 @@ def test_elements_put_together_again_have_the_bytes_that_kio_writes(version: int
     answer = data.draw(kio.messages(answer_class(version)).filter(_named_once))
     answer = dataclasses.replace(answer, responses=tuple(topic for topic in answer.responses if topic.partitions))
     if version >= 7:
-        answer = dataclasses.replace(answer, session_id=0)
+        answer = dataclasses.replace(untagged(answer), session_id=0)
     elements: list[Any] = [(topic, kio.body(partition)) for topic, partition in partitions(answer)]
     error = answer.error_code.value if version >= 7 else 0
     parts = fetch.encode_answer(7, version, elements, kio.as_milliseconds(answer.throttle_time), error)
@@ -174,10 +198,10 @@ def test_elements_put_together_again_have_the_bytes_that_kio_writes(version: int
 
 @every_version
 def test_a_partition_that_could_not_be_read_has_an_error_and_no_records(version: int) -> None:
-    element = fetch.error_element(version, 5, 6)
-    frame = b"".join(fetch.encode_answer(7, version, [(b"orders", element)]))
+    element, topic = fetch.error_element(version, 5, 6), b"orders" if version < 13 else b"an id of 16 byte"
+    frame = b"".join(fetch.encode_answer(7, version, [(topic, element)]))
     ((name, found),) = partitions(kio.answer_of(answer_class(version), frame))
-    assert (name, found.partition_index, found.error_code.value) == (b"orders", 5, 6)
+    assert (name, found.partition_index, found.error_code.value) == (topic, 5, 6)
     assert (found.high_watermark, found.last_stable_offset, found.records) == (-1, -1, b"")
     assert getattr(found, "preferred_read_replica", -1) == -1
     (part,) = fetch.walk_answer(frame, 0, len(frame), version).parts
@@ -195,7 +219,7 @@ def test_a_partition_without_its_records_tells_of_no_aborted_transactions(versio
     for part, (_, partition) in zip(walked, partitions(answer), strict=True):
         aborted = None if partition.aborted_transactions is None else ()
         replica = {"preferred_read_replica": -1} if version >= 11 else {}
-        expected = dataclasses.replace(partition, aborted_transactions=aborted, records=b"", **replica)
+        expected = dataclasses.replace(untagged(partition), aborted_transactions=aborted, records=b"", **replica)
         assert fetch.empty_element(frame, part.start, version) == kio.body(expected)
 
 
@@ -216,6 +240,7 @@ def test_an_answers_first_topic_gets_another_name(
     version: int, data: st.DataObject, name: bytes, before: bytes
 ) -> None:
     answer = data.draw(kio.messages(answer_class(version)))
+    name = name if version < 13 else name.ljust(16, b"x")[:16]
     frame = bytearray(before + kio.answer_frame(answer) + b"next")
     end = len(frame) - 4
     walked = fetch.walk_answer(frame, len(before), end, version)
@@ -232,3 +257,109 @@ def test_an_answers_first_topic_gets_another_name(
     elements = [bytes(frame[part.start : part.end]) for part in walked.parts]
     assert [renamed[part.start : part.end] for part in found.parts] == elements
     assert (found.throttle_ms, found.error) == (walked.throttle_ms, walked.error)
+
+
+# Elements of one version as those of another --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5, 19))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_an_element_goes_to_v11_and_back(version: int, data: st.DataObject) -> None:
+    answer = data.draw(kio.messages(answer_class(version)))
+    for _, partition in partitions(answer):
+        replica = {"preferred_read_replica": -1} if version >= 11 else {}
+        given_part = dataclasses.replace(untagged(partition), **replica)
+        if given_part.records is None:
+            given_part = dataclasses.replace(given_part, records=b"")
+        element = kio.body(given_part)
+        as_v11 = fetch.as_v11(memoryview(element), version)
+        shared = {field.name for field in dataclasses.fields(given_part) if "tag" not in field.metadata}
+        values = {name: getattr(given_part, name) for name in shared}
+        inside = answer_class(11).__annotations__["responses"].__args__[0].__annotations__["partitions"].__args__[0]
+        values["aborted_transactions"] = values["aborted_transactions"] and tuple(
+            _aborted_of(inside)(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in values["aborted_transactions"]
+        )
+        assert as_v11 == kio.body(inside(**{"preferred_read_replica": -1} | values))
+        assert bytes(fetch.as_version(as_v11, version)) == element
+        assert fetch.record_bytes(element, version) == fetch.record_bytes(as_v11, 11) == len(given_part.records)
+
+
+def _aborted_of(partition_class: Any) -> Any:
+    return partition_class.__annotations__["aborted_transactions"].__args__[0].__args__[0]
+
+
+@pytest.mark.parametrize("version", [12, 13, 17, 18])
+@settings(max_examples=30)
+@given(data=st.data())
+def test_what_a_consumer_asks_of_a_partition_is_the_same_in_all_versions(version: int, data: st.DataObject) -> None:
+    request = data.draw(kio.messages(request_class(version)))
+    for _, partition in partitions(request):
+        plain = flexible.plain_element(kio.body(partition))
+        if partition != untagged(partition) or partition.last_fetched_epoch != -1:
+            assert plain is None, "only a follower asks that"
+            partition = dataclasses.replace(untagged(partition), last_fetched_epoch=-1)  # noqa: PLW2901
+            plain = flexible.plain_element(kio.body(partition))
+        assert plain is not None
+        assert plain == struct.pack(
+            ">iiqqi",
+            partition.partition,
+            partition.current_leader_epoch,
+            partition.fetch_offset,
+            partition.log_start_offset,
+            partition.partition_max_bytes,
+        )
+        assert flexible.flexible_element(plain) == kio.body(partition)
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_who_asks_is_a_replica_or_nobody(version: int, data: st.DataObject) -> None:
+    request = data.draw(kio.messages(request_class(version)))
+    said = request.replica_id if version < 15 else request.replica_state.replica_id
+    assert walk(kio.request_frame(request), version).replica_id == said
+
+
+# New leaders (KIP-951) ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [12, 16, 18])
+@settings(max_examples=30)
+@given(data=st.data())
+def test_what_a_broker_says_of_leaders_is_found_and_removed(version: int, data: st.DataObject) -> None:
+    answer = data.draw(kio.messages(answer_class(version)))
+    frame = kio.answer_frame(answer)
+    found = fetch.walk_answer(frame, 0, len(frame), version)
+    assert found.has_addresses == bool(getattr(answer, "node_endpoints", ()))
+    for part, (_, partition) in zip(found.parts, partitions(answer), strict=True):
+        said = partition.current_leader
+        assert part.leader == (
+            None if said == untagged(partition).current_leader else (said.leader_id, said.leader_epoch)
+        )
+        element = frame[part.start : part.end]
+        assert flexible.without_leader(element) == kio.body(untagged(partition))
+
+
+@pytest.mark.parametrize("version", [16, 17, 18])
+def test_an_answer_says_which_node_leads_and_where_it_is(version: int) -> None:
+    leader, topic = Leader(7, 12, "node-7", 19_092), b"an id of 16 byte"
+    elements = [flexible.with_leader(fetch.error_element(version, 0, 6), leader), fetch.error_element(version, 1, 3)]
+    frame = b"".join(fetch.encode_answer(7, version, [(topic, each) for each in elements], 90, 0, [leader, leader]))
+    answer = kio.answer_of(answer_class(version), frame)
+    assert [(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints] == [
+        (7, "node-7", 19_092, None)
+    ]
+    told = [(found.error_code.value, found.current_leader.leader_id) for _, found in partitions(answer)]
+    assert told == [(6, 7), (3, -1)]
+
+
+def test_an_id_that_is_not_known_stands_for_a_topic_that_there_cannot_be() -> None:
+    known, gone = b"an id of 16 byte", b"and another one."
+    element = flexible.flexible_element(struct.pack(">iiqqi", 3, -1, 7, -1, 1000))
+    frame = fetch.encode_request(1, b"tests", 13, (0, 1, 1000, 0), [(known, element), (gone, element)])
+    body = 14 + len(b"tests")
+    found = fetch.walk(frame, body, len(frame), 13, {known: b"orders"})
+    assert [(part.topic, part.partition) for part in found.parts] == [(b"orders", 3), (stand_in(gone), 3)]
+    assert found.ids == {b"orders": known, stand_in(gone): gone}

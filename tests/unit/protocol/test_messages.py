@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
 from tests.unit.protocol import kio_entities as kio
@@ -23,7 +23,7 @@ from tools import messages as tool
 TABLES = {package: last for _, apis in tool.MODULES.values() for package, last in apis.items()}
 MESSAGES: dict[int, Message] = {
     found.key: found
-    for module in (admin, cluster, groups, logs, security, transactions)
+    for module in (admin, cluster, groups, logs, new_groups, security, shares, transactions)
     for found in vars(module).values()
     if isinstance(found, Message)
 }
@@ -81,6 +81,8 @@ def assert_same(values: dict[str, Any], entity: Any) -> None:
                     assert_same(mine, theirs)
                 else:
                     assert mine == plain(theirs)
+        elif dataclasses.is_dataclass(expected):
+            assert_same(found, expected)
         else:
             assert found == plain(expected), name
     assert not left

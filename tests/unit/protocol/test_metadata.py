@@ -1,4 +1,4 @@
-"""Metadata against kio: clients' requests and answers in versions 0 to 9, the node's own call in version 10."""
+"""Metadata against kio: clients' requests and answers in versions 0 to 13, the node's own calls in 10 and 12."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from kio.schema.errors import ErrorCode as KioError
 
 from sidecar.protocol import metadata
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
-from sidecar.protocol.metadata import Broker, ClusterState, MetadataCall, MetadataRequest, PartitionState, TopicState
+from sidecar.protocol.metadata import (
+    Broker,
+    ClusterState,
+    MetadataByIdCall,
+    MetadataCall,
+    MetadataRequest,
+    PartitionState,
+    TopicState,
+)
 from sidecar.protocol.primitives import MalformedFrameError, Reader
 from tests.unit.protocol import kio_entities as kio
 
-VERSIONS = range(10)
+VERSIONS = range(14)
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 _I32 = st.integers(-(2**31), 2**31 - 1)
@@ -51,6 +59,7 @@ def cluster_states() -> st.SearchStrategy[ClusterState]:
         controller=_I32,
         topics=st.lists(topic_states(), max_size=3).map(tuple),
         operations=_I32,
+        error=st.sampled_from([0, 42]),
     )
 
 
@@ -69,16 +78,25 @@ def decode(frame: bytes, size: int, version: int) -> MetadataRequest:
 def test_a_request_is_read(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(kio.entity(3, version, "request")))
     frame = kio.request_frame(request)
-    named = request.topics
-    topics = None  # a name that comes twice is asked for once
-    if named is not None and (version or named):
-        topics = tuple(dict.fromkeys(topic.name for topic in named))
-    assert decode(frame, len(frame), version) == MetadataRequest(
-        topics,
+    found = decode(frame, len(frame), version)
+    assert (found.allow_auto_topic_creation, found.include_cluster_operations, found.include_topic_operations) == (
         getattr(request, "allow_auto_topic_creation", True),
         getattr(request, "include_cluster_authorized_operations", False),
         getattr(request, "include_topic_authorized_operations", False),
     )
+    if request.topics is None or (not version and not request.topics):
+        assert (found.topics, found.ids, found.faulty) == (None, (), ())
+        return
+    ids = [topic_id.bytes for topic in request.topics if (topic_id := getattr(topic, "topic_id", None))]
+    names = [topic.name for topic in request.topics if topic.name is not None]
+    of_nothing = any(topic.name is None and not getattr(topic, "topic_id", None) for topic in request.topics)
+    if of_nothing or (version < 12 and (ids or len(names) < len(request.topics))):
+        assert {(each.name, each.error) for each in found.faulty} == {(each.name or "", 42) for each in request.topics}
+        assert {each.topic_id.bytes for each in found.faulty} - {bytes(16)} == set(ids)
+    else:  # what is named twice is asked for once, and a name beside an id not at all
+        assert found.faulty == ()
+        assert found.ids == tuple(dict.fromkeys(ids))
+        assert found.topics == (() if ids else tuple(dict.fromkeys(names)))
 
 
 @every_version
@@ -105,7 +123,7 @@ def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st
 def without_padding(frame: bytes, version: int, topics: int) -> bytes:
     """The answer without the tagged field of each topic, which kio does not step over."""
     plain = frame.replace(metadata.PADDING, b"\0")
-    assert len(frame) - len(plain) == (topics * (len(metadata.PADDING) - 1) if version >= 9 else 0)
+    assert len(frame) - len(plain) == (topics * (len(metadata.PADDING) - 1) if version == 9 else 0)
     return (len(plain) - 4).to_bytes(4, "big") + plain[4:]
 
 
@@ -126,8 +144,10 @@ def test_an_answer_shows_each_partition_with_its_leader_as_only_replica(version:
         (broker.id, broker.host, broker.port) for broker in state.brokers
     ]
     assert [(found.name, found.error_code.value) for found in answer.topics] == [
-        (topic.name, topic.error) for topic in state.topics
+        (topic.name or (None if version >= 12 else ""), topic.error) for topic in state.topics
     ]
+    if version >= 10:
+        assert [found.topic_id or UUID(int=0) for found in answer.topics] == [topic.topic_id for topic in state.topics]
     for found, topic in zip(answer.topics, state.topics, strict=True):
         for partition, expected in zip(found.partitions, topic.partitions, strict=True):
             only = () if expected.leader < 0 else (expected.leader,)
@@ -141,6 +161,7 @@ def test_an_answer_shows_each_partition_with_its_leader_as_only_replica(version:
     assert getattr(answer, "controller_id", state.controller) == state.controller
     assert getattr(answer, "cluster_id", state.cluster_id) == state.cluster_id
     assert getattr(answer, "cluster_authorized_operations", state.operations) == state.operations
+    assert getattr(answer, "error_code", KioError(state.error)) == KioError(state.error)
     if version >= 1:
         assert [found.rack for found in answer.brokers] == [broker.rack for broker in state.brokers]
     if version >= 3:
@@ -166,15 +187,29 @@ def test_the_nodes_question_has_the_bytes_that_kio_writes(topics: Any, flags: tu
     assert encode_frame(call, 7, "tests") == kio.request_frame(expected)
 
 
+def test_the_nodes_question_by_ids_has_the_bytes_that_kio_writes() -> None:
+    cls = kio.entity(3, 12, "request")
+    topic_class = cls.__annotations__["topics"].__args__[0].__args__[0]
+    ids = (UUID(int=1), UUID(int=2**127))
+    expected = cls(
+        topics=tuple(topic_class(topic_id=each, name=None) for each in ids),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    request = MetadataRequest((), False, include_topic_operations=True, ids=tuple(each.bytes for each in ids))
+    assert encode_frame(MetadataByIdCall(request), 7, "tests") == kio.request_frame(expected)
+
+
+@pytest.mark.parametrize("call", [MetadataCall, MetadataByIdCall])
 @settings(max_examples=50)
 @given(data=st.data())
-def test_an_answer_of_upstream_is_read(data: st.DataObject) -> None:
-    answer = data.draw(kio.messages(kio.entity(3, 10, "response")))
+def test_an_answer_of_upstream_is_read(call: type[MetadataCall], data: st.DataObject) -> None:
+    answer = data.draw(kio.messages(kio.entity(3, call.api_version, "response")))
     frame = kio.answer_frame(answer)
-    found = decode_frame(MetadataCall(MetadataRequest(())), 7, frame, 4, len(frame))
+    found = decode_frame(call(MetadataRequest(())), 7, frame, 4, len(frame))
     assert found.brokers == tuple(Broker(one.node_id, one.host, one.port, one.rack) for one in answer.brokers)
     assert (found.cluster_id, found.controller) == (answer.cluster_id, answer.controller_id)
-    assert found.operations == answer.cluster_authorized_operations
+    assert found.operations == getattr(answer, "cluster_authorized_operations", metadata.NO_OPERATIONS)
     assert found.topics == tuple(
         TopicState(
             topic.name or "",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioError
 
+from sidecar.cluster.resolver import is_legal
 from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import MalformedFrameError, Writer
 from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.topic_ids import stand_in, unknown_ids
 from tests.unit.protocol import kio_entities as kio
 
-VERSIONS = range(3, 10)
+VERSIONS = range(3, 14)
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -23,8 +28,34 @@ def request_class(version: int) -> Any:
     return kio.entity(0, version, "request")
 
 
+NAMES: dict[bytes, bytes] = {}
+"""The topics of all examples by their ids, which take the place of names in version 13."""
+
+
+def name_of(topic: Any) -> bytes:
+    """The name of a topic of kio's; where it has an id alone, one that stands for it."""
+    if hasattr(topic, "name"):
+        return topic.name.encode()
+    topic_id = topic.topic_id.bytes if topic.topic_id else bytes(16)
+    return NAMES.setdefault(topic_id, topic_id.hex().encode())
+
+
+def named(version: int, name: str) -> dict[str, Any]:
+    """What a topic is called in a version."""
+    if version < 13:
+        return {"name": name}
+    known = next((topic_id for topic_id, found in NAMES.items() if found == name.encode()), None)
+    topic_id = uuid5(NAMESPACE_URL, name) if known is None else UUID(bytes=known)
+    NAMES[topic_id.bytes] = name.encode()
+    return {"topic_id": topic_id if topic_id.int else None}
+
+
+def ids(version: int) -> dict[bytes, bytes] | None:
+    return None if version < 13 else {name: topic_id for topic_id, name in NAMES.items()}
+
+
 def walk(frame: bytes, version: int) -> produce.ProduceRequest:
-    return produce.walk(frame, kio.body_at(), len(frame), version)
+    return produce.walk(frame, kio.body_at(), len(frame), version, NAMES)
 
 
 def request_of(version: int, topics: dict[str, dict[int, bytes | None]], transactional_id: str | None = None) -> Any:
@@ -38,7 +69,7 @@ def request_of(version: int, topics: dict[str, dict[int, bytes | None]], transac
         timeout=kio.milliseconds(30_000),
         topic_data=tuple(
             topic_class(
-                name=name,
+                **named(version, name),
                 partition_data=tuple(partition_class(index=index, records=found) for index, found in records.items()),
             )
             for name, records in topics.items()
@@ -48,15 +79,24 @@ def request_of(version: int, topics: dict[str, dict[int, bytes | None]], transac
 
 def expected(request: Any) -> list[tuple[bytes, int, bytes]]:
     return [
-        (topic.name.encode(), partition.index, partition.records or b"")
+        (name_of(topic), partition.index, partition.records or b"")
         for topic in request.topic_data
         for partition in topic.partition_data
     ]
 
 
 def assert_walked(frame: bytes, request: Any, version: int) -> None:
+    parts = expected(request)
+    for topic in request.topic_data:
+        name_of(topic)
     found = walk(frame, version)
-    assert [(part.topic, part.partition, frame[part.start : part.end]) for part in found.parts] == expected(request)
+    assert [(part.topic, part.partition, frame[part.start : part.end]) for part in found.parts] == parts
+    if version < 13:
+        assert found.ids is None
+    else:
+        assert found.ids is not None
+        assert found.ids.keys() == {name_of(topic) for topic in request.topic_data}
+        assert all(NAMES[topic_id] == name for name, topic_id in found.ids.items())
     assert (found.transactional_id, found.acks) == (request.transactional_id, request.acks)
     assert kio.milliseconds(found.timeout_ms) == request.timeout
 
@@ -175,7 +215,7 @@ def results_of(answer: Any, version: int) -> list[ProduceResult]:
             time = partition.log_append_time
             found.append(
                 ProduceResult(
-                    topic.name.encode(),
+                    name_of(topic),
                     partition.index,
                     partition.error_code.value,
                     partition.base_offset,
@@ -188,8 +228,24 @@ def results_of(answer: Any, version: int) -> list[ProduceResult]:
     return found
 
 
+def without_leaders(answer: Any) -> Any:
+    """The answer of a broker that leads all that it was asked for (KIP-951)."""
+    if not hasattr(answer, "node_endpoints"):
+        return answer
+    topics = tuple(
+        dataclasses.replace(topic, partition_responses=tuple(_led(each) for each in topic.partition_responses))
+        for topic in answer.responses
+    )
+    return dataclasses.replace(answer, responses=topics, node_endpoints=())
+
+
+def _led(partition: Any) -> Any:
+    (default,) = (field.default for field in dataclasses.fields(partition) if field.name == "current_leader")
+    return dataclasses.replace(partition, current_leader=default)
+
+
 def distinct_topics(answer: Any) -> bool:
-    names = [topic.name for topic in answer.responses]
+    names = [name_of(topic) for topic in answer.responses]
     return len(set(names)) == len(names) and all(topic.partition_responses for topic in answer.responses)
 
 
@@ -197,13 +253,13 @@ def distinct_topics(answer: Any) -> bool:
 @settings(max_examples=20)
 @given(data=st.data())
 def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int, data: st.DataObject) -> None:
-    answer = data.draw(kio.messages(answer_class(version)).filter(distinct_topics))
+    answer = without_leaders(data.draw(kio.messages(answer_class(version)).filter(distinct_topics)))
     frame = kio.answer_frame(answer)
     results, throttle_ms = results_of(answer, version), kio.as_milliseconds(answer.throttle_time)
-    assert produce.encode_answer(7, version, results, throttle_ms) == frame
-    assert produce_upstream.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
+    assert produce.encode_answer(7, version, results, throttle_ms, ids(version)) == frame
+    assert produce_upstream.decode_answer(frame, 0, len(frame), version, NAMES) == (results, throttle_ms)
     padded = b"behind another frame" + frame + b"in front of a third"
-    assert produce_upstream.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
+    assert produce_upstream.decode_answer(padded, 20, 20 + len(frame), version, NAMES) == (results, throttle_ms)
     if produce.all_appended(padded, 20, 20 + len(frame), version, len(results)):
         assert not any(result.error for result in results)
         told = [(each.partition, each.base_offset, each.log_append_time, each.log_start_offset) for each in results]
@@ -219,13 +275,14 @@ def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int,
 @pytest.mark.parametrize(("error", "message"), [(0, None), (7, None), (44, "held by billing"), (44, "")])
 def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, message: str | None) -> None:
     start = -1 if version < 5 else 3
+    named(version, name)
     result = ProduceResult(name.encode(), 5, error, 1234, -1, start, message if version >= 8 else None)
-    frame = produce.encode_answer(7, version, [result], 90)
+    frame = produce.encode_answer(7, version, [result], 90, ids(version))
     answer = kio.answer_of(answer_class(version), frame)
     assert results_of(answer, version) == [result]
     assert kio.as_milliseconds(answer.throttle_time) == 90
-    assert produce_upstream.decode_answer(frame, 0, len(frame), version) == ([result], 90)
-    usual = version < 9 or len(name) <= 126
+    assert produce_upstream.decode_answer(frame, 0, len(frame), version, NAMES) == ([result], 90)
+    usual = version < 9 or len(name) <= 126 or (version >= 13 and not message)
     assert produce.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
     assert not produce.all_appended(frame, 0, len(frame), version, 2)
     told = produce.appended(frame, 0, len(frame), version, 1)
@@ -235,8 +292,12 @@ def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, 
 @every_version
 def test_results_of_one_topic_stand_together_whatever_their_order(version: int) -> None:
     results = [ProduceResult(b"a", 0, 0), ProduceResult(b"b", 0, 3), ProduceResult(b"a", 1, 6)]
-    answer = kio.answer_of(answer_class(version), produce.encode_answer(7, version, results))
-    assert [(topic.name, [found.index for found in topic.partition_responses]) for topic in answer.responses] == [
+    for name in ("a", "b"):
+        named(version, name)
+    answer = kio.answer_of(answer_class(version), produce.encode_answer(7, version, results, ids=ids(version)))
+    assert [
+        (name_of(topic).decode(), [found.index for found in topic.partition_responses]) for topic in answer.responses
+    ] == [
         ("a", [0, 1]),
         ("b", [0]),
     ]
@@ -267,20 +328,21 @@ def test_an_error_code_that_nobody_here_knows_passes_as_a_number() -> None:
 def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(
         kio.messages(request_class(version)).filter(
-            lambda found: len({t.name for t in found.topic_data}) == len(found.topic_data)
+            lambda found: len({name_of(t) for t in found.topic_data}) == len(found.topic_data)
         )
     )
     records = [
-        (topic.name.encode(), partition.index, partition.records or b"")
+        (name_of(topic), partition.index, partition.records or b"")
         for topic in request.topic_data
         for partition in topic.partition_data
     ]
+    timeout_ms, known = kio.as_milliseconds(request.timeout), ids(version)
     parts = produce_upstream.encode_request(
-        7, b"tests", version, request.acks, kio.as_milliseconds(request.timeout), records, request.transactional_id
+        7, b"tests", version, request.acks, timeout_ms, records, request.transactional_id, known
     )
     frame = b"".join(parts)
     without_nulls = {
-        topic.name: {partition.index: partition.records or b"" for partition in topic.partition_data}
+        name_of(topic).decode(): {partition.index: partition.records or b"" for partition in topic.partition_data}
         for topic in request.topic_data
         if topic.partition_data
     }
@@ -311,7 +373,7 @@ def test_the_nodes_own_request_for_one_batch_has_the_bytes_that_kio_writes(name:
     assert parts[-1] is batch, "the batch is not copied"
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [8, 9, 12, 13])
 @pytest.mark.parametrize("client_id", ["", "billing;mode=exclusive"])
 def test_a_request_that_goes_on_whole_is_what_the_client_sent_under_the_nodes_name(
     version: int, client_id: str
@@ -336,7 +398,72 @@ def test_the_size_of_a_request_with_nothing_but_batches(version: int, name: str,
 
 @every_version
 def test_an_answer_to_the_node_becomes_one_to_its_client(version: int) -> None:
+    named(version, "t")
     results = [ProduceResult(b"t", index, 0, 1234 + index, -1, -1) for index in range(3)]
-    frame = bytearray(b"front" + produce.encode_answer(7, version, results, 9_000) + b"behind")
+    frame = bytearray(b"front" + produce.encode_answer(7, version, results, 9_000, ids(version)) + b"behind")
     produce.rename_answer(frame, 5, len(frame) - 6, version, 77)
-    assert frame == b"front" + produce.encode_answer(77, version, results) + b"behind"
+    assert frame == b"front" + produce.encode_answer(77, version, results, ids=ids(version)) + b"behind"
+
+
+# New leaders (KIP-951) ------------------------------------------------------------------------------------------------
+
+LEADERS = {(b"a", 1): Leader(7, 12, "node-7", 19_092), (b"b", 0): Leader(7, 3, "node-7", 19_092)}
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_an_answer_says_which_node_leads_and_where_it_is_and_a_reader_finds_it(version: int) -> None:
+    for name in ("a", "b"):
+        named(version, name)
+    results = [ProduceResult(b"a", 0, 0), ProduceResult(b"a", 1, 6), ProduceResult(b"b", 0, 6, message="moved")]
+    frame = produce.encode_answer(7, version, results, 90, ids(version), LEADERS)
+    answer = kio.answer_of(answer_class(version), frame)
+    told = {
+        (name_of(topic), each.index): (each.current_leader.leader_id, each.current_leader.leader_epoch)
+        for topic in answer.responses
+        for each in topic.partition_responses
+    }
+    assert told == {(b"a", 0): (-1, -1), (b"a", 1): (7, 12), (b"b", 0): (7, 3)}
+    assert [(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints] == [
+        (7, "node-7", 19_092, None)
+    ]
+    found: produce_upstream.Leaders = {}
+    assert produce_upstream.decode_answer(frame, 0, len(frame), version, NAMES, found) == (results, 90)
+    assert found == {(b"a", 1): (7, 12), (b"b", 0): (7, 3)}
+    assert not produce.all_appended(frame, 0, len(frame), version, 3)
+
+
+@pytest.mark.parametrize("version", [10, 13])
+@settings(max_examples=20)
+@given(data=st.data())
+def test_what_any_broker_says_of_leaders_is_read(version: int, data: st.DataObject) -> None:
+    answer = data.draw(kio.messages(answer_class(version)).filter(distinct_topics))
+    frame = kio.answer_frame(answer)
+    told = {
+        (name_of(topic), each.index): (each.current_leader.leader_id, each.current_leader.leader_epoch)
+        for topic in answer.responses
+        for each in topic.partition_responses
+        if each.current_leader != _led(each).current_leader
+    }
+    found: produce_upstream.Leaders = {}
+    results = produce_upstream.decode_answer(frame, 0, len(frame), version, NAMES, found)
+    assert results == (results_of(answer, version), kio.as_milliseconds(answer.throttle_time))
+    assert found == told
+
+
+def test_before_version_10_nobody_hears_of_leaders() -> None:
+    results = [ProduceResult(b"a", 1, 6)]
+    assert produce.encode_answer(7, 9, results, leaders=LEADERS) == produce.encode_answer(7, 9, results)
+    assert produce.encode_answer(7, 8, results, leaders=LEADERS) == produce.encode_answer(7, 8, results)
+
+
+# Ids (KIP-516) --------------------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_is_not_known_stands_for_a_topic_that_there_cannot_be() -> None:
+    frame = kio.request_frame(request_of(13, {"known": {0: b"records"}, "gone": {1: b"more"}}))
+    known = uuid5(NAMESPACE_URL, "known").bytes
+    found = produce.walk(frame, kio.body_at(), len(frame), 13, {known: b"known"})
+    gone = uuid5(NAMESPACE_URL, "gone").bytes
+    assert [(part.topic, part.partition) for part in found.parts] == [(b"known", 0), (stand_in(gone), 1)]
+    assert unknown_ids(found.ids) == [gone]
+    assert not is_legal(stand_in(gone))

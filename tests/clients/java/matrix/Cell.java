@@ -64,11 +64,6 @@ final class Cell implements AutoCloseable {
         return request.get("prefix").asText() + "." + suffix;
     }
 
-    /** Whether this is one of the features that a node is documented to refuse. */
-    boolean refused() {
-        return request.get("refused").asBoolean();
-    }
-
     /** Whether the brokers have an authorizer: without one, Kafka itself refuses all that has to do with ACLs. */
     boolean secured() {
         return request.get("secured").asBoolean();

@@ -23,7 +23,6 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.errors.UnsupportedVersionException;
 
 /** Java client: being a member of a group. */
 final class Groups {
@@ -196,10 +195,6 @@ final class Groups {
         writeToAll(cell, topic, 0);
         Consumer<String, String> consumer = cell.consumer(cell.name("group"), "group.protocol", "consumer");
         consumer.subscribe(List.of(topic));
-        if (cell.refused()) {
-            UnsupportedVersionException error = Check.failing(UnsupportedVersionException.class, () -> Cell.take(consumer, 20));
-            return new Worker.Refused(error.getClass().getSimpleName() + ": " + error.getMessage());
-        }
         same(new HashSet<>(Cell.values(Cell.take(consumer, 20))).size(), 20, "different values read");
         return null;
     }

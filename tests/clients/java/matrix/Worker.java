@@ -57,8 +57,8 @@ public final class Worker {
         Map<String, Object> answer = new LinkedHashMap<>();
         try (Cell cell = new Cell(request, this::hold)) {
             Object note = scenarios.get(cell.feature()).run(cell);
-            answer.put("outcome", note instanceof Refused ? "refused" : "ok");
-            answer.put("detail", note == null ? "" : note instanceof Refused refused ? refused.error() : note.toString());
+            answer.put("outcome", "ok");
+            answer.put("detail", note == null ? "" : note.toString());
         } catch (Exception | AssertionError error) {
             StringWriter trace = new StringWriter();
             error.printStackTrace(new PrintWriter(trace));
@@ -84,7 +84,4 @@ public final class Worker {
         answers.println(JSON.writeValueAsString(message));
         answers.flush();
     }
-
-    /** The client was told, clearly and in time, that the node does not serve this. */
-    record Refused(String error) {}
 }

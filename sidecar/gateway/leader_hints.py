@@ -1,0 +1,71 @@
+"""Who leads a partition now, in answers to Produce and Fetch that refuse it (KIP-951): the nodes where clients see the
+brokers. What a broker says of brokers is learnt, and never passed on: its addresses would lead clients past the nodes.
+
+A client takes the word of a newer leader epoch alone, and asks again at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.cluster.resolver import TopicKind
+from sidecar.protocol.leaders import LEADER_ERRORS, Leader
+from sidecar.protocol.produce import encode_answer
+from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import Kinds
+    from sidecar.cluster.view import ClusterView
+    from sidecar.network.request import Exchange
+    from sidecar.protocol.leaders import Found
+    from sidecar.protocol.produce import ProduceResult
+    from sidecar.protocol.topic_ids import Ids
+
+_UNKNOWN: Final = -1
+
+
+class LeaderHints:
+    """What a node says of leaders."""
+
+    def __init__(self, view: ClusterView, nodes: NodeDirectory, kinds: Kinds) -> None:
+        self._view = view
+        self._nodes = nodes
+        self._kinds = kinds
+
+    def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
+        """Take what a broker says of partitions."""
+        if found:
+            self._view.learn(found)
+
+    def of(self, listener: str, errors: Iterable[tuple[bytes, int, int]]) -> dict[tuple[bytes, int], Leader]:
+        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for, as
+        far as it is known. Of a shadow nothing is said: the leader epochs that clients see are its source's.
+        """
+        found: dict[tuple[bytes, int], Leader] = {}
+        for topic, partition, error in errors:
+            if error in LEADER_ERRORS:
+                leader = self._leader(listener, topic, partition)
+                if leader is not None:
+                    found[topic, partition] = leader
+        return found
+
+    def produced(
+        self, exchange: Exchange, listener: str, results: list[ProduceResult], throttle_ms: int, ids: Ids | None
+    ) -> bytes:
+        """An answer to Produce."""
+        leaders = None
+        if exchange.version >= FIRST_WITH_LEADERS:
+            leaders = self.of(listener, (result[:3] for result in results))
+        return encode_answer(exchange.correlation_id, exchange.version, results, throttle_ms, ids, leaders)
+
+    def _leader(self, listener: str, topic: bytes, partition: int) -> Leader | None:
+        placement, kind = self._nodes.at(listener), self._kinds[topic]
+        epoch = _UNKNOWN if kind is TopicKind.SHADOW else self._view.leader_epoch(topic, partition)
+        if kind is TopicKind.GOVERNED:
+            node = placement.nodes.get(self._nodes.serves(topic))
+        else:
+            node = placement.nodes[placement.of_partition(topic, partition)]
+        return None if epoch == _UNKNOWN or node is None else Leader(node.id, epoch, node.host, node.port)

@@ -1,0 +1,96 @@
+"""Members of groups whose coordinator assigns partitions: their heartbeats, passed to the coordinator of their group.
+
+ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), StreamsGroupHeartbeat (0) (KIP-1071).
+
+Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
+a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
+that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`). So is a
+share group's that subscribes to any shadow: which records were taken brokers keep by log, and a shadow's is its
+source's.
+
+A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
+topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
+`access.members`, unless the member may DESCRIBE every topic, and here, if there is a shadow that it may not read.
+Expressions that clients resolve themselves (`java.util.regex.Pattern`) are lists of names by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.gateway import asking
+from sidecar.gateway.access.members import NOT_EXPANDED, not_beaten, streams_topics
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.first_fields import leading_text
+from sidecar.protocol.messages import new_groups, shares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.coordinators import Coordinators
+    from sidecar.network.request import Exchange, Request
+    from sidecar.protocol.schema import Message, Values
+
+_HEARTBEATS: Final = {
+    message.key: message
+    for message in (
+        new_groups.CONSUMER_GROUP_HEARTBEAT,
+        shares.SHARE_GROUP_HEARTBEAT,
+        new_groups.STREAMS_GROUP_HEARTBEAT,
+    )
+}
+HEARTBEAT_KEYS: Final = frozenset(_HEARTBEATS)
+"""The APIs that `MembersApi` handles."""
+
+
+_NO_SHARES: Final = KafkaError(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic: subscribe to its source"
+)
+
+
+class MembersApi:
+    """Handles the heartbeats of all clients of a node."""
+
+    def __init__(self, coordinators: Coordinators, resolver: NameResolver) -> None:
+        self._coordinators = coordinators
+        self._resolver = resolver
+
+    async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """One heartbeat, to the coordinator and back."""
+        message = _HEARTBEATS[request.key]
+        frame = request.frame
+        (group,) = leading_text(frame.buffer, request.body, frame.end, flexible=True)
+        try:
+            await self._check(client, message, request)
+            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
+        except KafkaError as error:
+            exchange.note_error(error.code)
+            await asking.answer(exchange, message, not_beaten(error.code, error.message or None))
+        else:
+            exchange.answer([answer.view(answer.start, answer.end)])
+
+    async def _check(self, client: Client, message: Message, request: Request) -> None:
+        """Raise `KafkaError` if the member would read a shadow that is not for it."""
+        is_share = message is shares.SHARE_GROUP_HEARTBEAT
+        if not (self._resolver.has_shadows if is_share else self._resolver.has_guards):
+            return
+        fields = await asking.fields(message, request)
+        for topic in _subscribed(fields):
+            if is_share and self._resolver.is_shadow(topic.encode()):
+                client.note_refusal(topic.encode(), _NO_SHARES.code, _NO_SHARES.message)
+                raise _NO_SHARES
+            source = self._resolver.source(topic.encode())
+            if source is not None and not source.may_be_read_by(client.principal):
+                client.note_refusal(topic.encode(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if fields.get("subscribed_topic_regex") and not self._resolver.may_read_all_shadows(client.principal):
+            raise NOT_EXPANDED
+
+
+def _subscribed(fields: Values) -> Iterable[str]:
+    if "topology" in fields:
+        return streams_topics(fields["topology"])
+    return fields["subscribed_topic_names"] or ()

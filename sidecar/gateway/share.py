@@ -1,0 +1,331 @@
+"""ShareFetch (1-2), ShareAcknowledge (1-2): what share consumers read of the partitions that a node leads for them, and
+what they have done with it (KIP-932).
+
+The partitions belong to brokers upstream: a request is split by leader, each with a session of its own
+(`share_sessions`), and the answers become one. One leader is asked as the client asks. Several are asked without
+waiting, and again until one has records or the client's time is over: what one broker gave must not wait for another.
+Each gives its part of the records that the client wants, so the client gets no more than that.
+
+Of a topic that the client may not read, of one whose claim another reader has, and of a shadow (its records are another
+topic's, which has states of its own) a partition has 29 TOPIC_AUTHORIZATION_FAILED. That is looked up again before
+records go to the client, as they may have been waited for. No answer names a broker: leaders are left out of it, and
+clients ask for Metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import asking
+from sidecar.gateway.share_sessions import (
+    FINAL,
+    INITIAL,
+    BrokerSession,
+    Gathered,
+    acks_in,
+    key_of,
+    known,
+    member_of,
+    opened,
+    split,
+)
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.messages.shares import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from sidecar.security.acls import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.share_sessions import Acks, Part, ShareSession
+    from sidecar.network.request import Exchange, Request
+    from sidecar.protocol.schema import Message, Values
+    from sidecar.resources.readers import ReaderClaims
+
+_ROUND_S: Final = 0.1
+"""How long each of several brokers is waited for at a time."""
+_LONGEST_S: Final = 5.0
+"""A client that waits longer asks again: it sees sooner what it may not read any more."""
+_RESTARTED: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
+
+
+_NOT_ALLOWED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID)
+_RESTARTS: Final = 3
+"""Within one request."""
+
+
+class _Call:
+    """One request of a client."""
+
+    def __init__(self, client: Client, request: Request, fields: Values) -> None:
+        self.client = client
+        self.request = request
+        self.fields = fields
+        self.gathered = Gathered()
+        self.restarts = 0
+
+
+class ShareApi:
+    """Handles both APIs for all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, node_id: int, resolver: NameResolver, claims: ReaderClaims) -> None:
+        self._upstream = upstream
+        self._view = upstream.view
+        self._node_id = node_id
+        self._resolver = resolver
+        self._claims = claims
+
+    async def handle_fetch(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """ShareFetch."""
+        await self._handle(client, exchange, request, SHARE_FETCH, self._fetch)
+
+    async def handle_acknowledge(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """ShareAcknowledge."""
+        await self._handle(client, exchange, request, SHARE_ACKNOWLEDGE, self._acknowledge)
+
+    async def _handle(
+        self,
+        client: Client,
+        exchange: Exchange,
+        request: Request,
+        message: Message,
+        answer: Callable[[_Call], Awaitable[Values]],
+    ) -> None:
+        call = _Call(client, request, await asking.fields(message, request))
+        try:
+            if client.rights is not None and not client.rights.group(Operation.READ, call.fields["group_id"] or ""):
+                client.note_refusal(b"", ErrorCode.GROUP_AUTHORIZATION_FAILED, "Kafka's ACLs do not allow it")
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            values = await answer(call)
+        except KafkaError as error:
+            call.gathered = Gathered()
+            call.gathered.error, call.gathered.message = error.code, error.message or None
+            values = call.gathered.fetched()
+        for code in {each["error_code"] for each in (values, *call.gathered.parts.values()) if each["error_code"]}:
+            exchange.note_error(code)
+        await asking.answer(exchange, message, values)
+
+    # Fetch --------------------------------------------------------------------------------------------------------
+
+    async def _fetch(self, call: _Call) -> Values:
+        fields, sessions = call.fields, call.client.share_sessions
+        acks, former = acks_in(fields), None
+        if fields["share_session_epoch"] == INITIAL:
+            session, former = opened(sessions, fields)
+        else:
+            session = known(sessions, fields)
+            if fields["share_session_epoch"] == FINAL:
+                await self._close(call, session, await self._allowed(call, acks))
+                return call.gathered.fetched()
+            session.update(fields)
+        if former is not None:
+            await self._end(call, former, former.brokers, {})
+        await self._poll(call, session, await self._allowed(call, acks))
+        self._withhold(call)
+        return call.gathered.fetched()
+
+    async def _poll(self, call: _Call, session: ShareSession, acks: Acks) -> None:
+        loop, fields = asyncio.get_running_loop(), call.fields
+        wait_s = min(max(0, fields["max_wait_ms"]) / 1000, _LONGEST_S)
+        deadline, is_first = loop.time() + wait_s, True
+        while True:
+            by_broker, refused = await self._places(call.client, session.parts)
+            for code, parts in refused.items():
+                call.gathered.refuse(parts, code)
+            theirs, nowhere = session.acks_by_broker(acks)
+            call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            acks = {}
+            left = session.brokers.keys() - by_broker.keys()
+            if left:
+                await self._end(call, session, left, theirs)
+            await self._ask_all(call, session, by_broker, theirs, max(0.0, deadline - loop.time()), is_first=is_first)
+            is_first = False
+            if call.gathered.has_records or not by_broker or call.gathered.error or call.client.connection.closed:
+                return
+            if loop.time() >= deadline:
+                return
+
+    async def _ask_all(
+        self,
+        call: _Call,
+        session: ShareSession,
+        by_broker: dict[int, list[Part]],
+        acks: dict[int, Acks],
+        wait_s: float,
+        *,
+        is_first: bool,
+    ) -> None:
+        """One round: each broker is asked for its part of what the client wants, or told what it has acknowledged."""
+        fields, count = call.fields, len(by_broker)
+        if count > 1:
+            wait_s = 0.0 if is_first else min(wait_s, _ROUND_S)
+        limits = {"max_wait_ms": round(wait_s * 1000), "max_bytes": fields["max_bytes"] // max(1, count)}
+        if count > 1:
+            limits["min_bytes"] = min(fields["min_bytes"], 1)
+        records = split(fields["max_records"], max(1, count), session.turns)
+        session.turns += 1
+        asked: list[Awaitable[None]] = []
+        for (broker, parts), most in zip(by_broker.items(), records, strict=False):
+            theirs = acks.get(broker, {})
+            if most or not fields["max_records"]:
+                asked.append(self._ask(call, session, broker, parts, theirs, limits | {"max_records": most}))
+            elif theirs:
+                asked.append(self._tell(call, session, broker, theirs))
+        await asyncio.gather(*asked)
+
+    async def _ask(
+        self, call: _Call, session: ShareSession, broker: int, parts: list[Part], acks: Acks, limits: Values
+    ) -> None:
+        with_broker = session.brokers.setdefault(broker, BrokerSession())
+        epoch = with_broker.epoch
+        topics, forgotten = with_broker.ask(parts, acks)
+        mine = {"topics": topics, "forgotten_topics_data": forgotten, "share_session_epoch": epoch}
+        member = {"member_id": member_of(self._node_id, call.fields["member_id"])}
+        values = call.fields | limits | mine | member
+        try:
+            answer = await asking.one(call.client, broker, call.request, SHARE_FETCH, values)
+        except DisconnectedError:
+            self._lost(call, session, broker, acks)
+            call.gathered.refuse(parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            call.gathered.has_records = True
+            self._refresh(parts)
+            return
+        if answer["error_code"]:
+            self._failed(call, session, broker, acks, answer)
+            return
+        call.gathered.take(answer)
+        self._refresh(
+            (topic["topic_id"], found["partition_index"])
+            for topic in answer["responses"]
+            for found in topic["partitions"]
+            if found["error_code"] in STALE_ROUTE
+        )
+
+    # Acknowledge --------------------------------------------------------------------------------------------------
+
+    async def _acknowledge(self, call: _Call) -> Values:
+        fields = call.fields
+        if fields["share_session_epoch"] == INITIAL:
+            key_of(fields)
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        session = known(call.client.share_sessions, fields)
+        acks = await self._allowed(call, acks_in(fields))
+        if fields["share_session_epoch"] == FINAL:
+            await self._close(call, session, acks)
+        else:
+            theirs, nowhere = session.acks_by_broker(acks)
+            call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await asyncio.gather(*(self._tell(call, session, broker, some) for broker, some in theirs.items()))
+        return call.gathered.acknowledged()
+
+    async def _allowed(self, call: _Call, acks: Acks) -> Acks:
+        """What the client may acknowledge."""
+        _, refused = await self._places(call.client, acks)
+        for code in _NOT_ALLOWED:
+            call.gathered.not_acknowledged(refused.get(code, ()), code)
+        return {part: batches for part, batches in acks.items() if part not in call.gathered.acked}
+
+    async def _close(self, call: _Call, session: ShareSession, acks: Acks) -> None:
+        """The client ends its session: so does the node, with every broker."""
+        theirs, nowhere = session.acks_by_broker(acks)
+        call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        call.client.share_sessions.pop(key_of(call.fields), None)
+        await self._end(call, session, session.brokers, theirs)
+
+    async def _end(self, call: _Call, session: ShareSession, brokers: Iterable[int], acks: dict[int, Acks]) -> None:
+        """End the sessions with some brokers."""
+        some = [*brokers]
+        for broker in some:
+            session.brokers[broker].epoch = FINAL
+        await asyncio.gather(*(self._tell(call, session, broker, acks.get(broker, {})) for broker in some))
+        for broker in some:
+            session.brokers.pop(broker, None)
+
+    async def _tell(self, call: _Call, session: ShareSession, broker: int, acks: Acks) -> None:
+        """ShareAcknowledge to one broker."""
+        with_broker = session.brokers[broker]
+        epoch = with_broker.epoch
+        topics, _ = with_broker.ask(with_broker.parts, acks)
+        values: Values = {
+            "group_id": call.fields["group_id"],
+            "member_id": member_of(self._node_id, call.fields["member_id"]),
+            "share_session_epoch": epoch,
+            "is_renew_ack": call.fields.get("is_renew_ack", False),
+            "topics": topics,
+        }
+        try:
+            answer = await asking.one(call.client, broker, call.request, SHARE_ACKNOWLEDGE, values)
+        except DisconnectedError:
+            self._lost(call, session, broker, acks)
+            self._refresh(acks)
+            return
+        if answer["error_code"]:
+            self._failed(call, session, broker, acks, answer)
+        else:
+            call.gathered.take_acknowledged(answer)
+
+    def _lost(self, call: _Call, session: ShareSession, broker: int, acks: Acks) -> None:
+        session.brokers.pop(broker, None)
+        call.gathered.not_acknowledged(acks, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _failed(self, call: _Call, session: ShareSession, broker: int, acks: Acks, answer: Values) -> None:
+        """A broker refuses a request as a whole. A session that it has no more is opened anew with the next one."""
+        code: int = answer["error_code"]
+        session.brokers.pop(broker, None)
+        call.gathered.not_acknowledged(acks, code)
+        call.restarts += 1
+        if code not in _RESTARTED or call.restarts > _RESTARTS:
+            call.gathered.error, call.gathered.message = code, answer["error_message"]
+
+    # Places -------------------------------------------------------------------------------------------------------
+
+    async def _places(
+        self, client: Client, parts: Iterable[Part]
+    ) -> tuple[dict[int, list[Part]], dict[int, list[Part]]]:
+        """Partitions by their leaders, and those that none is asked for, by error code."""
+        parts = [*parts]
+        names = self._view.names
+        if unknown := {topic_id for topic_id, _ in parts if topic_id not in names}:
+            await self._upstream.find_ids(unknown)
+        if missing := self._view.missing((name, index) for topic_id, index in parts if (name := names.get(topic_id))):
+            await self._upstream.find_leaders(missing)
+        by_broker: dict[int, list[Part]] = {}
+        refused: dict[int, list[Part]] = {}
+        for part in parts:
+            code = self._refusal(client, part)
+            name = names.get(part[0], b"")
+            leader = NO_LEADER if code else self._view.leader(name, part[1])
+            if code or leader == NO_LEADER:
+                refused.setdefault(code or self._view.why_no_leader(name, part[1]), []).append(part)
+            else:
+                by_broker.setdefault(leader, []).append(part)
+        return by_broker, refused
+
+    def _refusal(self, client: Client, part: Part) -> int:
+        """Why a client may not read a partition; 0 where it may."""
+        name = self._view.names.get(part[0])
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        is_refused = (
+            (client.rights is not None and client.rights.refuses(Operation.READ, name))
+            or self._resolver.kind(name) is TopicKind.SHADOW
+            or not self._claims.may_fetch(name, part[1], client)
+        )
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_refused else ErrorCode.NONE
+
+    def _withhold(self, call: _Call) -> None:
+        """Records that were waited for, of what the client may not read any more."""
+        found = call.gathered.parts
+        refused = [part for part, each in found.items() if each.get("records") and self._refusal(call.client, part)]
+        call.gathered.refuse(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def _refresh(self, parts: Iterable[Part]) -> None:
+        names = {name for topic_id, _ in parts if (name := self._view.names.get(topic_id))}
+        if names:
+            self._upstream.refresh_soon(names)

@@ -1,0 +1,101 @@
+"""The types of fields that are no lists and no records: numbers, texts, bytes; for the tables of `schema`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, NamedTuple, Protocol
+
+from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+
+
+class Form(NamedTuple):
+    """How one version is written: its number, and whether it is flexible (compact lengths, tagged fields)."""
+
+    version: int
+    flexible: bool
+
+
+class Kind(Protocol):
+    """The type of a field."""
+
+    @property
+    def absent(self) -> Any:
+        """What is written where a record has no value."""
+        ...
+
+    def read(self, reader: Reader, form: Form) -> Any:
+        """Raises `MalformedFrameError`."""
+        ...
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        """Append one value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A number of fixed size, or 16 bytes of a UUID."""
+
+    struct: Struct
+    absent: Any = 0
+
+    def read(self, reader: Reader, form: Form) -> Any:
+        return self.struct.unpack_from(reader.buffer, reader.skip(self.struct.size))[0]
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        writer.raw(self.struct.pack(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A string; null is malformed unless `nullable`."""
+
+    nullable: bool
+
+    @property
+    def absent(self) -> str | None:
+        return None if self.nullable else ""
+
+    def read(self, reader: Reader, form: Form) -> str | None:
+        if form.flexible:
+            return reader.compact_nullable_string() if self.nullable else reader.compact_string()
+        return reader.nullable_string() if self.nullable else reader.string()
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        if form.flexible:
+            writer.compact_string(value)
+        else:
+            writer.string(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Bytes that must not be null."""
+
+    absent: bytes = b""
+
+    def read(self, reader: Reader, form: Form) -> bytes:
+        found = reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
+        if found is None:
+            raise MalformedFrameError("null where bytes must be")
+        return found
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        if form.flexible:
+            writer.compact_nullable_bytes(value)
+        else:
+            writer.nullable_bytes(value)
+
+
+BOOLEAN: Final = Fixed(Struct(">?"), False)
+INT8: Final = Fixed(Struct(">b"))
+INT16: Final = Fixed(Struct(">h"))
+UINT16: Final = Fixed(Struct(">H"))
+INT32: Final = Fixed(Struct(">i"))
+INT64: Final = Fixed(Struct(">q"))
+FLOAT64: Final = Fixed(Struct(">d"), 0.0)
+UUID_BYTES: Final = Fixed(Struct(">16s"), bytes(16))
+TEXT: Final = _Text(nullable=False)
+NULLABLE_TEXT: Final = _Text(nullable=True)
+BYTES: Final = _Bytes()

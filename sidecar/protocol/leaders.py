@@ -1,0 +1,82 @@
+"""Who leads a partition now, in answers to Produce and Fetch that say that somebody does not (KIP-951): tagged fields
+of partitions, and one of the whole answer with the addresses. A broker says it of brokers, a node of nodes.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import MalformedFrameError, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.protocol.primitives import Reader
+
+LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""What brokers say it with."""
+_LEADER: Final = Struct(">ii")
+_TAGGED_LEADER: Final = Struct(">BBiiB")
+
+
+class Leader(NamedTuple):
+    """The node that leads a partition under a leader epoch, and where clients reach it."""
+
+    node: int
+    epoch: int
+    host: str
+    port: int
+
+
+class Found(NamedTuple):
+    """What a broker says: the leader's id, -1 for none, and the leader epoch."""
+
+    broker: int
+    epoch: int
+
+
+def leader_tags(tag: int, leader: Leader | None) -> bytes:
+    """The tagged fields of a partition; none without a leader."""
+    if leader is None:
+        return b"\0"
+    return b"\x01" + _TAGGED_LEADER.pack(tag, _LEADER.size + 1, leader.node, leader.epoch, 0)
+
+
+def endpoint_tags(leaders: Iterable[Leader]) -> bytes:
+    """The tagged fields of a whole answer: each node once, at its address."""
+    nodes = {leader.node: leader for leader in leaders}
+    if not nodes:
+        return b"\0"
+    inner = Writer()
+    inner.array(len(nodes), True)
+    for leader in nodes.values():
+        inner.i32(leader.node)
+        inner.compact_string(leader.host)
+        inner.i32(leader.port)
+        inner.compact_string(None)
+        inner.tags(True)
+    writer = Writer()
+    writer.uvarint(1)
+    writer.uvarint(0)
+    writer.uvarint(len(inner.out))
+    writer.raw(inner.out)
+    return writer.finish()
+
+
+def read_leader(reader: Reader, tag: int) -> Found | None:
+    """Step over the tagged fields of a partition, and return what the one of this number says."""
+    start = reader.position
+    if start < reader.end and not reader.buffer[start]:
+        reader.position = start + 1
+        return None
+    found = None
+    for _ in range(reader.array_of_tags()):
+        number, size = reader.uvarint(), reader.uvarint()
+        at = reader.skip(size)
+        if number == tag:
+            if size < _LEADER.size:
+                raise MalformedFrameError(f"a leader in {size} bytes")
+            found = Found(*_LEADER.unpack_from(reader.buffer, at))
+    return found

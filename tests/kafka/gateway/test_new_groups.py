@@ -1,0 +1,183 @@
+"""Groups whose coordinator assigns partitions (KIP-848, KIP-1071), through nodes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from sidecar.protocol.errors import ErrorCode
+from tests.kafka.gateway.conftest import create_internal_topics
+from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.test_shadows import Topics, topics
+from tests.kafka.gateway.virtual import VirtualCluster
+from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
+from tests.wait import wait_for
+
+if TYPE_CHECKING:
+    from sidecar.local import Kafka
+    from tests.conftest import OwnKafka, Unique
+    from tests.services import Services
+
+__all__ = ["topics"]
+
+
+def beat(group: str, member: str, epoch: int = 0, **changed: Any) -> Any:
+    """A heartbeat; without more it changes nothing."""
+    values: dict[str, Any] = {"rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    if epoch == 0:
+        values |= {"rebalance_timeout": 30_000, "topic_partitions": []}
+    return request(68, 1, group_id=group, member_id=member, member_epoch=epoch, **values | changed)
+
+
+def take(consumer: Consumer, count: int, what: str) -> list[tuple[str, int, int]]:
+    found: list[tuple[str, int, int]] = []
+
+    def came() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            place = message.topic(), message.partition(), message.offset()
+            found.append(place)  # type: ignore[arg-type]
+        return len(found) >= count
+
+    wait_for(came, what, 60)
+    return found
+
+
+def consumer(bootstrap: str, group: str, **changed: Any) -> Consumer:
+    settings = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "log_level": 0, **changed}
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})
+
+
+def fill(bootstrap: str, topic: str, partitions: int, each: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number in range(partitions * each):
+        producer.produce(topic, str(number), partition=number % partitions)
+    assert producer.flush(30) == 0
+
+
+def test_a_group_of_the_new_protocol_reads_a_shadow_and_keeps_its_place_there(topics: Topics, unique: Unique) -> None:
+    group, several = unique("group"), 5
+    with consumer(topics.node.bootstrap, group) as reader:
+        reader.subscribe([topics.shadow])
+        found = take(reader, several, "records of the source, by the shadow's name")
+        assert {name for name, _, _ in found} == {topics.shadow}
+        reader.commit(asynchronous=False)
+        places = reader.committed([TopicPartition(topics.shadow, index) for index in range(2)], 20)
+        assert any(place.offset > 0 for place in places)
+        beside = reader.committed([TopicPartition(topics.source, index) for index in range(2)], 20)
+        assert all(place.offset < 0 for place in beside), "the source's cursors are others"
+
+
+def test_a_shadow_that_is_not_for_a_member_is_not_assigned_to_it(topics: Topics, unique: Unique) -> None:
+    topics.expose(topics.shadow, allow="User:somebody-else")
+    group = unique("group")
+    with RawClient(topics.node.bootstrap) as wire:
+        named = wire.ask(beat(group, "m", subscribed_topic_names=[topics.shadow]))
+        assert named.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        matched = wire.ask(beat(group, "m", subscribed_topic_regex=f"{topics.shadow}.*", subscribed_topic_names=[]))
+        assert matched.error_code.value == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert "java.util.regex.Pattern" in matched.error_message
+        assert wire.ask(beat(group, "m", subscribed_topic_names=[topics.source])).error_code.value == 0
+
+
+async def test_a_group_moves_on_line_from_the_classic_protocol_to_the_new_one(
+    one_node: VirtualCluster, services: Services, unique: Unique
+) -> None:
+    topic, group = unique("orders"), unique("group")
+    async with kafka_calls(services.kafka_bootstrap) as calls:
+        await calls.create(topic, partitions=4)
+    with ExitStack() as stack:
+        old = stack.enter_context(consumer(one_node.bootstrap, group, **{"group.protocol": "classic"}))
+        old.subscribe([topic])
+        wait_for(lambda: old.poll(0.1) is None and len(old.assignment()) == 4, "all for the only member", 60)
+        new = stack.enter_context(consumer(one_node.bootstrap, group))
+        new.subscribe([topic])
+
+        def shared() -> bool:
+            old.poll(0.1)
+            new.poll(0.1)
+            theirs = [{place.partition for place in each.assignment()} for each in (old, new)]
+            return all(theirs) and not theirs[0] & theirs[1] and len(theirs[0] | theirs[1]) == 4
+
+        wait_for(shared, "the partitions to be shared between both protocols", 90)
+        with RawClient(one_node.bootstrap) as wire:
+            (described,) = wire.ask(request(69, 1, group_ids=[group])).groups
+        assert described.error_code.value == 0
+        assert sorted(int(member.member_type) for member in described.members) == [0, 1], "one of each kind"
+
+
+async def test_members_stay_while_their_group_moves_to_another_coordinator(
+    three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+) -> None:
+    topic, group, member = unique("orders"), unique("group"), str(uuid.uuid4())
+    async with kafka_calls(kafka_cluster.bootstrap) as calls:
+        await calls.create(topic, partitions=2, replicas=3)
+    with RawClient(kafka_cluster.bootstrap) as direct:
+        coordinator = direct.ask(request(10, 4, coordinator_keys=[group])).coordinators[0].node_id
+    with RawClient(three_nodes.nodes[1].bootstrap) as wire:
+        joined = wire.ask(beat(group, member, subscribed_topic_names=[topic]))
+        assert joined.error_code.value == 0
+        epochs = [int(joined.member_epoch)]
+        kafka_cluster.kill(coordinator)
+        try:
+            refused: set[int] = set()
+
+            def goes_on() -> bool:
+                answer = wire.ask(beat(group, member, epochs[-1]))
+                code = answer.error_code.value
+                if code == 0:
+                    epochs.append(int(answer.member_epoch))
+                    return True
+                refused.add(code)
+                wire.ask(request(10, 4, coordinator_keys=[group]))  # what a client does that is told 15 or 16
+                time.sleep(0.05)
+                return False
+
+            wait_for(goes_on, "another coordinator", 60)
+            assert refused <= {14, 15, 16}
+            assert ErrorCode.COORDINATOR_NOT_AVAILABLE in refused, "the coordinator was lost"
+        finally:
+            kafka_cluster.restart(coordinator)
+
+
+@pytest.mark.slow
+async def test_an_application_of_kafka_streams_gets_its_tasks(own_kafka: OwnKafka, unique: Unique) -> None:
+    """KIP-1071, which brokers have switched on since 4.2."""
+    kafka = own_kafka(version="4.3.1")
+    create_internal_topics(kafka.bootstrap)
+    topic, group, member = unique("orders"), unique("app"), str(uuid.uuid4())
+    async with kafka_calls(kafka.bootstrap) as calls:
+        await calls.create(topic, partitions=3)
+    changelog = {"name": f"{group}-store-changelog", "partitions": 0, "replication_factor": 0, "topic_configs": []}
+    subtopology = {"subtopology_id": "0", "source_topics": [topic], "state_changelog_topics": [changelog]}
+    nothing: dict[str, Any] = {name: [] for name in ("active_tasks", "standby_tasks", "warmup_tasks")}
+    asked: dict[str, Any] = {
+        **nothing,
+        "group_id": group,
+        "member_id": member,
+        "rebalance_timeout": 30_000,
+        "topology": {"epoch": 0, "subtopologies": [subtopology]},
+        "process_id": "process-1",
+        "client_tags": [],
+    }
+    with VirtualCluster(kafka.bootstrap) as cluster, RawClient(cluster.bootstrap) as wire:
+        epochs, tasks = [0], list[int]()
+
+        def assigned() -> bool:
+            values = asked if not epochs[-1] else {"group_id": group, "member_id": member, "rebalance_timeout": -1}
+            answer = wire.ask(request(88, 0, **values, member_epoch=epochs[-1]))
+            assert answer.error_code.value == 0, answer
+            epochs.append(int(answer.member_epoch))
+            tasks.extend(int(index) for task in answer.active_tasks or () for index in task.partitions)
+            return sorted(tasks) == [0, 1, 2]
+
+        wait_for(assigned, "the tasks, once the coordinator has made the application's own topic", 60)
+        (described,) = wire.ask(request(89, 0, group_ids=[group])).groups
+        assert [found.member_id for found in described.members] == [member]
+        assert cluster.events.rejected == cluster.events.failed == cluster.events.crashed == []

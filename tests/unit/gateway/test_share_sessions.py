@@ -1,0 +1,145 @@
+"""What one client reads as a member of a share group, spread over brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sidecar.gateway import share_sessions
+from sidecar.gateway.share_sessions import FINAL, BrokerSession, Gathered, Sessions, ShareSession
+from sidecar.protocol.errors import KafkaError
+
+TOPIC, OTHER = b"t" * 16, b"o" * 16
+ACK = [{"first_offset": 0, "last_offset": 4, "acknowledge_types": [1]}]
+
+
+def asked(epoch: int, *parts: int, forgotten: tuple[int, ...] = (), acks: tuple[int, ...] = ()) -> dict[str, Any]:
+    partitions = [
+        {"partition_index": index, "acknowledgement_batches": ACK if index in acks else []} for index in (*parts, *acks)
+    ]
+    return {
+        "group_id": "g",
+        "member_id": "m",
+        "share_session_epoch": epoch,
+        "topics": [{"topic_id": TOPIC, "partitions": partitions}],
+        "forgotten_topics_data": [{"topic_id": TOPIC, "partitions": [*forgotten]}],
+    }
+
+
+def indexes(topics: list[dict[str, Any]]) -> list[Any]:
+    return [each["partition_index"] if isinstance(each, dict) else each for one in topics for each in one["partitions"]]
+
+
+def test_a_session_counts_its_requests() -> None:
+    sessions: Sessions = {}
+    share_sessions.opened(sessions, asked(0, 0, 1))
+    assert share_sessions.known(sessions, asked(1)).epoch == 2
+    with pytest.raises(KafkaError, match="INVALID_SHARE_SESSION_EPOCH"):
+        share_sessions.known(sessions, asked(1))
+    assert share_sessions.known(sessions, asked(2)).epoch == 3
+    assert share_sessions.known(sessions, asked(FINAL)).epoch == 3
+    sessions["g", "m"].epoch = 2**31 - 1
+    assert share_sessions.known(sessions, asked(2**31 - 1)).epoch == 1
+
+
+def test_a_request_at_epoch_0_takes_the_place_of_a_session() -> None:
+    sessions: Sessions = {}
+    first, none = share_sessions.opened(sessions, asked(0, 0))
+    second, former = share_sessions.opened(sessions, asked(0, 1))
+    assert (none, former) == (None, first)
+    assert [*second.parts] == [(TOPIC, 1)]
+    with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+        share_sessions.opened(sessions, asked(0, acks=(0,)))
+    assert sessions["g", "m"] is second
+
+
+@pytest.mark.parametrize("member", ["", None, "m" * 37])
+def test_a_member_id_has_a_length(member: str | None) -> None:
+    with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+        share_sessions.opened({}, asked(0, 0) | {"member_id": member})
+    with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
+        share_sessions.known({}, asked(1))
+
+
+def test_sessions_and_partitions_of_a_connection_have_a_bound() -> None:
+    sessions: Sessions = {}
+    for number in range(100):
+        share_sessions.opened(sessions, asked(0, 0) | {"member_id": str(number)})
+    with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
+        share_sessions.opened(sessions, asked(0, 0) | {"member_id": "one more"})
+    share_sessions.opened(sessions, asked(0, 0) | {"member_id": "7"})
+    session = share_sessions.known(sessions, asked(1) | {"member_id": "7"})
+    with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
+        session.update(asked(1, *range(10_001)))
+
+
+def test_no_two_nodes_have_one_session_with_a_broker() -> None:
+    made = {share_sessions.member_of(node, member) for node in range(9) for member in ("a", "b")}
+    assert len(made) == 18
+    assert all(len(member) == 22 for member in made), "as Kafka writes UUIDs"
+    assert share_sessions.member_of(3, "a") == share_sessions.member_of(3, "a")
+
+
+def test_a_broker_is_told_what_is_new_to_it() -> None:
+    session = BrokerSession()
+    topics, forgotten = session.ask([(TOPIC, 0), (OTHER, 0)], {})
+    assert (indexes(topics), forgotten, session.epoch) == ([0, 0], [], 1)
+    topics, forgotten = session.ask([(TOPIC, 0), (OTHER, 0)], {(TOPIC, 0): ACK})
+    assert topics == [{"topic_id": TOPIC, "partitions": [{"partition_index": 0, "acknowledgement_batches": ACK}]}]
+    topics, forgotten = session.ask([(TOPIC, 1)], {(TOPIC, 0): ACK})
+    assert sorted(indexes(topics)) == [0, 1]
+    assert sorted(indexes(forgotten)) == [0, 0]
+    assert session.parts == {(TOPIC, 1)}
+    assert session.ask([(TOPIC, 1)], {}) == ([], [])
+    assert session.epoch == 4
+
+
+def test_records_are_acknowledged_where_they_came_from() -> None:
+    session = ShareSession(brokers={1: BrokerSession(parts={(TOPIC, 0)}), 2: BrokerSession(parts={(TOPIC, 1)})})
+    theirs, nowhere = session.acks_by_broker({(TOPIC, 0): ACK, (TOPIC, 1): ACK, (TOPIC, 2): ACK})
+    assert theirs == {1: {(TOPIC, 0): ACK}, 2: {(TOPIC, 1): ACK}}
+    assert nowhere == [(TOPIC, 2)]
+
+
+@pytest.mark.parametrize(("count", "among"), [(500, 3), (1, 3), (0, 2), (7, 7), (2, 5)])
+def test_no_more_records_come_than_a_client_wants_and_every_broker_has_its_turn(count: int, among: int) -> None:
+    turns = [share_sessions.split(count, among, turn) for turn in range(among)]
+    assert all(sum(turn) == count for turn in turns)
+    assert {sum(each) for each in zip(*turns, strict=True)} == {count}, "over a round each gets the same"
+
+
+def part(index: int, records: bytes = b"", **more: Any) -> dict[str, Any]:
+    found = {"partition_index": index, "error_code": 0, "records": records, "acquired_records": []}
+    return found | {"acknowledge_error_code": 0, "acknowledge_error_message": None} | more
+
+
+def answer(*parts: dict[str, Any], lock: int = 30_000) -> dict[str, Any]:
+    leader = {"current_leader": {"leader_id": 1, "leader_epoch": 5}}
+    responses = [{"topic_id": TOPIC, "partitions": [each | leader for each in parts]}]
+    return {"throttle_time_ms": 3, "error_code": 0, "acquisition_lock_timeout_ms": lock, "responses": responses}
+
+
+def test_answers_of_several_brokers_become_one_that_names_none() -> None:
+    gathered = Gathered()
+    gathered.take(answer(part(0, b"records")))
+    gathered.take(answer(part(1), part(2, error_code=6), lock=20_000))
+    gathered.take(answer(part(0)))
+    gathered.not_acknowledged([(TOPIC, 1)], 6)
+    values = gathered.fetched()
+    (topic,) = values["responses"]
+    found = {each["partition_index"]: each for each in topic["partitions"]}
+    assert [found[index].get("records") for index in range(3)] == [b"records", b"", b""]
+    assert [found[index]["error_code"] for index in range(3)] == [0, 0, 6]
+    assert [found[index]["acknowledge_error_code"] for index in range(3)] == [0, 6, 0]
+    assert all(each["current_leader"] == {"leader_id": -1, "leader_epoch": -1} for each in found.values())
+    assert values["node_endpoints"] == []
+    assert (values["throttle_time_ms"], values["acquisition_lock_timeout_ms"]) == (3, 20_000)
+
+
+def test_what_was_not_acknowledged_stays_so_whatever_comes_later() -> None:
+    gathered = Gathered()
+    gathered.not_acknowledged([(TOPIC, 0)], 6)
+    gathered.take(answer(part(0, b"records")))
+    ((found,),) = (topic["partitions"] for topic in gathered.fetched()["responses"])
+    assert (found["acknowledge_error_code"], found["records"]) == (6, b"records")
