@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.question import asked_by
-from sidecar.fanout.repeat import Repeat
+from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
 from sidecar.gateway.leader_poll import FetchExchange, Fetching, LeaderPoll, Node, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
-from sidecar.network.framing import TURN
+from sidecar.gateway.standing_fetch import StandingFetch
 from sidecar.network.request import Exchange
+from sidecar.network.turn import TURN
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
@@ -82,14 +83,13 @@ class FetchApi:
         self._tasks = tasks
         self._node = Node(upstream, readers)
         self.tails = Tails(upstream, tasks, longest_wait_s)
+        self._lines = Lines()
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        fetching = self._fetching.get(client.connection.id)
-        if fetching is not None and fetching.repeat is not None and self._again(client, request, fetching.repeat):
-            return
+        client.connection.repeating = None
         fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
         TURN.elements += len(fields.parts)
         in_session = fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH
@@ -155,21 +155,18 @@ class FetchApi:
             connection.send_parts([_renamed(client, request, fields, reads)], exchange)
         return False
 
-    def _again(self, client: Client, request: Request, repeat: Repeat) -> bool:
-        """Let a request wait with others that is the last one of its connection but for the offset, unless something
-        has changed since; whether it does.
+    def _stands(self, client: Client, repeat: Repeat) -> bool:
+        """Whether a request may wait with others that is the last one of its connection but for the offset: nothing
+        has changed since.
         """
-        part = repeat.part
-        if request.version != repeat.version or self._claims.guards:
+        part, login = repeat.part, client.login
+        if self._claims.guards or (login is not None and not login.stands):
             return False
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
             return False
-        if not self.tails.crowd.is_shared(repeat.log, part.partition):
-            return False
-        asked = repeat.asked(request)
-        return asked is not None and self._share(client, request, repeat.fields, [asked], repeat)
+        return self.tails.crowd.is_shared(repeat.log, part.partition)
 
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""
@@ -221,19 +218,20 @@ class FetchApi:
             return False
         return self._claims.may_fetch(part.topic, part.partition, client)
 
-    def _share(
-        self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked], repeat: Repeat | None = None
-    ) -> bool:
+    def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
         found = self.tails.offer(asked, fields.max_bytes)
         if found is None:
             return False
         fetching = self._fetching[client.connection.id]
-        if repeat is None and len(asked) == 1:
-            fetching.repeat = Repeat.of(request, fields, asked[0])
-        exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
+        repeat = Repeat.of(request, fields, asked[0], self._lines) if len(asked) == 1 else None
+        if repeat is None:
+            exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
+        else:
+            exchange = StandingFetch(client, request, self._node, fetching, self.tails, repeat, self._stands)
+            client.connection.repeating = exchange
         client.connection.expect(exchange)
         if found:
-            exchange.arrived(found)
+            exchange.give(found)
         else:
             exchange.begin(fields.max_wait_ms / 1000)
         return True

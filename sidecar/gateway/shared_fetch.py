@@ -43,7 +43,7 @@ class SharedFetch(GatheredFetch):
     """
 
     is_patient: ClassVar[bool] = True
-    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails", "_tick", "_until")
+    __slots__ = ("_asked", "_bears_more", "_max_bytes", "_tails", "_tick", "_until")
 
     def __init__(
         self,
@@ -61,9 +61,10 @@ class SharedFetch(GatheredFetch):
         self._tails = tails
         self._asked = asked
         self._max_bytes = fields.max_bytes
-        self._is_alone = False
         self._until = 0.0
         self._tick = -1
+        reads_more = tails.crowd.reads_more(client.connection.id, len(asked))
+        self._bears_more = self.version >= _PATIENT and not reads_more
 
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte, or longer where many do (`sidecar.fanout.patience`).
@@ -77,7 +78,7 @@ class SharedFetch(GatheredFetch):
         if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
             self._rest()
         self._until = now + seconds
-        if self.version >= _PATIENT and not self._tails.crowd.reads_more(self.connection.id, len(self._asked)):
+        if self._bears_more:
             seconds = self._tails.wait_s(seconds, self.connection.id)
         self._tick = self._tails.park(self, self._asked, seconds)
 
@@ -93,7 +94,7 @@ class SharedFetch(GatheredFetch):
             if left > 0:
                 self._tick = self._tails.hurry(self, self._tick, left)
             else:
-                self.expired()
+                self.expired(self._tick)
 
     def leave(self) -> None:
         """Wait no more: the client is answered, or gone."""
@@ -104,9 +105,13 @@ class SharedFetch(GatheredFetch):
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """Answer with what fits into the client's limits; ask alone where nothing does."""
-        if self.answered or self._is_alone or self.connection.closed:
+        if self._tick < 0 or self.connection.closed:
             return  # two polls may bring something before a reader is woken for the first
         self.leave()
+        self.give(found)
+
+    def give(self, found: Mapping[Question, Fetched]) -> None:
+        """The same for one that does not wait."""
         taken, too_large = fitting(self._asked, found, self._max_bytes)
         if too_large is not None and not any(taken):
             self._ask_alone(too_large)
@@ -118,9 +123,9 @@ class SharedFetch(GatheredFetch):
                 self.note_error(fetched.error)
         self._give(elements)
 
-    def expired(self) -> None:
+    def expired(self, tick: int) -> None:
         """Its time has come: answer with nothing."""
-        if self.answered or self._is_alone or self.connection.closed:
+        if self._tick != tick or self.connection.closed:
             return
         self.leave()
         both = zip(self._parts, self._asked, strict=True)
@@ -139,7 +144,6 @@ class SharedFetch(GatheredFetch):
 
     def _ask_alone(self, asked: Asked) -> None:
         """Let the broker cut what is too large, as it does for this client's limits."""
-        self._is_alone = True
         position = asked.question.position
         reads = [Read(self._parts[self._asked.index(asked)], position.log)]
         poll = OwnPoll(self._client, self._upstream, self._fetching, self, reads, self._isolation)

@@ -72,6 +72,11 @@ class Readers:
             if self._resolver.is_shadow(topic):
                 self.read(topic, reader, fetch.record_bytes(element, version))
 
+    def answered_one(self, reader: int, topic: bytes, record_bytes: int) -> None:
+        """The same where one partition was answered, with so many bytes of record batches."""
+        if self._resolver.is_shadow(topic):
+            self.read(topic, reader, record_bytes)
+
     def _add(self, shadow: bytes) -> _Seen:
         self._shadows = {name: seen for name, seen in self._shadows.items() if self._resolver.is_shadow(name)}
         seen = self._shadows[shadow] = _Seen()
