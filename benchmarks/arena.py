@@ -44,6 +44,7 @@ _POLL_S: Final = 0.01
 _BROKER_HEAP_MB: Final = 1024
 _UNKNOWN_TOPIC: Final = 3
 _SAMPLER: Final = Path(__file__).with_name("sampler")
+_ROOT: Final = Path(__file__).resolve().parents[1]
 PARTITIONS: Final = 3
 
 
@@ -74,13 +75,14 @@ class Arena:
         self.run = uuid.uuid4().hex[:6]
         self.tools: Tools = find_tools()
         self.load = PerfTools(self.tools, self.check_alive)
-        self._kafka_port, self._controller_port, self._valkey_port, *ports = free_ports(3 + 2 * nodes)
+        self._kafka_port, self._controller_port, self._valkey_port, self._bare_port, *ports = free_ports(4 + 2 * nodes)
         self._node_ports = dict(enumerate(zip(ports[::2], ports[1::2], strict=True), start=1))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def port(self, target: Target) -> int:
         """Where the clients of a target connect."""
-        return self._kafka_port if target is Target.DIRECT else self.node_port(1)
+        bare = {Target.DIRECT: self._kafka_port, Target.FORWARDER: self._bare_port}
+        return bare.get(target) or self.node_port(1)
 
     def node_port(self, number: int) -> int:
         """Where clients of one node connect."""
@@ -145,6 +147,21 @@ class Arena:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    @contextmanager
+    def forwarder(self) -> Iterator[None]:
+        """The bare forwarder in front of the broker (`Target.FORWARDER`). Raises StartError."""
+        home = self.directory / "forwarder"
+        home.mkdir(exist_ok=True)
+        command = (sys.executable, "-m", "benchmarks.forwarder", str(self._bare_port), str(self._kafka_port))
+        self._start("forwarder", command, home, {"PYTHONPATH": str(_ROOT)})
+        try:
+            self._await("forwarder", lambda: _controller(self._bare_port) >= 0)
+            yield
+        finally:
+            process = self._running.pop("forwarder")
+            process.terminate()
+            process.wait(_STOP_S)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 
