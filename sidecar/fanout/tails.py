@@ -14,7 +14,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout import patience
 from sidecar.fanout.bodies import Bodies
 from sidecar.fanout.chains import Chains
-from sidecar.fanout.crowd import Crowd
+from sidecar.fanout.crowd import LEAST, Crowd
 from sidecar.fanout.ends import Ends
 from sidecar.fanout.poll import Limits, poll
 from sidecar.fanout.question import Question
@@ -66,10 +66,10 @@ class Reader(Protocol):
 
 class Tails:
     """The polls of one node. `longest_s`: how long readers wait at most for a first byte, where many do and their own
-    limit is shorter.
+    limit is shorter. `least_readers`: so many of a partition wait together, two or more.
     """
 
-    def __init__(self, upstream: KafkaUpstream, tasks: Tasks, longest_s: float) -> None:
+    def __init__(self, upstream: KafkaUpstream, tasks: Tasks, longest_s: float, least_readers: int = LEAST) -> None:
         self._upstream = upstream
         self._tasks = tasks
         self._longest_s = longest_s
@@ -88,7 +88,7 @@ class Tails:
         self._channels: dict[int, set[int]] = {}
         self.polls = 0
         """How many are under way."""
-        self.crowd = Crowd()
+        self.crowd = Crowd(least_readers)
         self.ends = Ends(upstream, tasks)
         self._recent = Recent()
         self._chains = Chains(self._recent)

@@ -7,9 +7,10 @@ not passed on.
   each partition once.
 - Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
   client can see a difference: versions 10 and 11, min_bytes of one at most, every partition read by several connections
-  and at its end, or so near it that its records arrived in the last seconds.
+  (`shared_fetch_min_readers`) and at its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
+- What the readers of a shadow take has bounds, where they are set (`audiences.py`).
 - Under the policy `exclusive_reader` another reader's partition is refused with 29 (`resources.readers`).
 
 Sessions are declined (the answer's session id is 0): several brokers are behind a node. Without a rack no broker names
@@ -23,6 +24,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout.crowd import LEAST
 from sidecar.fanout.question import asked_by
 from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.ends import Ends
     from sidecar.fanout.question import Asked, Question
+    from sidecar.gateway.audiences import Audiences
     from sidecar.gateway.client import Client
     from sidecar.gateway.rights import Rights
     from sidecar.network.framing import Frame
@@ -75,14 +78,18 @@ class FetchApi:
         readers: Readers,
         *,
         longest_wait_s: float,
+        least_readers: int = LEAST,
     ) -> None:
+        """`longest_wait_s`, `least_readers`: see `Tails`."""
         self._upstream = upstream
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
         self._claims = claims
         self._tasks = tasks
         self._node = Node(upstream, readers)
-        self.tails = Tails(upstream, tasks, longest_wait_s)
+        self.audiences: Audiences | None = None
+        """Set where the readers of a shadow have bounds, before the first client connects."""
+        self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
         self._lines = Lines()
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
@@ -117,7 +124,7 @@ class FetchApi:
         reads = None
         if self._views.names_shadows(parts):
             reads = self._views.reads(parts, client.principal)
-            if reads is None:
+            if reads is None or not all(self._has_place(client, part.topic) for part in parts):
                 return self._split(client, request, fields)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
@@ -166,7 +173,7 @@ class FetchApi:
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
             return False
-        return self.tails.crowd.is_shared(repeat.log, part.partition)
+        return self._has_place(client, part.topic) and self.tails.crowd.is_shared(repeat.log, part.partition)
 
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""
@@ -206,12 +213,20 @@ class FetchApi:
                 exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif log is None:
                 exchange.refuse(part, self._views.refusal(part.topic, client.principal))
+            elif not self._has_place(client, part.topic):
+                exchange.note_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                exchange.refuse(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif leader == NO_LEADER:
                 why = self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
                 exchange.refuse(part, why)
             else:
                 by_leader.setdefault(leader, []).append(Read(part, log))
         exchange.begin(by_leader)
+
+    def _has_place(self, client: Client, name: bytes) -> bool:
+        if self.audiences is None or not self._views.is_shadow(name):
+            return True
+        return self.audiences.admits(name, client.connection.id)
 
     def _may_read(self, client: Client, part: FetchPart) -> bool:
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
@@ -254,6 +269,8 @@ class FetchApi:
         for exchange in list(fetching.shared if fetching is not None else ()):
             exchange.leave()
         self.tails.connection_closed(client.connection.id)
+        if self.audiences is not None:
+            self.audiences.client_closed(client)
 
 
 class WholeFetch(LeaderPoll, FetchExchange):

@@ -28,6 +28,8 @@ class Pause(IntFlag):
     """The node shuts down."""
     THROTTLED = 64
     """The client is over its quota."""
+    AUDIENCE = 128
+    """The readers of a shadow are, of which it is one."""
 
 
 class Repeating(Protocol):

@@ -209,7 +209,13 @@ class VirtualCluster:
             directory = NodeDirectory(address)
             directory.placement = Placement(addresses)
             fetches = FetchApi(
-                upstream, self.resolver, self.claims, gateway.tasks, Readers(self.resolver), longest_wait_s=5.0
+                upstream,
+                self.resolver,
+                self.claims,
+                gateway.tasks,
+                Readers(self.resolver),
+                longest_wait_s=5.0,
+                least_readers=2,
             )
             gateway.closed_callbacks.append(fetches.client_closed)
             await self._compose(gateway, upstream, directory, fetches)
