@@ -24,6 +24,7 @@ from benchmarks import machine
 from benchmarks.measures import Target
 from benchmarks.perf_tools import PerfTools
 from benchmarks.raw_client import Connection, DeleteTopic, RefusedError
+from sidecar.cluster.nodes import NodeAddress, Placement
 from sidecar.local.errors import StartError
 from sidecar.local.java import Tuning
 from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, render
@@ -192,6 +193,12 @@ class Arena:
             code = broker.ask(DeleteTopic(topic))
             if code not in (0, _UNKNOWN_TOPIC):
                 raise RefusedError(f"DeleteTopics {topic}", code)
+
+    def leaders(self, topics: Sequence[str]) -> dict[str, int]:
+        """The node that leads partition 0 of each topic: every node computes the same placement."""
+        nodes = [NodeAddress(number, HOST, port) for number, (port, _) in self._node_ports.items()]
+        placement = Placement(nodes)
+        return {topic: placement.of_partition(topic.encode(), 0) for topic in topics}
 
     # Start ----------------------------------------------------------------------------------------------------------
 
