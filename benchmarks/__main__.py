@@ -131,6 +131,8 @@ def _own(kind: OwnRun, options: argparse.Namespace, directory: Path, when: str) 
     work = kind.run.QUICK if options.quick else kind.run.Work()
     if options.subscribers:
         work = replace(work, subscribers=options.subscribers)
+    if options.workers:
+        work = replace(work, workers=options.workers)
     nodes = max(kind.nodes, getattr(work, "nodes", 1))
     with Arena(directory, sampled=options.profile, nodes=nodes, settings=kind.settings) as arena:
         if options.profile:
@@ -158,10 +160,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         profiled = OWN_RUNS[chosen].profiled
         if (options.profile and not profiled) or options.rounds or options.targets or options.limit:
             profile = "--profile, " if profiled else ""
-            profile += "--subscribers, " if chosen == FANOUT else ""
+            profile += "--subscribers, --workers, " if chosen == FANOUT else ""
             parser.error(f"--only {chosen} takes {profile}--quick, --json and --write-docs alone")
     if options.subscribers and options.own_run != FANOUT:
         parser.error(f"--subscribers goes with --only {FANOUT}")
+    if options.workers and options.own_run != FANOUT:
+        parser.error(f"--workers goes with --only {FANOUT}")
     return options
 
 
@@ -178,6 +182,9 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true", help="no figures: trees of where the node's CPU time goes (--only, --targets)"
     )
     parser.add_argument("--subscribers", type=_sizes, metavar="N,…", help=f"sizes of the crowds of --only {FANOUT}")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help=f"nodes that share the crowds of --only {FANOUT}, by who leads a name"
+    )
     parser.add_argument("--json", metavar="FILE", help="where the figures go (default bench-results/TIME.json)")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")
     return parser

@@ -24,6 +24,7 @@ from benchmarks import machine
 from benchmarks.measures import Target
 from benchmarks.perf_tools import PerfTools
 from benchmarks.raw_client import Connection, DeleteTopic, RefusedError
+from sidecar.cluster.nodes import NodeAddress, Placement
 from sidecar.local.errors import StartError
 from sidecar.local.java import Tuning
 from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, render
@@ -44,6 +45,7 @@ _POLL_S: Final = 0.01
 _BROKER_HEAP_MB: Final = 1024
 _UNKNOWN_TOPIC: Final = 3
 _SAMPLER: Final = Path(__file__).with_name("sampler")
+_ROOT: Final = Path(__file__).resolve().parents[1]
 PARTITIONS: Final = 3
 
 
@@ -74,13 +76,14 @@ class Arena:
         self.run = uuid.uuid4().hex[:6]
         self.tools: Tools = find_tools()
         self.load = PerfTools(self.tools, self.check_alive)
-        self._kafka_port, self._controller_port, self._valkey_port, *ports = free_ports(3 + 2 * nodes)
+        self._kafka_port, self._controller_port, self._valkey_port, self._bare_port, *ports = free_ports(4 + 2 * nodes)
         self._node_ports = dict(enumerate(zip(ports[::2], ports[1::2], strict=True), start=1))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def port(self, target: Target) -> int:
         """Where the clients of a target connect."""
-        return self._kafka_port if target is Target.DIRECT else self.node_port(1)
+        bare = {Target.DIRECT: self._kafka_port, Target.FORWARDER: self._bare_port}
+        return bare.get(target) or self.node_port(1)
 
     def node_port(self, number: int) -> int:
         """Where clients of one node connect."""
@@ -146,6 +149,21 @@ class Arena:
                 process.kill()
                 process.wait()
 
+    @contextmanager
+    def forwarder(self) -> Iterator[None]:
+        """The bare forwarder in front of the broker (`Target.FORWARDER`). Raises StartError."""
+        home = self.directory / "forwarder"
+        home.mkdir(exist_ok=True)
+        command = (sys.executable, "-m", "benchmarks.forwarder", str(self._bare_port), str(self._kafka_port))
+        self._start("forwarder", command, home, {"PYTHONPATH": str(_ROOT)})
+        try:
+            self._await("forwarder", lambda: _controller(self._bare_port) >= 0)
+            yield
+        finally:
+            process = self._running.pop("forwarder")
+            process.terminate()
+            process.wait(_STOP_S)
+
     # Topics ---------------------------------------------------------------------------------------------------------
 
     def create(self, topic: str) -> None:
@@ -175,6 +193,12 @@ class Arena:
             code = broker.ask(DeleteTopic(topic))
             if code not in (0, _UNKNOWN_TOPIC):
                 raise RefusedError(f"DeleteTopics {topic}", code)
+
+    def leaders(self, topics: Sequence[str]) -> dict[str, int]:
+        """The node that leads partition 0 of each topic: every node computes the same placement."""
+        nodes = [NodeAddress(number, HOST, port) for number, (port, _) in self._node_ports.items()]
+        placement = Placement(nodes)
+        return {topic: placement.of_partition(topic.encode(), 0) for topic in topics}
 
     # Start ----------------------------------------------------------------------------------------------------------
 

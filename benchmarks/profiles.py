@@ -72,7 +72,7 @@ def _lines(node: Node, each: float, least: float, depth: int) -> Iterator[str]:
 def run(arena: Arena, work: Work) -> None:
     """Print a tree for each part and each target that is a node."""
     for target in work.targets:
-        if target is Target.DIRECT:
+        if not target.is_node:
             continue
         for part, size in (("produce", SIZE), ("small", SMALL_SIZE), ("consume", SIZE)):
             if part in work.parts:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.measures import BY_KEY, MEASURES, Against, Measure, Target
+from benchmarks.measures import BY_KEY, MEASURES, Against, Figure, Measure, Target
 from benchmarks.summary import Cell, Spread, Summary, Verdict, judge, summarise
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def verdict_rows(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
         aim, value = verdict.aim, verdict.value
         if value is None:
             said = "not measured"
+        elif aim.figure is Figure.AGAINST_FORWARDER:
+            said = f"×{value:.2f}"
         elif aim.key in BY_KEY:
             said = f"{value:.2f}" if BY_KEY[aim.key].against is not Against.DIFFERENCE else f"{value:+.0f} µs"
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -116,6 +116,8 @@ def _round(arena: Arena, work: Work, number: int, name: str) -> Round:
     shift = number % len(work.targets)
     if work.parts - {"latency"}:
         for target in work.targets[shift:] + work.targets[:shift]:
+            if target is Target.FORWARDER:
+                continue
             with _neighbours(arena, found, target.value):
                 try:
                     _throughput(arena, work, target, name, found.figures[target])
@@ -174,7 +176,8 @@ def _latency(arena: Arena, work: Work, name: str, into: dict[Target, dict[str, f
     for _, topic in topics.values():
         arena.create(topic)
     try:
-        found = latency.measure(topics, work.blocks, _LATENCY_CALLS)
+        with arena.forwarder() if Target.FORWARDER in topics else nullcontext():
+            found = latency.measure(topics, work.blocks, _LATENCY_CALLS)
     finally:
         for _, topic in topics.values():
             arena.delete(topic)

@@ -89,4 +89,9 @@ def _figure(summary: Summary, aim: Aim, peak_memory: float | None) -> float | No
         return None
     if aim.figure is Figure.VALUE:
         return cell.value.median
-    return cell.against_direct.median if cell.against_direct is not None else None
+    added = cell.against_direct.median if cell.against_direct is not None else None
+    if added is None or aim.figure is Figure.AGAINST_DIRECT:
+        return added
+    bare = summary[aim.key].get(Target.FORWARDER)
+    by_it = bare.against_direct.median if bare is not None and bare.against_direct is not None else 0.0
+    return added / by_it if by_it > 0 else None

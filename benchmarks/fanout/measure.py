@@ -1,5 +1,5 @@
-"""Many subscribers at the end of one log, a third each by the source's name and two shadows', at one node or several:
-what a writer appends at the broker comes to all of them, while somebody else writes through the first node.
+"""Many subscribers at the end of one log, by the source's name and its shadows', at one node or several: what a writer
+appends at the broker comes to all of them, while somebody else writes through the first node.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _NOBODY: Final = Figures(0, 0.0, 0.0, 0.0)
 @dataclass(frozen=True, slots=True)
 class Load:
     """So many subscribers; a record of `value_bytes` every so often for so long, in seconds. `wait_ms`: how long each
-    asks to wait. `nodes`: so many share them. `direct`: all at the broker, by the source's name.
+    asks to wait. `nodes`: so many share them. `direct`: all at the broker, by the source's name. `shadows` there are
+    beside the source; `led`: each subscriber is at the node that leads its name, as clients are.
     """
 
     subscribers: int
@@ -50,11 +51,14 @@ class Load:
     every_s: float = 1.0
     seconds: float = 20.0
     idle_s: float = 10.0
+    shadows: int = 2
+    led: bool = False
 
     @property
     def label(self) -> str:
         """For tables."""
-        return f"{self.subscribers:,}, " + ("direct" if self.direct else f"{self.nodes} node{'s'[: self.nodes > 1]}")
+        at = "direct" if self.direct else f"{self.nodes} node{'s'[: self.nodes > 1]}"
+        return f"{self.subscribers:,}, {at}" + (f", {self.shadows + 1} names" if self.led else "")
 
 
 @dataclass(slots=True)
@@ -105,7 +109,7 @@ def measure(arena: Arena, load: Load) -> Found:
     arena.create_all([source, other], 1)
     names = [source]
     if not load.direct:
-        names += [f"{source}-{number}" for number in (1, 2)]
+        names += [f"{source}-{number}" for number in range(1, load.shadows + 1)]
         for name in names[1:]:
             arena.make_shadow(source, name)
     found = Found()
@@ -199,15 +203,33 @@ def _memory(arena: Arena, load: Load) -> float:
 
 def _orders(arena: Arena, load: Load, names: list[str]) -> Iterator[Order]:
     """An order for each process of the crowd: one for each node, or several where it takes too many files."""
-    ports = (
-        [arena.port(Target.DIRECT)] if load.direct else [arena.node_port(number + 1) for number in range(load.nodes)]
-    )
-    places = [load.subscribers // len(ports) + (index < load.subscribers % len(ports)) for index in range(len(ports))]
-    for port, here in zip(ports, places, strict=True):
+    for port, here, read in _shares(arena, load, names):
         processes = -(-here // MOST_FILES)
         for index in range(processes):
             size = here // processes + (index < here % processes)
-            yield Order(port, names, size, 1, load.wait_ms, SHARING)
+            yield Order(port, read, size, 1, load.wait_ms, SHARING)
+
+
+def _shares(arena: Arena, load: Load, names: list[str]) -> Iterator[tuple[int, int, list[str]]]:
+    """Ports, how many subscribers each has, and the names that they read."""
+    if load.direct:
+        yield arena.port(Target.DIRECT), load.subscribers, names
+        return
+    numbers = range(1, load.nodes + 1)
+    if not load.led:
+        for number, here in zip(numbers, _parted(load.subscribers, load.nodes), strict=True):
+            yield arena.node_port(number), here, names
+        return
+    leaders = arena.leaders(names)
+    each = dict(zip(names, _parted(load.subscribers, len(names)), strict=True))
+    for number in numbers:
+        led = [name for name in names if leaders[name] == number]
+        if led:
+            yield arena.node_port(number), sum(each[name] for name in led), led
+
+
+def _parted(whole: int, parts: int) -> list[int]:
+    return [whole // parts + (index < whole % parts) for index in range(parts)]
 
 
 @contextmanager

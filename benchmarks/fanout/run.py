@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from benchmarks.arena import Arena
 
 
+_SHADOWS: Final = 23
+"""Beside the source, where names are spread over several nodes; each takes two seconds to be known to all of them."""
 SETTINGS: Final = {"SIDECAR_MAX_CONNECTION_CREATION_RATE": "100000", "SIDECAR_MAX_CONNECTIONS_PER_IP": "100000"}
 """By default a node refuses what connects beyond 1,000 a second, and more than half of its places to one address: all
 subscribers have the same one here, and do not try again.
@@ -25,15 +27,22 @@ subscribers have the same one here, and do not try again.
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Sizes of crowds, for how long records are written (s), and up to which size the broker gets them itself, too."""
+    """Sizes of crowds, for how long records are written (s), and up to which size the broker gets them itself, too.
+    `workers`: so many nodes instead of as few as can carry a crowd, each subscriber at the node that leads its name.
+    """
 
     subscribers: Sequence[int] = (1_000, 5_000, 10_000, 40_000)
     seconds: float = 20.0
     most_direct: int = 5_000
+    workers: int = 0
 
     @property
     def loads(self) -> list[Load]:
         """Every crowd at as few nodes as can carry it, and at the broker."""
+        if self.workers:
+            return [
+                Load(size, self.workers, seconds=self.seconds, shadows=_SHADOWS, led=True) for size in self.subscribers
+            ]
         found = list[Load]()
         for size in self.subscribers:
             found.append(Load(size, -(-size // MOST_FILES), seconds=self.seconds))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.network.aside import Allowance
-from sidecar.network.framing import TURN
+from sidecar.network.turn import TURN
 from sidecar.protocol import limits
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import KafkaError

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.forwarder.outcome import Outcome
-from sidecar.network.framing import TURN
+from sidecar.network.turn import TURN
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE

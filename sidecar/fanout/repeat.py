@@ -7,20 +7,65 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from sidecar.fanout.question import Asked, Question
 
 if TYPE_CHECKING:
+    from sidecar.network.framing import Frame
     from sidecar.network.request import Request
     from sidecar.protocol.fetch import FetchPart, FetchRequest
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_AT: Final = 8
 """In a partition's element of v9 and later, behind its index and the leader epoch."""
+_HEAD: Final = Struct(">qi")
+"""The length, the API key and the version; the correlation id."""
+_OFFSETS: Final = 64
+"""Of which a line remembers the questions."""
 MOST_BYTES: Final = 1_024
-"""Of a request that is remembered: one partition, with a topic's name of 249 bytes and a rack, takes less. What clients
-fill it up with, 4 MiB at most, does not stay in memory.
+"""Of a request that is remembered: one partition, with a topic's name of 249 bytes, a client id and a rack, takes less.
+What clients fill it up with, 4 MiB at most, does not stay in memory.
 """
+
+
+class Line:
+    """What readers ask that differ by their offset alone. They share the questions: thousands would make their own."""
+
+    __slots__ = ("__weakref__", "_asked", "_first")
+
+    def __init__(self, first: Asked) -> None:
+        self._first = first
+        self._asked = {first.question.position.offset: first}
+
+    def at(self, offset: int) -> Asked:
+        """What one of them asks at an offset."""
+        asked = self._asked.get(offset)
+        if asked is None:
+            question, most_bytes = self._first
+            position = question.position._replace(offset=offset)
+            if len(self._asked) >= _OFFSETS:
+                self._asked.clear()
+            asked = self._asked[offset] = Asked(Question(position, question.isolation), most_bytes)
+        return asked
+
+
+class Lines:
+    """Those of which there are readers."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: WeakValueDictionary[Asked, Line] = WeakValueDictionary()
+
+    def of(self, asked: Asked) -> Line:
+        """The line of somebody who asks this."""
+        question, most_bytes = asked
+        key = Asked(Question(question.position._replace(offset=0), question.isolation), most_bytes)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(asked)
+        return line
 
 
 class Repeat:
@@ -28,35 +73,54 @@ class Repeat:
     `fields` are without the positions of the frame.
     """
 
-    __slots__ = ("_asked", "_before", "_behind", "fields", "log", "part", "version")
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_behind_at",
+        "_head",
+        "_line",
+        "_offset",
+        "asked",
+        "correlation_id",
+        "fields",
+        "log",
+        "part",
+    )
 
-    def __init__(self, version: int, body: bytes, fields: FetchRequest, offset_at: int, asked: Asked) -> None:
-        self.version = version
+    def __init__(self, message: bytes, fields: FetchRequest, offset_at: int, asked: Asked, line: Line) -> None:
         part = fields.parts[0]._replace(start=0, end=0)
         self.fields = fields._replace(session=0, parts=[part])
         self.part: FetchPart = part
         self.log = asked.question.position.log
-        self._before, self._behind = body[:offset_at], body[offset_at + _OFFSET.size :]
-        self._asked = asked
+        self._line = line
+        self._offset = asked.question.position.offset
+        self.asked = asked
+        """What the last one asked; `correlation_id` is its own, 0 for the first."""
+        self.correlation_id = 0
+        self._head: int = _HEAD.unpack_from(message)[0]
+        self._before = message[_HEAD.size : offset_at]
+        self._behind_at = offset_at + _OFFSET.size
+        self._behind = message[self._behind_at :]
 
     @classmethod
-    def of(cls, request: Request, fields: FetchRequest, asked: Asked) -> Repeat | None:
+    def of(cls, request: Request, fields: FetchRequest, asked: Asked, lines: Lines) -> Repeat | None:
         """Of a request that was read; None for a follower's, and for one that is too large to be remembered."""
-        buffer, body = request.frame.buffer, request.body
-        if fields.replica_id >= 0 or request.frame.end - body > MOST_BYTES:
+        frame = request.frame
+        if fields.replica_id >= 0 or frame.size > MOST_BYTES:
             return None
-        offset_at = fields.parts[0].start + _OFFSET_AT - body
-        return cls(request.version, bytes(buffer[body : request.frame.end]), fields, offset_at, asked)
+        offset_at = fields.parts[0].start + _OFFSET_AT - frame.start
+        return cls(bytes(frame.buffer[frame.start : frame.end]), fields, offset_at, asked, lines.of(asked))
 
-    def asked(self, request: Request) -> Asked | None:
-        """What a request of the same version asks if it is the same but for the offset; None for any other."""
-        before, behind = self._before, self._behind
-        buffer, body, end = request.frame.buffer, request.body, request.frame.end
-        at = body + len(before)
-        rest = at + _OFFSET.size
-        if end - rest != len(behind) or buffer[body:at] != before or buffer[rest:end] != behind:
+    def asks(self, frame: Frame) -> Asked | None:
+        """What a request asks if it is the same but for the offset and the correlation id; None for any other."""
+        buffer, start = frame.buffer, frame.start
+        head, self.correlation_id = _HEAD.unpack_from(buffer, start)
+        if head != self._head or not buffer.startswith(self._before, start + _HEAD.size):
             return None
-        (position, isolation), most_bytes = self._asked
-        log, partition, epoch, _, topic_id = position
-        position = type(position)(log, partition, epoch, _OFFSET.unpack_from(buffer, at)[0], topic_id)
-        return Asked(Question(position, isolation), most_bytes)
+        rest = start + self._behind_at
+        if not buffer.startswith(self._behind, rest):
+            return None
+        offset: int = _OFFSET.unpack_from(buffer, rest - _OFFSET.size)[0]
+        if offset != self._offset:
+            self._offset, self.asked = offset, self._line.at(offset)
+        return self.asked

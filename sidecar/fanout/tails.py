@@ -14,7 +14,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout import patience
 from sidecar.fanout.bodies import Bodies
 from sidecar.fanout.chains import Chains
-from sidecar.fanout.crowd import Crowd
+from sidecar.fanout.crowd import LEAST, Crowd
 from sidecar.fanout.ends import Ends
 from sidecar.fanout.poll import Limits, poll
 from sidecar.fanout.question import Question
@@ -59,17 +59,17 @@ class Reader(Protocol):
         """One of its questions is answered, or more; it waits for none of them any more."""
         ...
 
-    def expired(self) -> None:
-        """Its time has come, and nothing else."""
+    def expired(self, tick: int) -> None:
+        """Its time has come, and nothing else. `tick`: what `park` or `hurry` returned."""
         ...
 
 
 class Tails:
     """The polls of one node. `longest_s`: how long readers wait at most for a first byte, where many do and their own
-    limit is shorter.
+    limit is shorter. `least_readers`: so many of a partition wait together, two or more.
     """
 
-    def __init__(self, upstream: KafkaUpstream, tasks: Tasks, longest_s: float) -> None:
+    def __init__(self, upstream: KafkaUpstream, tasks: Tasks, longest_s: float, least_readers: int = LEAST) -> None:
         self._upstream = upstream
         self._tasks = tasks
         self._longest_s = longest_s
@@ -78,30 +78,29 @@ class Tails:
         self.bodies = Bodies()
         self._readers: dict[Question, dict[Reader, None]] = {}
         self._asked: dict[tuple[bytes, int], set[Question]] = {}
+        self._under_way: set[Question] = set()
+        """The same questions."""
         self._watched: dict[tuple[bytes, int], float] = {}
         """When the last poll ended of partitions whose answers are kept."""
         self._to_ask: dict[Question, None] = {}
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
         self._channels: dict[int, set[int]] = {}
-        self.crowd = Crowd()
+        self.polls = 0
+        """How many are under way."""
+        self.crowd = Crowd(least_readers)
         self.ends = Ends(upstream, tasks)
         self._recent = Recent()
         self._chains = Chains(self._recent)
         self._aging: asyncio.TimerHandle | None = None
-        self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched] | None]] = deque()
+        self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched] | int]] = deque()
         self._waking = False
 
     # What is known --------------------------------------------------------------------------------------------------
 
-    @property
-    def polls(self) -> int:
-        """How many are under way."""
-        return sum(map(len, self._channels.values()))
-
     def has_room(self, question: Question) -> bool:
         """Whether a question waits for polls that there are, or one more of them is not too many."""
-        return self._is_asked(question) or self.polls < MOST_POLLS
+        return question in self._under_way or self.polls < MOST_POLLS
 
     @property
     def waiting(self) -> int:
@@ -132,7 +131,11 @@ class Tails:
                 found[question] = fetched
             elif not self.may_wait(question):
                 return None
-        return found if found or all(self.has_room(question) for question, _ in asked) else None
+        if not found:
+            for question, _ in asked:
+                if not self.has_room(question):
+                    return None
+        return found
 
     def _is_unwatched(self, partition: tuple[bytes, int], now: float) -> bool:
         """Whether so much time has passed without a poll that the log may be another one of the same name."""
@@ -154,13 +157,10 @@ class Tails:
 
     def may_wait(self, question: Question) -> bool:
         """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
-        if self.ends.is_reached(question) or self._is_asked(question):
+        if self.ends.is_reached(question) or question in self._under_way:
             return True
         few = len(self._asked.get(question.position.of, ())) < _MOST_QUESTIONS and len(self._to_ask) < _MOST_AT_ONCE
         return few and self.ends.is_near(question)
-
-    def _is_asked(self, question: Question) -> bool:
-        return question in self._asked.get(question.position.of, ())
 
     # Readers --------------------------------------------------------------------------------------------------------
 
@@ -168,14 +168,22 @@ class Tails:
         """How long one more reader waits for a first byte (`patience`). One that sends many requests counts once."""
         return patience.wait_s(asked_s, min(self._parked, self.crowd.connections), self._longest_s, number)
 
+    def is_waited_for(self, question: Question) -> bool:
+        """Whether a poll is to answer it that readers wait for: one more may wait with them."""
+        return question in self._readers
+
     def park(self, reader: Reader, asked: Iterable[Asked], seconds: float) -> int:
         """Call the reader back when one of its questions is answered, or the time is up. Returns what `hurry` and
         `leave` take.
         """
         self._parked += 1
         for question, _ in asked:
-            self._readers.setdefault(question, {})[reader] = None
-            if not self._is_asked(question):
+            readers = self._readers.get(question)
+            if readers is not None:
+                readers[reader] = None
+                continue
+            self._readers[question] = {reader: None}
+            if question not in self._under_way:
                 self._to_ask[question] = None
                 if not self._asking_soon:
                     self._asking_soon = True
@@ -186,6 +194,11 @@ class Tails:
         """The time is up earlier, in so many seconds."""
         self._deadlines.remove(reader, tick)
         return self._deadlines.add(reader, seconds)
+
+    def woken(self, reader: Reader, tick: int) -> None:
+        """The same as `leave` for a reader of one question, which was answered."""
+        self._parked -= 1
+        self._deadlines.remove(reader, tick)
 
     def leave(self, reader: Reader, asked: Iterable[Asked], tick: int) -> None:
         """The reader does not wait any more. Its polls go on for a while: most come again."""
@@ -211,7 +224,7 @@ class Tails:
         unwatched: set[tuple[bytes, int]] = set()
         now = asyncio.get_running_loop().time()
         for question in questions:
-            if self._is_asked(question) or question not in self._readers:
+            if question in self._under_way or question not in self._readers:
                 continue
             position = question.position
             leader = self._upstream.view.leader(position.log, position.partition)
@@ -221,6 +234,7 @@ class Tails:
             if position.of in self._watched and self._is_unwatched(position.of, now):
                 unwatched.add(position.of)
             self._asked.setdefault(position.of, set()).add(question)
+            self._under_way.add(question)
             _bundle(bundles.setdefault((leader, question.isolation, bool(position.topic_id)), []), question)
         if unwatched:
             self._forget_answers(unwatched)
@@ -235,21 +249,25 @@ class Tails:
         channels = self._channels.setdefault(leader, set())
         number = next(index for index in range(len(channels) + 1) if index not in channels)
         channels.add(number)
+        self.polls += 1
         limits = Limits(WAIT_MS, _MOST_BYTES, _PARTITION_BYTES)
+        answer: Mapping[tuple[bytes, int], Fetched] = {}
         try:
             answer = await poll(self._upstream, leader, Channel(f"tails-{number}"), questions, limits)
         finally:
             channels.discard(number)
+            self.polls -= 1
             if not channels:
                 self._channels.pop(leader, None)
             self._forget_asked(questions)
-        self._answered(questions, answer)  # without one, each waiting reader looks for the leaders again
+            self._answered(questions, answer)  # without one, each waiting reader looks for the leaders again
 
     def _forget_asked(self, questions: list[Question]) -> None:
         now = asyncio.get_running_loop().time()
         for question in questions:
             asked = self._asked[question.position.of]
             asked.discard(question)
+            self._under_way.discard(question)
             if not asked:
                 del self._asked[question.position.of]
                 self._watched[question.position.of] = now
@@ -321,8 +339,8 @@ class Tails:
         self._to_wake.extend((reader, found) for reader in readers)
         self._wake_soon()
 
-    def _expire(self, readers: Iterable[Reader]) -> None:
-        self._to_wake.extend((reader, None) for reader in readers)
+    def _expire(self, readers: Iterable[Reader], tick: int) -> None:
+        self._to_wake.extend((reader, tick) for reader in readers)
         self._wake_soon()
 
     def _wake_soon(self) -> None:
@@ -334,8 +352,8 @@ class Tails:
         try:
             for _ in range(min(_AT_A_TIME, len(self._to_wake))):
                 reader, found = self._to_wake.popleft()
-                if found is None:
-                    reader.expired()
+                if isinstance(found, int):
+                    reader.expired(found)
                 else:
                     reader.arrived(found)
         finally:  # whatever befalls one reader, the others are answered

@@ -1,4 +1,7 @@
-"""The deadlines of thousands who wait, with a timer of the event loop for each tick of 5 ms that has any."""
+"""The deadlines of thousands who wait, with a timer of the event loop for each tick of 5 ms that has any.
+
+Who waits long waits up to 50 ms longer: those who come together cost less, as they share a turn of the event loop.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TICK_S: Final = 0.005
+_LONG_S: Final = 1.0
+_TICKS_OF_LONG: Final = 10
 
 WaiterT = TypeVar("WaiterT")
 
@@ -19,11 +24,11 @@ class _Tick(NamedTuple, Generic[WaiterT]):
 
 
 class Wheel(Generic[WaiterT]):
-    """`due` is called with those whose time has come, in the order in which they came."""
+    """`due` is called with those whose time has come, in the order in which they came, and what `add` returned."""
 
     __slots__ = ("_due", "_ticks")
 
-    def __init__(self, due: Callable[[Iterable[WaiterT]], None]) -> None:
+    def __init__(self, due: Callable[[Iterable[WaiterT], int], None]) -> None:
         self._due = due
         self._ticks: dict[int, _Tick[WaiterT]] = {}
 
@@ -33,9 +38,13 @@ class Wheel(Generic[WaiterT]):
         return len(self._ticks)
 
     def add(self, waiter: WaiterT, seconds: float) -> int:
-        """Its time comes in so many seconds, at most a tick later. Returns what `remove` takes."""
+        """Its time comes in so many seconds, at most a tick later, or ten from one second on. Returns what `remove`
+        takes.
+        """
         loop = asyncio.get_running_loop()
         number = int((loop.time() + seconds) / TICK_S) + 1
+        if seconds >= _LONG_S:
+            number += -number % _TICKS_OF_LONG
         tick = self._ticks.get(number)
         if tick is None:
             tick = self._ticks[number] = _Tick({}, loop.call_at(number * TICK_S, self._end, number))
@@ -53,4 +62,4 @@ class Wheel(Generic[WaiterT]):
             del self._ticks[number]
 
     def _end(self, number: int) -> None:
-        self._due(self._ticks.pop(number).waiters)
+        self._due(self._ticks.pop(number).waiters, number)

@@ -24,7 +24,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.forwarder.gathered import GatheredReply, encode, ids_of, take
 from sidecar.forwarder.lane import Append, Lane, Owner
 from sidecar.forwarder.outcome import Outcome
-from sidecar.network.framing import TURN
+from sidecar.network.turn import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.api import PRODUCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ class ClientLogin:
         self.began = 0.0
         self.asking: asyncio.Task[Any] | None = None
         """Asks for an exchange, and waits for its turn."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is done, not being renewed, and its session goes on."""
+        return self.done and self.offer is None and (self.expires_at is None or time.time() < self.expires_at)
 
     def end(self) -> None:
         """The connection is gone."""

@@ -7,9 +7,10 @@ not passed on.
   each partition once.
 - Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
   client can see a difference: version 10 or later, min_bytes of one at most, every partition read by several
-  connections and at its end, or so near it that its records arrived in the last seconds.
+  connections (`shared_fetch_min_readers`) and at its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
+- What the readers of a shadow take has bounds, where they are set (`audiences.py`).
 - Under the policy `exclusive_reader` another reader's partition is refused with 29 (`resources.readers`).
 
 - Topics by id (from version 13 on) are what the same topics are by name; of an id that no topic has the answer is 100
@@ -28,8 +29,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout.crowd import LEAST
 from sidecar.fanout.question import asked_by
-from sidecar.fanout.repeat import Repeat
+from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
 from sidecar.gateway.by_id import refused_ids
@@ -37,8 +39,9 @@ from sidecar.gateway.fetch_exchange import FetchExchange, Node
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, LeaderPoll, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
-from sidecar.network.framing import TURN
+from sidecar.gateway.standing_fetch import StandingFetch
 from sidecar.network.request import Exchange
+from sidecar.network.turn import TURN
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.ends import Ends
     from sidecar.fanout.question import Asked, Question
+    from sidecar.gateway.audiences import Audiences
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
@@ -83,7 +87,9 @@ class FetchApi:
         readers: Readers,
         *,
         longest_wait_s: float,
+        least_readers: int = LEAST,
     ) -> None:
+        """`longest_wait_s`, `least_readers`: see `Tails`."""
         self._upstream = upstream
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
@@ -91,15 +97,16 @@ class FetchApi:
         self._tasks = tasks
         self._resolver = resolver
         self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds))
-        self.tails = Tails(upstream, tasks, longest_wait_s)
+        self.audiences: Audiences | None = None
+        """Set where the readers of a shadow have bounds, before the first client connects."""
+        self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
+        self._lines = Lines()
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        fetching = self._fetching.get(client.connection.id)
-        if fetching is not None and fetching.repeat is not None and self._again(client, request, fetching.repeat):
-            return
+        client.connection.repeating = None
         fields = self._walk(request)
         TURN.elements += len(fields.parts)
         in_session = fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH
@@ -140,7 +147,7 @@ class FetchApi:
         reads = None
         if self._views.names_shadows(parts):
             reads = self._views.reads(parts, client.principal)
-            if reads is None:
+            if reads is None or not all(self._has_place(client, part.topic) for part in parts):
                 return self._split(client, request, fields)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
@@ -187,12 +194,12 @@ class FetchApi:
             return True
         return claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client)
 
-    def _again(self, client: Client, request: Request, repeat: Repeat) -> bool:
-        """Let a request wait with others that is the last one of its connection but for the offset, unless something
-        has changed since; whether it does.
+    def _stands(self, client: Client, repeat: Repeat) -> bool:
+        """Whether a request may wait with others that is the last one of its connection but for the offset: nothing
+        has changed since.
         """
-        part, ids = repeat.part, repeat.fields.ids
-        if request.version != repeat.version or self._claims.guards:
+        part, ids, login = repeat.part, repeat.fields.ids, client.login
+        if self._claims.guards or (login is not None and not login.stands):
             return False
         if ids is not None and self._view.names.get(ids[part.topic]) != part.topic:
             return False
@@ -200,10 +207,7 @@ class FetchApi:
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
             return False
-        if not self.tails.crowd.is_shared(repeat.log, part.partition):
-            return False
-        asked = repeat.asked(request)
-        return asked is not None and self._share(client, request, repeat.fields, [asked], repeat)
+        return self._has_place(client, part.topic) and self.tails.crowd.is_shared(repeat.log, part.partition)
 
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""
@@ -246,6 +250,9 @@ class FetchApi:
                 exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif log is None:
                 exchange.refuse(part, self._views.refusal(part.topic, client.principal))
+            elif not self._has_place(client, part.topic):
+                exchange.note_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                exchange.refuse(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif leader == NO_LEADER:
                 why = self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
                 exchange.refuse(part, why)
@@ -253,24 +260,30 @@ class FetchApi:
                 by_leader.setdefault(leader, []).append(Read(part, log))
         exchange.begin(by_leader)
 
+    def _has_place(self, client: Client, name: bytes) -> bool:
+        if self.audiences is None or not self._views.is_shadow(name):
+            return True
+        return self.audiences.admits(name, client.connection.id)
+
     def _may_read(self, client: Client, part: FetchPart) -> bool:
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
         return self._claims.may_fetch(part.topic, part.partition, client)
 
-    def _share(
-        self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked], repeat: Repeat | None = None
-    ) -> bool:
+    def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
         found = self.tails.offer(asked, fields.max_bytes)
         if found is None:
             return False
         fetching = self._fetching[client.connection.id]
-        if repeat is None and len(asked) == 1:
-            fetching.repeat = Repeat.of(request, fields, asked[0])
-        exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
+        repeat = Repeat.of(request, fields, asked[0], self._lines) if len(asked) == 1 else None
+        if repeat is None:
+            exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
+        else:
+            exchange = StandingFetch(client, request, self._node, fetching, self.tails, repeat, self._stands)
+            client.connection.repeating = exchange
         client.connection.expect(exchange)
         if found:
-            exchange.arrived(found)
+            exchange.give(found)
         else:
             exchange.begin(fields.max_wait_ms / 1000)
         return True
@@ -303,6 +316,8 @@ class FetchApi:
         for exchange in list(fetching.shared if fetching is not None else ()):
             exchange.leave()
         self.tails.connection_closed(client.connection.id)
+        if self.audiences is not None:
+            self.audiences.client_closed(client)
 
 
 class WholeFetch(LeaderPoll, FetchExchange):

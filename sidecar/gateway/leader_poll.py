@@ -32,7 +32,6 @@ from sidecar.shadow.views import Read, layers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sidecar.fanout.repeat import Repeat
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request
@@ -62,8 +61,6 @@ class Fetching:
     )
     shared: set[GatheredFetch] = field(default_factory=set["GatheredFetch"])
     """Requests that wait for polls of the node."""
-    repeat: Repeat | None = None
-    """The last request that waited for polls of the node, where the next one may be the same."""
     alone_at: float = 0.0
     """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
 

@@ -32,9 +32,9 @@ from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
 from sidecar.gateway.write_rights import denied_topics, refused_transaction
-from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
+from sidecar.network.turn import TURN
 from sidecar.protocol import produce
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError
 from sidecar.protocol.limits import SLICE

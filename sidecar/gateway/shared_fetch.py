@@ -46,7 +46,7 @@ class SharedFetch(GatheredFetch):
     """
 
     is_patient: ClassVar[bool] = True
-    __slots__ = ("_asked", "_is_alone", "_max_bytes", "_tails", "_tick", "_until")
+    __slots__ = ("_asked", "_bears_more", "_max_bytes", "_tails", "_tick", "_until")
 
     def __init__(
         self,
@@ -63,9 +63,10 @@ class SharedFetch(GatheredFetch):
         self._tails = tails
         self._asked = asked
         self._max_bytes = fields.max_bytes
-        self._is_alone = False
         self._until = 0.0
         self._tick = -1
+        reads_more = tails.crowd.reads_more(client.connection.id, len(asked))
+        self._bears_more = self.version >= _PATIENT and not reads_more
 
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte, or longer where many do (`sidecar.fanout.patience`).
@@ -79,7 +80,7 @@ class SharedFetch(GatheredFetch):
         if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
             self._rest()
         self._until = now + seconds
-        if self.version >= _PATIENT and not self._tails.crowd.reads_more(self.connection.id, len(self._asked)):
+        if self._bears_more:
             seconds = self._tails.wait_s(seconds, self.connection.id)
         self._tick = self._tails.park(self, self._asked, seconds)
 
@@ -95,7 +96,7 @@ class SharedFetch(GatheredFetch):
             if left > 0:
                 self._tick = self._tails.hurry(self, self._tick, left)
             else:
-                self.expired()
+                self.expired(self._tick)
 
     def leave(self) -> None:
         """Wait no more: the client is answered, or gone."""
@@ -106,9 +107,13 @@ class SharedFetch(GatheredFetch):
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """Answer with what fits into the client's limits; ask alone where nothing does."""
-        if self.answered or self._is_alone or self.connection.closed:
+        if self._tick < 0 or self.connection.closed:
             return  # two polls may bring something before a reader is woken for the first
         self.leave()
+        self.give(found)
+
+    def give(self, found: Mapping[Question, Fetched]) -> None:
+        """The same for one that does not wait."""
         taken, too_large = fitting(self._asked, found, self._max_bytes)
         if too_large is not None and not any(taken):
             self._ask_alone(too_large)
@@ -120,9 +125,9 @@ class SharedFetch(GatheredFetch):
                 self.note_error(fetched.error)
         self._give(elements)
 
-    def expired(self) -> None:
+    def expired(self, tick: int) -> None:
         """Its time has come: answer with nothing."""
-        if self.answered or self._is_alone or self.connection.closed:
+        if self._tick != tick or self.connection.closed:
             return
         self.leave()
         both = zip(self._parts, self._asked, strict=True)
@@ -143,7 +148,6 @@ class SharedFetch(GatheredFetch):
 
     def _ask_alone(self, asked: Asked) -> None:
         """Let the broker cut what is too large, as it does for this client's limits."""
-        self._is_alone = True
         position = asked.question.position
         reads = [Read(self._parts[self._asked.index(asked)], position.log)]
         poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation)

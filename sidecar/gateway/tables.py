@@ -17,9 +17,9 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
-from sidecar.network.framing import TURN
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
+from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
 from sidecar.protocol.api import APIS, DELETE_RECORDS, LIST_OFFSETS

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, RECEIVE_BYTES, TURN, Frame, Outbox
-from sidecar.network.handling import Handler, Pause
-from sidecar.network.keepalive import has_silent_peer, probe_when_idle
+from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox
+from sidecar.network.handling import Handler, Pause, Repeating
+from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.reading import Reading
 from sidecar.network.refused_frames import reason_of
 from sidecar.network.request import Exchange, RejectError, Request
+from sidecar.network.turn import TURN
 from sidecar.network.unread import LEAST
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import Octets
@@ -45,7 +46,6 @@ class ClientConnection(Reading):
     """
 
     frames_a_turn = FRAMES_A_TURN
-
     answers: AnswerMemory | None = None
     """What answers of all clients share until they are read; None where there is no bound."""
 
@@ -62,8 +62,8 @@ class ClientConnection(Reading):
         self.seat: Seat | None = None  # its place among the connections that there may be
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
-        self.requests = self.bytes_in = self._weight = 0
-        self.closed = False
+        self.requests = self.bytes_in = 0
+        self.repeating: Repeating | None = None
         self._handler = handler
         self._request_limit = request_limit
         self._outbox = Outbox()
@@ -95,7 +95,8 @@ class ClientConnection(Reading):
         exchanges.append(exchange)
         if exchange.weight:
             self._weight += exchange.weight
-            self._check_budget()
+            if len(exchanges) > 1:
+                self._check_budget()
         if len(exchanges) >= _MAX_UNANSWERED:
             self.pause(Pause.UNANSWERED)
 
@@ -109,22 +110,29 @@ class ClientConnection(Reading):
         if head:
             self._outbox.add(head)
         self._outbox.add_frame(frame)
-        size = len(head) + frame.end - frame.start
+        self._answered(exchange, len(head) + frame.end - frame.start)
+        return True
+
+    def _answered(self, exchange: Exchange, size: int) -> None:
+        """An answer was written; write those that waited for that."""
         self.bytes_out += size
         self._handler.exchange_done(exchange, size)
+        exchanges = self._exchanges
         if exchanges and exchanges[0].answered:
             self._write_ready()
         elif self._pause or self._starves:
             self._relieve()
-        return True
 
     def answer_ready(self, exchange: Exchange) -> None:
         """Called by an exchange that has its answer: write it, and those that waited after it, when its turn comes."""
         exchanges, size = self._exchanges, exchange.answer_bytes
-        self._kept += size
         if exchanges and exchanges[0] is exchange:
-            self._write_ready()
+            exchanges.popleft()
+            self._weight -= exchange.weight
+            self._outbox.send(exchange.take_answer())
+            self._answered(exchange, size)
         elif not self.closed:
+            self._kept += size
             self._weight += size - exchange.weight
             exchange.weight = size
             self._check_budget()
@@ -132,22 +140,17 @@ class ClientConnection(Reading):
                 self.answers.note(self)
 
     def _write_ready(self) -> None:
-        exchanges, outbox = self._exchanges, self._outbox
+        exchanges = self._exchanges
         while exchanges and exchanges[0].answered:
             exchange = exchanges.popleft()
             self._weight -= exchange.weight
             size = exchange.answer_bytes
-            for part in exchange.take_answer():
-                outbox.add(part)
+            self._outbox.send(exchange.take_answer())
             self.bytes_out += size
             self._kept -= size
             self._handler.exchange_done(exchange, size)
         if self._pause or self._starves:
             self._relieve()
-
-    def _behind(self) -> int:
-        """What the answers after the first one weigh, in bytes."""
-        return self._weight - self._exchanges[0].weight if self._exchanges else 0
 
     def _check_budget(self) -> None:
         if self._behind() > _BUDGET:
@@ -258,6 +261,8 @@ class ClientConnection(Reading):
         self.requests += 1
         self.bytes_in += frame.end - start
         try:
+            if self.repeating is not None and not self._exchanges and self.repeating.again(frame):
+                return
             if frame.end - start < _HEAD_BYTES:
                 raise RejectError("truncated", f"a request of {frame.size - 4} bytes has no header")
             _, key, version, correlation_id, id_length = _HEAD.unpack_from(buffer, start)
@@ -269,6 +274,7 @@ class ClientConnection(Reading):
                     raise RejectError("truncated", f"client id of {id_length} bytes in a frame of {frame.size - 4}")
                 if id_length != len(client_id) or buffer[body - id_length : body] != client_id:
                     self._client_id = client_id = bytes(buffer[body - id_length : body])
+                    self.repeating = None
             elif id_length < -1:
                 raise RejectError("malformed", f"client id of {id_length} bytes")
             else:
@@ -333,10 +339,6 @@ class ClientConnection(Reading):
         self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
         self.abort()
 
-    def is_silent(self, limit_s: float) -> bool:
-        """Whether the client's machine does not answer any more."""
-        return self._transport is not None and not self.closed and has_silent_peer(self._transport, limit_s)
-
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -368,6 +370,7 @@ class ClientConnection(Reading):
             self.stop_receiving()
             self._exchanges.clear()
             self._waiting.clear()
+            self.repeating = None
             self._handler.client_closed(self)
 
     def eof_received(self) -> bool:

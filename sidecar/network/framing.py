@@ -3,8 +3,8 @@
 All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated` back
 to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
 connections). The rest of a frame that has arrived in part is received into its own buffer, which grows with what
-really arrives, so that a client that only announces 100 MiB pins 64 KiB. Writing per read turn instead of per frame is
-worth a factor of six at a pipelining depth of eight. `sidecar.network.memory` bounds what all such buffers may take.
+really arrives, so that a client that only announces 100 MiB pins 64 KiB. `sidecar.network.memory` bounds what all such
+buffers may take.
 
 A read may bring 13,000 small requests. So a connection whose frames are taken up in turns (`frames_a_turn`) gives the
 loop back after some of them, and goes on with what is left when others have had theirs.
@@ -13,13 +13,13 @@ loop back after some of them, and goes on with what is left when others have had
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import repeat
-from time import perf_counter
 from typing import Final, Protocol, cast
 
 from sidecar.network.memory import HeldBytes, Holder, RequestMemory
 from sidecar.network.pool import BufferPool
+from sidecar.network.turn import TURN
 from sidecar.protocol.primitives import I16, I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
@@ -130,6 +130,14 @@ class Outbox:
             self._dirty = True
             TURN.touched(self)
 
+    def send(self, parts: list[Octets]) -> None:
+        """The same for parts that belong together; at once where no turn is under way."""
+        if TURN.running or self._dirty or self.transport is None:
+            for part in parts:
+                self.add(part)
+        else:
+            _write(self.transport, parts)
+
     def _close_span(self) -> None:
         start, end = self._span_start, self._span_end
         if start != end:
@@ -141,94 +149,18 @@ class Outbox:
         """Hand everything to the transport; kept for later while there is none yet."""
         self._dirty = False
         self._close_span()
-        parts, transport = self._parts, self.transport
-        if not parts or transport is None:
-            return
-        self._parts = []
-        if transport.is_closing():
-            return
-        if len(parts) == 1:
-            transport.write(parts[0])
-        else:
-            transport.writelines(parts)
+        if self._parts and self.transport is not None:
+            parts, self._parts = self._parts, []
+            _write(self.transport, parts)
 
 
-class Turn:
-    """The outboxes that this turn of the event loop has filled.
-
-    `began` (seconds of `perf_counter`): when what is being handled was read, one look at the clock for all of it.
-    `waited`: so many seconds the broker's answer that is being handled was waited for; 0.0 where none is.
-    `elements`: what the requests of this read cost beyond the usual, in elements of arrays (10 µs each); `opened`:
-    bytes of their records that were looked at.
-    """
-
-    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "elements", "opened", "running", "waited")
-
-    def __init__(self) -> None:
-        self._actions: list[Callable[[], None]] = []
-        self._dirty: list[Outbox] = []
-        self._scheduled = False
-        self.running = False
-        self.began = 0.0
-        self.waited = 0.0
-        self.elements = self.opened = 0
-
-    def begin(self) -> None:
-        self.running = True
-        self.elements = self.opened = 0
-        self.began = perf_counter()
-
-    def end(self) -> None:
-        """Flush what the frames of one read produced. What fails goes to the loop: it may be another connection's."""
-        self.waited = 0.0
-        while self._actions:
-            actions, self._actions = self._actions, []
-            for action in actions:
-                _guarded(action)
-        self.running = False
-        if self._dirty:
-            dirty, self._dirty = self._dirty, []
-            for outbox in dirty:
-                _guarded(outbox.flush)
-
-    def at_end(self, action: Callable[[], None]) -> None:
-        """Do something once the frames of this read are all handled, before what they produced is flushed."""
-        if self.running:
-            self._actions.append(action)
-        else:
-            asyncio.get_running_loop().call_soon(self.run, action)
-
-    def run(self, action: Callable[[], None]) -> None:
-        """Do something as a turn of its own: what it produces is flushed at once."""
-        if self.running:
-            action()
-            return
-        self.begin()
-        try:
-            action()
-        finally:
-            self.end()
-
-    def touched(self, outbox: Outbox) -> None:
-        """Remember an outbox; outside a read it is flushed at the end of this loop turn."""
-        self._dirty.append(outbox)
-        if not self.running and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush_later)
-
-    def _flush_later(self) -> None:
-        self._scheduled = False
-        self.end()
-
-
-def _guarded(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except Exception as error:  # noqa: BLE001
-        asyncio.get_running_loop().call_exception_handler({"message": "the end of a turn failed", "exception": error})
-
-
-TURN: Final = Turn()
+def _write(transport: Writable, parts: list[Octets]) -> None:
+    if transport.is_closing():
+        return
+    if len(parts) == 1:
+        transport.write(parts[0])
+    else:
+        transport.writelines(parts)
 
 
 class FrameReceiver(asyncio.BufferedProtocol):

@@ -6,6 +6,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from sidecar.network.framing import Frame
     from sidecar.network.request import Exchange, Request
 
 
@@ -27,6 +28,16 @@ class Pause(IntFlag):
     """The node shuts down."""
     THROTTLED = 64
     """The client is over its quota."""
+    AUDIENCE = 128
+    """The readers of a shadow are, of which it is one."""
+
+
+class Repeating(Protocol):
+    """What knows a client's last request, and takes the same again without reading it anew."""
+
+    def again(self, frame: Frame) -> bool:
+        """Whether a request was taken up that came while none waits for an answer; its frame may be borrowed."""
+        ...
 
 
 ConnectionT_contra = TypeVar("ConnectionT_contra", contravariant=True)

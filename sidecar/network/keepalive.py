@@ -33,6 +33,8 @@ _AT_ONCE: Final = 200
 _CLOSED: Final = 7
 _PEER_CLOSED: Final = 8
 """Of a connection's states (Linux, `include/net/tcp_states.h`): reset; ended by the peer alone."""
+_NONE: Final = bytes(4)
+"""Bytes in a socket's queue, as the kernel writes a C int: those that are not sent, or not acknowledged."""
 _TCP_INFO: Final = Struct("=2x2B52xI")
 """Of Linux's `tcp_info`: retransmits and probes that nobody answered, milliseconds since the last acknowledgement."""
 
@@ -66,8 +68,8 @@ def is_silent(sock: socket.socket, limit_s: float) -> bool:
     """Whether the peer has acknowledged nothing for `limit_s` seconds of what was sent to it again and again: neither
     data nor the probes of its closed window.
     """
-    if not _is_tcp(sock):
-        return False
+    if not _is_tcp(sock) or fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, _NONE) == _NONE:
+        return False  # all is acknowledged: keep-alive probes it
     retransmits, probes, last_ack_ms = _TCP_INFO.unpack(
         sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
     )

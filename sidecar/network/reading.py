@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.network.framing import Frame, FrameReceiver
 from sidecar.network.handling import Pause
-from sidecar.network.keepalive import unread_at_end
+from sidecar.network.keepalive import has_silent_peer, unread_at_end
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +33,8 @@ class Reading(FrameReceiver):
         super().__init__(frame_limit)
         self.memory = memory
         self.read_at_once = _STRANGERS
-        self._pause = 0
+        self._pause = self._weight = 0
+        self.closed = False
         self.bytes_out = self._kept = 0  # of answers: handed to the socket, and those that wait for their turn
         self._is_parked = self._starves = False
         self._exchanges: deque[Exchange] = deque()
@@ -60,6 +61,14 @@ class Reading(FrameReceiver):
 
     def _is_crowded(self) -> bool:
         return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= self.read_at_once
+
+    def is_silent(self, limit_s: float) -> bool:
+        """Whether the client's machine does not answer any more."""
+        return self._transport is not None and not self.closed and has_silent_peer(self._transport, limit_s)
+
+    def _behind(self) -> int:
+        """What the answers after the first one weigh, in bytes."""
+        return self._weight - self._exchanges[0].weight if self._exchanges else 0
 
     # Recipient (`sidecar.network.unread`) -------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from sidecar.network.framing import TURN, Frame
+from sidecar.network.framing import Frame
+from sidecar.network.turn import TURN
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
@@ -83,12 +84,14 @@ class Exchange:
     """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
 
     `weight`: bytes that the answer may have, where that can be much; once it waits for its turn, those that it has.
-    `started`: when it was read, in seconds of `perf_counter`. `upstream`: for so many seconds of its time a broker was
-    waited for, by the answer that made this one; infinite for all of it.
+    `answer_bytes`: size of the answer that was given. `started`: when it was read, in seconds of `perf_counter`.
+    `upstream`: for so many seconds of its time a broker was waited for, by the answer that made this one; infinite for
+    all of it.
     """
 
     __slots__ = (
         "_answer",
+        "answer_bytes",
         "answered",
         "client_id",
         "connection",
@@ -114,15 +117,22 @@ class Exchange:
         self.started = TURN.began if TURN.running else perf_counter()
         self.upstream = 0.0
         self.answered = False
-        self.weight = 0
+        self.weight = self.answer_bytes = 0
         self._answer: list[Octets] | None = None
+
+    def renew(self, correlation_id: int) -> None:
+        """The client has its answer, and sent the same request again: be the place of that one's answer."""
+        self.correlation_id = correlation_id
+        self.started = TURN.began if TURN.running else perf_counter()
+        self.upstream = 0.0
+        self.answered = False
 
     def answer(self, parts: list[Octets]) -> None:
         """Give the whole answer, length prefix included. A second answer is a bug."""
         assert not self.answered, "answered twice"
         self.answered = True
         self.upstream = max(self.upstream, TURN.waited)
-        self._answer = parts
+        self.replace_answer(parts)
         self.connection.answer_ready(self)
 
     def hurry(self) -> None:
@@ -138,7 +148,7 @@ class Exchange:
         self.answered = True
         self.upstream = TURN.waited
         if not self.connection.forward_now(self, frame):
-            self._answer = [frame.own().buffer] if not frame.owned else [frame.view(frame.start, frame.end)]
+            self.replace_answer([frame.own().buffer] if not frame.owned else [frame.view(frame.start, frame.end)])
             self.connection.answer_ready(self)
 
     def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
@@ -149,18 +159,14 @@ class Exchange:
         tail = Frame(frame.buffer, rest, frame.end, frame.owned)
         if not self.connection.forward_now(self, tail, head):
             tail = tail.own()
-            self._answer = [head, tail.view(tail.start, tail.end)]
+            self.replace_answer([head, tail.view(tail.start, tail.end)])
             self.connection.answer_ready(self)
-
-    @property
-    def answer_bytes(self) -> int:
-        """Size of the answer that waits to be written, in bytes."""
-        return sum(len(part) for part in self._answer or ())
 
     def replace_answer(self, parts: list[Octets]) -> None:
         """Send another answer than the one that was given, which has not been written yet."""
         assert self.answered, "not answered yet"
         self._answer = parts
+        self.answer_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
     def take_answer(self) -> list[Octets]:
         parts, self._answer = self._answer, None

@@ -17,11 +17,12 @@ from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
 
-from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
+from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
 from sidecar.network.paced import PacedTransport
+from sidecar.network.turn import TURN
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
@@ -94,15 +95,13 @@ class UpstreamConnection(FrameReceiver):
         self.lost = False  # whether it ended otherwise than by `close`
         self._answered = False
         self._waiting_bytes = 0
-        self._waiting_full = False
-        self._full = False
+        self._waiting_full = self._full = self._paused = False
         self._owner = owner
         self._outbox = Outbox()
         self._pending: deque[Reply] = deque()
         self._sent_at: deque[float] = deque()
         self._transport: asyncio.Transport | None = None
         self._connect_timeout = connect_timeout
-        self._paused = False
         self._connecting: asyncio.Task[None] | None = None
         self._paced: PacedTransport | None = None
         self._ready = False  # whether requests may leave: it stands, and no login is under way

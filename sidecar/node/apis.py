@@ -11,6 +11,7 @@ from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
+from sidecar.node.limits import audiences
 from sidecar.protocol import api
 
 if TYPE_CHECKING:
@@ -27,7 +28,18 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     tables = TablesApi(node.upstream, node.resolver, tasks)
     longest_wait_s = node.settings.shared_fetch_max_wait_ms / 1000
     readers, claims = rooms.cursors.readers, rooms.reader_claims
-    fetches = FetchApi(node.upstream, node.nodes, node.resolver, claims, tasks, readers, longest_wait_s=longest_wait_s)
+    fetches = FetchApi(
+        node.upstream,
+        node.nodes,
+        node.resolver,
+        claims,
+        tasks,
+        readers,
+        longest_wait_s=longest_wait_s,
+        least_readers=node.settings.shared_fetch_min_readers,
+    )
+    fetches.audiences = audiences(node.settings, gateway)
+    readers.took = None if fetches.audiences is None else fetches.audiences.took
     gateway.closed_callbacks.append(fetches.client_closed)
     node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))

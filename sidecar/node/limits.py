@@ -8,6 +8,7 @@ import resource
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
+from sidecar.gateway.audiences import AudienceLimits, Audiences
 from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.idling import IdleWatch
@@ -73,6 +74,12 @@ def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
         settings.quota_producer_byte_rate, settings.quota_consumer_byte_rate, settings.quota_request_rate
     )
     return Quotas(limits, metrics.throttled) if limits.any else None
+
+
+def audiences(settings: Settings, gateway: Gateway) -> Audiences | None:
+    """Of shadows; None where they have no bounds."""
+    limits = AudienceLimits(settings.shadow_max_readers, settings.shadow_consumer_byte_rate)
+    return Audiences(limits, gateway.clients) if limits.readers or limits.byte_rate else None
 
 
 def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:

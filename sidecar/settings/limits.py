@@ -119,6 +119,22 @@ class Limits(BaseSettings):
         *whole(0, 10_000_000),
         about("Requests per second and principal, of any API. 0: no quota."),
     ] = 0
+    shadow_max_readers: Annotated[
+        int,
+        *whole(0, 1_000_000),
+        about(
+            "Connections that may read one shadow at a node at a time; others get 6 NOT_LEADER_OR_FOLLOWER for it and"
+            " ask again. 0: no bound."
+        ),
+    ] = 0
+    shadow_consumer_byte_rate: Annotated[
+        int,
+        *whole(0, 2**40, " of bytes"),
+        about(
+            "Bytes of records per second that all readers of one shadow together get from a node; beyond that they are"
+            " not read for a while, as with Kafka's `consumer_byte_rate`. 0: no bound."
+        ),
+    ] = 0
     log_limit: Annotated[
         int,
         *whole(1, 1_000_000),

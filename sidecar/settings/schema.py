@@ -225,6 +225,14 @@ class Basics(BaseSettings):
             " than they asked for (fetch.max.wait.ms), 2 ms for each of them. 0: never longer."
         ),
     ] = 5_000
+    shared_fetch_min_readers: Annotated[
+        int,
+        *whole(2, 1_000_000),
+        about(
+            "So many connections that read a partition wait at its end together, by polls of the node. Fewer have their"
+            " own connections to the broker, and get each record a little earlier."
+        ),
+    ] = 4
     schema_registry_url: Annotated[
         str | None,
         AfterValidator(check_registry_url),

@@ -69,6 +69,7 @@ class Settings(ListenerSecurity):
     retry_buffer_bytes: int
     queue_limit: int
     shared_fetch_max_wait_ms: int
+    shared_fetch_min_readers: int
     schema_registry_url: str | None = field(repr=False)
     kafka_connect_timeout_ms: int
     kafka_request_timeout_ms: int
@@ -104,6 +105,8 @@ class Settings(ListenerSecurity):
     quota_producer_byte_rate: int = 0
     quota_consumer_byte_rate: int = 0
     quota_request_rate: int = 0
+    shadow_max_readers: int = 0
+    shadow_consumer_byte_rate: int = 0
     log_limit: int = 100
     kafka_security_protocol: str = "PLAINTEXT"
     kafka_ssl_ca: str | None = None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sidecar.protocol import fetch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.cluster.resolver import NameResolver
     from sidecar.protocol.primitives import Octets
 
@@ -41,10 +43,12 @@ class _Seen:
 class Readers:
     """The readers of all shadows. Holds connections of the last 30 s and shadows that exist, no others."""
 
-    __slots__ = ("_resolver", "_shadows")
+    __slots__ = ("_resolver", "_shadows", "took")
 
     def __init__(self, resolver: NameResolver) -> None:
         self._resolver = resolver
+        self.took: Callable[[bytes, int, int], None] | None = None
+        """Called for each answer with the shadow, the connection, the bytes of records, where they have a bound."""
         self._shadows: dict[bytes, _Seen] = {}
 
     def read(self, shadow: bytes, reader: int, record_bytes: int) -> None:
@@ -63,6 +67,8 @@ class Readers:
             _drop_gone(readers, now)
         readers[reader] = now
         readers.move_to_end(reader)
+        if self.took is not None:
+            self.took(shadow, reader, record_bytes)
 
     def answered(self, reader: int, version: int, elements: list[tuple[bytes, Octets]]) -> None:
         """A Fetch was answered with these elements (`sidecar.protocol.fetch`); those of shadows count."""
@@ -71,6 +77,11 @@ class Readers:
         for topic, element in elements:
             if self._resolver.is_shadow(topic):
                 self.read(topic, reader, fetch.record_bytes(element, version))
+
+    def answered_one(self, reader: int, topic: bytes, record_bytes: int) -> None:
+        """The same where one partition was answered, with so many bytes of record batches."""
+        if self._resolver.is_shadow(topic):
+            self.read(topic, reader, record_bytes)
 
     def _add(self, shadow: bytes) -> _Seen:
         self._shadows = {name: seen for name, seen in self._shadows.items() if self._resolver.is_shadow(name)}

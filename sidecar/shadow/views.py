@@ -52,6 +52,10 @@ class Views:
         resolver = self._resolver
         return resolver.has_shadows and any(resolver.is_shadow(part.topic) for part in parts)
 
+    def is_shadow(self, topic: bytes) -> bool:
+        """Whether a name is a shadow's."""
+        return self._resolver.is_shadow(topic)
+
     def log(self, topic: bytes, principal: str) -> bytes | None:
         """The topic whose log somebody reads under a name; None for what `refusal` describes."""
         if not self._resolver.is_shadow(topic):

@@ -3,7 +3,7 @@
 The product asks `time`, `random`, `secrets` and `uuid`, as any program does; here these answer for the host that runs.
 `install` is for ever: a world lives in its own process (`tests.sim.worker`). Functions that a module has imported
 by name, or bound as a default argument, are found and exchanged too. Objects that are hashed by their address get a
-number instead, and what a turn of `sidecar.network.framing` has to write is kept per host.
+number instead, and what a turn of `sidecar.network.turn` has to write is kept per host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
-from sidecar.network import framing
+from sidecar.network import turn as turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,8 +164,8 @@ def _instead(value: Any, swapped: dict[int, Any]) -> Any:
 
 
 def _swap_turn(old: Host | None, new: Host | None) -> None:
-    """What a turn has to write belongs to a process: `framing.TURN` is one per process, and here there are many."""
-    turn: Any = framing.TURN
+    """What a turn has to write belongs to a process: `turn.TURN` is one per process, and here there are many."""
+    turn: Any = turns.TURN
     if turn._dirty or turn._scheduled:
         if old is not None:
             old.state = turn._dirty, turn._scheduled

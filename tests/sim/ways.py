@@ -4,9 +4,9 @@ come into play, for a batch of a governed topic's owner and for a takeover. docs
 
 A world with one node plays each way several times. Every function of the product that the node calls between the
 request and its answer is seen (`sys.setprofile`), and what ran each time counts: heartbeats and other loops run now and
-then. Not counted are generated tables, hooks, clocks and the count of bytes that wait (`ASIDE`). A takeover is recorded
-in three parts: the request until its batch is judged, the takeover until its session owns the topic here, and what
-comes after that.
+then. Not counted are generated tables, hooks, clocks, turns and the count of bytes that wait (`ASIDE`). A takeover is
+recorded in three parts: the request until its batch is judged, the takeover until its session owns the topic here, and
+what comes after that.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ ASIDE: Final = (
     "sidecar/node/hooks.py",
     "sidecar/changelog/clock.py",
     "sidecar/network/memory.py",
+    "sidecar/network/turn.py",
 )
-"""Generated tables, hooks, clocks, and the count of bytes that wait."""
+"""Generated tables, hooks, clocks, turns, and the count of bytes that wait."""
 CARRIERS: Final = (
     "sidecar/network/",
     "sidecar/protocol/",

@@ -210,7 +210,14 @@ class VirtualCluster:
             directory.placement = Placement(addresses)
             readers = Readers(self.resolver)
             fetches = FetchApi(
-                upstream, directory, self.resolver, self.claims, gateway.tasks, readers, longest_wait_s=5.0
+                upstream,
+                directory,
+                self.resolver,
+                self.claims,
+                gateway.tasks,
+                readers,
+                longest_wait_s=5.0,
+                least_readers=2,
             )
             gateway.closed_callbacks.append(fetches.client_closed)
             await self._compose(gateway, upstream, directory, fetches)

@@ -57,6 +57,7 @@ def node(secured: Secured, own_valkey: OwnValkey, node_process: StartNode) -> It
         KAFKA_SASL_MECHANISM="PLAIN",
         KAFKA_SASL_USERNAME=NODE,
         KAFKA_SASL_PASSWORD=PASSWORD,
+        SHARED_FETCH_MIN_READERS="2",
     )
     secured.forget_acls()
 

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from sidecar.cluster.nodes import NodeAddress, Placement
+from sidecar.fanout.crowd import LEAST
 from tests.conftest import StartNode, Unique
 from tests.kafka.shadow.groups import commit, member, shadow_of, write
 from tests.kafka.shadow.test_auto_reset import metric
@@ -132,11 +134,15 @@ def test_who_waits_at_the_end_of_a_log_with_others_is_counted(
 ) -> None:
     shadow = shadow_of(rest, source, unique("audit"))
     write(services.kafka_bootstrap, source, 1)
-    with member(node.bootstrap, unique("one"), shadow) as one, member(node.bootstrap, unique("two"), source) as two:
+    with ExitStack() as stack:
+        readers = [
+            stack.enter_context(member(node.bootstrap, unique("group"), name))
+            for name in (shadow, source) * (LEAST // 2)
+        ]
 
         def waiting() -> bool:
-            for reader in (one, two):
+            for reader in readers:
                 reader.poll(0)
-            return gauge(node, "sidecar_fanout_waiting") >= 2 and gauge(node, "sidecar_fanout_polls") >= 1
+            return gauge(node, "sidecar_fanout_waiting") >= LEAST and gauge(node, "sidecar_fanout_polls") >= 1
 
-        wait_for(waiting, "both wait", 30)
+        wait_for(waiting, "all wait", 30)

@@ -44,6 +44,15 @@ def test_partitions_of_one_topic_do_not_all_lie_on_one_node() -> None:
     assert len({placed(1, 2, 3).of_partition(b"orders", index) for index in range(12)}) == 3
 
 
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+@pytest.mark.parametrize("name", ["orders-audit-{}", "{}-orders", "shadow{}"])
+def test_the_shadows_of_a_topic_with_one_partition_are_spread_over_all_nodes(nodes: int, name: str) -> None:
+    """Each is a topic of its own, so 100,000 readers of 100 of them do not meet at the node that leads the source."""
+    found = Counter(placed(*range(1, nodes + 1)).of_partition(name.format(index).encode(), 0) for index in range(100))
+    assert len(found) == nodes
+    assert max(found.values()) <= 1.4 * 100 / nodes
+
+
 def test_the_lowest_live_node_is_the_controller() -> None:
     assert placed(9, 4, 6).controller == 4
 

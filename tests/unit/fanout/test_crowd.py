@@ -9,11 +9,11 @@ from sidecar.fanout import crowd as module
 from sidecar.fanout.crowd import Crowd
 
 _PARTITIONS = st.sets(st.tuples(st.sampled_from([b"a", b"b"]), st.integers(0, 3)), min_size=1)
-_STEPS = st.lists(st.tuples(st.integers(1, 4), st.none() | _PARTITIONS), max_size=40)
+_STEPS = st.lists(st.tuples(st.integers(1, module.LEAST + 2), st.none() | _PARTITIONS), max_size=60)
 
 
 @given(_STEPS)
-def test_partitions_are_shared_while_two_connections_that_read_them_stand(
+def test_partitions_are_shared_while_enough_connections_that_read_them_stand(
     steps: list[tuple[int, set[tuple[bytes, int]] | None]],
 ) -> None:
     crowd, model = Crowd(), dict[int, set[tuple[bytes, int]]]()
@@ -24,8 +24,9 @@ def test_partitions_are_shared_while_two_connections_that_read_them_stand(
             assert set(crowd.leaves(connection)) == alone
         else:
             model.setdefault(connection, set()).update(partitions)
-            together = all(sum(each in reads for reads in model.values()) > 1 for each in partitions)
+            together = all(sum(each in reads for reads in model.values()) >= module.LEAST for each in partitions)
             assert crowd.gathers(connection, partitions) is together
+            assert all(crowd.is_shared(*each) for each in partitions) is together
             assert crowd.reads_more(connection, len(partitions)) is (model[connection] != partitions)
         assert crowd.connections == len(model)
 

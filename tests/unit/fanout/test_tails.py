@@ -13,6 +13,7 @@ from sidecar.fanout.question import Asked, Question
 from sidecar.fanout.tails import Tails
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.calls.tails import Fetched, Position
+from sidecar.protocol.errors import ErrorCode
 from tests.wait import wait_until
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class PaperUpstream:
         self.calls = 0
         self.parked = asyncio.Event()
         self.parked.set()
+        self.fails = False
+        self.stale: list[set[bytes]] = []
+
+    def refresh_soon(self, topics: set[bytes]) -> None:
+        self.stale.append(topics)
 
     def leader(self, _topic: bytes, _partition: int) -> int:
         return 1
@@ -39,6 +45,8 @@ class PaperUpstream:
     async def call(self, _broker: int, _request: Any, **_: Any) -> dict[tuple[bytes, int], Fetched]:
         self.calls += 1
         await self.parked.wait()
+        if self.fails:
+            raise ZeroDivisionError
         return {(b"orders", 0): Fetched(0, 10, _NOTHING + bytes(10))}
 
 
@@ -53,8 +61,20 @@ class Reader:
         if self._fails:
             raise RuntimeError("a fault of one reader")
 
-    def expired(self) -> None:
+    def expired(self, tick: int) -> None:
         self.expiries += 1
+
+
+async def test_readers_are_told_when_their_poll_comes_to_nothing_that_anybody_foresaw() -> None:
+    faults: list[Any] = []
+    upstream, tasks = PaperUpstream(), Tasks(faults.append)
+    upstream.fails = True
+    tails = Tails(upstream, tasks, longest_s=5.0)  # pyright: ignore[reportArgumentType]
+    reader = Reader()
+    tails.park(reader, [Asked(_QUESTION, 1000)], 60.0)
+    await wait_until(lambda: reader.found, "it is told")
+    assert reader.found[0][_QUESTION].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (len(faults), upstream.stale, tails.waiting, tails.polls) == (1, [{b"orders"}], 0, 0)
 
 
 @pytest.mark.parametrize("failing", [None, 0, 70, _READERS - 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from struct import pack
 from types import SimpleNamespace
@@ -115,6 +116,10 @@ class Reader:
         self.refused: list[tuple[bytes, int]] = []
         self.view = SimpleNamespace(leader=lambda _topic, partition: partition)
         self.tails = Tails(cast("Any", self), Tasks(lambda _: None), longest_s=5.0)
+
+    async def call(self, *_: Any, **__: Any) -> None:
+        """A poll that nothing comes for."""
+        await asyncio.Event().wait()
 
     def refresh_soon(self, topics: set[bytes]) -> None:
         self.moved.append(topics)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.network.framing import COPIES, ELEMENTS_A_TURN, RECEIVE_BYTES, TURN, FrameReceiver, Outbox
+from sidecar.network.framing import COPIES, ELEMENTS_A_TURN, RECEIVE_BYTES, FrameReceiver, Outbox
+from sidecar.network.turn import TURN
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar.network import memory as memory_module
-from sidecar.network.framing import TURN, Frame
+from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
 from sidecar.network.listening import close_server
 from sidecar.network.memory import HeldBytes, RequestMemory
 from sidecar.network.paced import PIECE, PacedTransport
+from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.primitives import I32
 from sidecar.security.broker_access import BrokerAccess

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from sidecar.network import framing, request, upstream
+from sidecar.network import request, turn, upstream
 from sidecar.network.client import ClientConnection
-from sidecar.network.framing import TURN, Frame
+from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
+from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import LOOPBACK, Owner, frame_of
@@ -69,7 +70,7 @@ class PaperNode:
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> PaperNode:
     found = PaperNode()
-    for module in (request, framing, upstream):
+    for module in (request, turn, upstream):
         monkeypatch.setattr(module, "perf_counter", lambda: found.now)
     return found
 

@@ -1,0 +1,97 @@
+"""What one turn of the event loop does together: the frames of one read are handled, then what they made is written.
+
+Writing per turn instead of per frame is worth a factor of six at a pipelining depth of eight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Flushed(Protocol):
+    """What is to be written to one transport (`framing.Outbox`)."""
+
+    def flush(self) -> None: ...
+
+
+class Turn:
+    """The outboxes that this turn of the event loop has filled.
+
+    `began` (seconds of `perf_counter`): when what is being handled was read, one look at the clock for all of it.
+    `waited`: so many seconds the broker's answer that is being handled was waited for; 0.0 where none is.
+    `elements`: what the requests of this read cost beyond the usual, in elements of arrays (10 µs each); `opened`:
+    bytes of their records that were looked at.
+    """
+
+    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "elements", "opened", "running", "waited")
+
+    def __init__(self) -> None:
+        self._actions: list[Callable[[], None]] = []
+        self._dirty: list[Flushed] = []
+        self._scheduled = False
+        self.running = False
+        self.began = 0.0
+        self.waited = 0.0
+        self.elements = self.opened = 0
+
+    def begin(self) -> None:
+        self.running = True
+        self.elements = self.opened = 0
+        self.began = perf_counter()
+
+    def end(self) -> None:
+        """Flush what the frames of one read produced. What fails goes to the loop: it may be another connection's."""
+        self.waited = 0.0
+        while self._actions:
+            actions, self._actions = self._actions, []
+            for action in actions:
+                _guarded(action)
+        self.running = False
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for outbox in dirty:
+                _guarded(outbox.flush)
+
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Do something once the frames of this read are all handled, before what they produced is flushed."""
+        if self.running:
+            self._actions.append(action)
+        else:
+            asyncio.get_running_loop().call_soon(self.run, action)
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Do something as a turn of its own: what it produces is flushed at once."""
+        if self.running:
+            action()
+            return
+        self.begin()
+        try:
+            action()
+        finally:
+            self.end()
+
+    def touched(self, outbox: Flushed) -> None:
+        """Remember an outbox; outside a read it is flushed at the end of this loop turn."""
+        self._dirty.append(outbox)
+        if not self.running and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._scheduled = False
+        self.end()
+
+
+def _guarded(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001
+        asyncio.get_running_loop().call_exception_handler({"message": "the end of a turn failed", "exception": error})
+
+
+TURN: Final = Turn()
