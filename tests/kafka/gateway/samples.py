@@ -134,7 +134,7 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         89: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         90: {
             "groups": [
-                {"group_id": f"{group}-share", "topics": [{"topic_name": topic, "partitions": [0, 77]}]},
+                {"group_id": f"{group}-share", "topics": [{"topic_name": topic, "partitions": [0]}]},
                 {"group_id": f"{group}-unknown", "topics": None},
             ]
         },
