@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import Kinds
+    from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.view import ClusterView
     from sidecar.network.request import Exchange
     from sidecar.protocol.leaders import Found
@@ -30,27 +30,22 @@ _UNKNOWN: Final = -1
 class LeaderHints:
     """What a node says of leaders."""
 
-    def __init__(self, view: ClusterView, nodes: NodeDirectory, kinds: Kinds) -> None:
+    def __init__(self, view: ClusterView, nodes: NodeDirectory, resolver: NameResolver) -> None:
         self._view = view
         self._nodes = nodes
-        self._kinds = kinds
+        self._resolver = resolver
 
     def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
         """Take what a broker says of partitions."""
         if found:
             self._view.learn(found)
 
-    def of(
-        self, listener: str, errors: Iterable[tuple[bytes, int, int]], logs: Mapping[bytes, bytes] | None = None
-    ) -> dict[tuple[bytes, int], Leader]:
-        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for.
-        `logs`: the topics whose logs it reads by other names.
-        """
+    def of(self, listener: str, errors: Iterable[tuple[bytes, int, int]]) -> dict[tuple[bytes, int], Leader]:
+        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for."""
         found: dict[tuple[bytes, int], Leader] = {}
         for topic, partition, error in errors:
             if error in LEADER_ERRORS:
-                log = topic if logs is None else logs.get(topic, topic)
-                leader = self._leader(listener, topic, partition, self._view.leader_epoch(log, partition))
+                leader = self._leader(listener, topic, partition)
                 if leader is not None:
                     found[topic, partition] = leader
         return found
@@ -64,9 +59,12 @@ class LeaderHints:
             leaders = self.of(listener, (result[:3] for result in results))
         return encode_answer(exchange.correlation_id, exchange.version, results, throttle_ms, ids, leaders)
 
-    def _leader(self, listener: str, topic: bytes, partition: int, epoch: int) -> Leader | None:
+    def _leader(self, listener: str, topic: bytes, partition: int) -> Leader | None:
+        """A shadow has the leader epochs of its source, as in Metadata: clients would keep a higher one for good."""
+        source = self._resolver.source(topic)
+        epoch = self._view.leader_epoch(topic if source is None else source.topic, partition)
         placement = self._nodes.at(listener)
-        if self._kinds[topic] is TopicKind.GOVERNED:
+        if self._resolver.kinds[topic] is TopicKind.GOVERNED:
             node = placement.nodes.get(self._nodes.serves(topic))
         else:
             node = placement.nodes[placement.of_partition(topic, partition)]
