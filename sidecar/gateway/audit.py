@@ -7,6 +7,7 @@ these APIs alone and in slices. Values of settings, salts and keys of passwords 
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -97,6 +98,18 @@ def _each(name: str, of: str = "name") -> Callable[[Values], Iterable[str]]:
     return lambda values: (each if isinstance(each, str) else str(each[of]) for each in values[name] or ())
 
 
+def _deleted(values: Values) -> Iterable[str]:
+    """Names; what is named by id alone by that, as Kafka writes it."""
+    if (names := values.get("topic_names")) is not None:
+        return names
+    return (each["name"] or f"id {_text(each['topic_id'])}" for each in values["topics"])
+
+
+def _text(topic_id: bytes) -> str:
+    """`Uuid.toString`."""
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
 def _word(kind: type[IntEnum], number: int) -> str:
     try:
         return kind(number).name
@@ -139,7 +152,7 @@ _AUDITED: Final = {
     each.message.key: each
     for each in (
         _Audited(admin.CREATE_TOPICS, _each("topics"), _codes("topics")),
-        _Audited(admin.DELETE_TOPICS, _each("topic_names"), _codes("responses")),
+        _Audited(admin.DELETE_TOPICS, _deleted, _codes("responses")),
         _Audited(admin.CREATE_PARTITIONS, _each("topics"), _codes("results")),
         _Audited(admin.ALTER_CONFIGS, _settings, _codes("responses")),
         _Audited(admin.INCREMENTAL_ALTER_CONFIGS, _settings, _codes("responses")),
@@ -207,6 +220,9 @@ async def _kafkas(exchange: AuditedExchange, request: Request) -> _Found:
         return every, None
     answer = exchange.given
     values = await in_slices(audited.message.read_answer_steps(answer, 0, len(answer), request.version))
+    if audited.message is admin.DELETE_TOPICS:
+        names = {f"id {_text(row['topic_id'])}": row["name"] for row in values["responses"] if row.get("topic_id")}
+        every = [names.get(each) or each for each in every]
     return every, list(audited.codes(values))
 
 

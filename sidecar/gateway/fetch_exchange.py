@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.gateway.leader_hints import LeaderHints
-    from sidecar.gateway.leader_poll import Fetching, OwnPoll
     from sidecar.network.request import Request
     from sidecar.protocol.fetch_parts import FetchRequest
     from sidecar.protocol.primitives import Octets
@@ -79,25 +78,6 @@ class FetchExchange(Exchange):
         if ids is not None:
             elements = [(reference(ids, topic), element) for topic, element in elements]
         self.answer(fetch.encode_answer(self.correlation_id, version, elements, throttle_ms, error, leaders.values()))
-
-
-class GatheredFetch(FetchExchange):
-    """A Fetch that is answered with what several polls bring, in the order of the request."""
-
-    __slots__ = ("_fetching",)
-    _fetching: Fetching
-
-    def leave(self) -> None:
-        """Wait no more for polls of the node."""
-
-    def poll_ended(self, poll: OwnPoll) -> None:
-        """One of its polls has its answer."""
-        raise NotImplementedError
-
-    def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
-        if not self.answered and not self.connection.closed:
-            self.node.readers.answered(self.connection.id, self.version, elements)
-            self.answer_elements(elements)
 
 
 def _index(element: Octets) -> int:

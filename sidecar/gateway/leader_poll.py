@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.gateway.fetch_exchange import GatheredFetch, Node
+from sidecar.gateway.fetch_exchange import FetchExchange, Node
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
@@ -220,6 +220,25 @@ class OwnPoll(LeaderPoll):
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
+
+
+class GatheredFetch(FetchExchange):
+    """A Fetch that is answered with what several polls bring, in the order of the request."""
+
+    __slots__ = ("_fetching",)
+    _fetching: Fetching
+
+    def leave(self) -> None:
+        """Wait no more for polls of the node."""
+
+    def poll_ended(self, poll: OwnPoll) -> None:
+        """One of its polls has its answer."""
+        raise NotImplementedError
+
+    def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
+        if not self.answered and not self.connection.closed:
+            self.node.readers.answered(self.connection.id, self.version, elements)
+            self.answer_elements(elements)
 
 
 class SplitFetch(GatheredFetch):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from sidecar.fanout.question import fitting
 from sidecar.gateway.client import MAIN
-from sidecar.gateway.fetch_exchange import GatheredFetch
-from sidecar.gateway.leader_poll import OwnPoll
+from sidecar.gateway.leader_poll import GatheredFetch, OwnPoll
 from sidecar.protocol import fetch
 from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.calls import tails as calls

@@ -80,9 +80,11 @@ def request_steps(reader: Reader, version: int) -> Generator[None, None, Metadat
     cluster = reader.boolean() if 8 <= version <= 10 else False
     of_topics = reader.boolean() if version >= 8 else False
     reader.tags(flexible)
-    ids = tuple(dict.fromkeys(topic_id for topic_id, _ in named if topic_id != NO_TOPIC_ID))
+    ids: tuple[bytes, ...] = ()
+    if version >= FIRST_WITH_IDS:
+        ids = tuple(dict.fromkeys(topic_id for topic_id, _ in named if topic_id != NO_TOPIC_ID))
     names = tuple(dict.fromkeys(name for _, name in named if name is not None))
-    if _is_faulty(named, version):
+    if version >= FIRST_WITH_IDS and _is_faulty(named, version):
         states = tuple(
             TopicState(name or "", ErrorCode.INVALID_REQUEST, UUID(bytes=topic_id), False, ())
             for topic_id, name in named

@@ -24,7 +24,14 @@ from sidecar.protocol.primitives import (
     TooManyElementsError,
     new_tuple,
 )
-from sidecar.protocol.produce_answers import ANSWER, ANSWER_V4, FIRST_BY_ID, FIRST_FLEXIBLE, FIRST_WITH_START
+from sidecar.protocol.produce_answers import (
+    ANSWER,
+    ANSWER_V4,
+    FIRST_BY_ID,
+    FIRST_FLEXIBLE,
+    FIRST_WITH_START,
+    ProduceResult,
+)
 from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, stand_in
 
 if TYPE_CHECKING:
@@ -45,7 +52,6 @@ PLAIN_V9: Final = Struct(">ihqqqBBB")
 _END_V9: Final = Struct(">iB")
 SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
-NO_OFFSET: Final = -1
 _ELEMENTS: Final = most_elements(0)
 OWN_CLIENT_ID: Final = b"sidecar"
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
@@ -261,9 +267,7 @@ def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list
                 return None
     except (struct.error, IndexError):
         return None
-    if at + 4 + flexible != end or (flexible and buffer[end - 1]):
-        return None
-    return found
+    return found if at + 4 + flexible == end and not (flexible and buffer[end - 1]) else None
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
@@ -309,19 +313,6 @@ def rename_answer(buffer: bytearray, start: int, end: int, version: int, correla
     """
     I32.pack_into(buffer, start + 4, correlation_id)
     I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
-
-
-class ProduceResult(NamedTuple):
-    """What one partition is answered. Offsets and times are -1 where there are none; `message` needs version 8."""
-
-    topic: bytes
-    partition: int
-    error: int
-    base_offset: int = NO_OFFSET
-    log_append_time: int = -1
-    log_start_offset: int = -1
-    message: str | None = None
-    record_errors: tuple[tuple[int, str | None], ...] = ()
 
 
 def encode_answer(

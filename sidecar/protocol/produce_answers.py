@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.leaders import endpoint_tags, leader_tags
 from sidecar.protocol.primitives import I32, Writer
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.protocol.leaders import Leader
-    from sidecar.protocol.produce import ProduceResult
     from sidecar.protocol.topic_ids import Ids
 
 FIRST_FLEXIBLE: Final = 9
@@ -23,7 +22,21 @@ LEADER_TAG: Final = 0
 FIRST_BY_ID: Final = 13
 ANSWER: Final = Struct(">ihqqq")
 ANSWER_V4: Final = Struct(">ihqq")
+NO_OFFSET: Final = -1
 _NO_LEADERS: Final[dict[tuple[bytes, int], Leader]] = {}
+
+
+class ProduceResult(NamedTuple):
+    """What one partition is answered. Offsets and times are -1 where there are none; `message` needs version 8."""
+
+    topic: bytes
+    partition: int
+    error: int
+    base_offset: int = NO_OFFSET
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
 
 
 def encode(

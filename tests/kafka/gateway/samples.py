@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 _ONE_PARTITION = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": "here"}]
 _NO_MEMBER = {"generation_id": 5, "member_id": "nobody-1", "protocol_type": "consumer"}
@@ -39,7 +40,10 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
             ],
             "validate_only": True,
         },
-        20: {"topic_names": [f"{topic}-unknown"]},
+        20: {
+            "topic_names": [f"{topic}-unknown"],
+            "topics": [{"name": f"{topic}-unknown"}, {"name": None, "topic_id": UUID(int=4711)}],
+        },
         24: {"transactional_id": txn, **_NO_PRODUCER, "topics": [{"name": topic, "partitions": [0]}]},
         25: {"transactional_id": txn, **_NO_PRODUCER, "group_id": group},
         26: {"transactional_id": txn, **_NO_PRODUCER},

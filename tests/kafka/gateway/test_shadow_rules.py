@@ -10,6 +10,7 @@ from sidecar.protocol.api import APIS, ShadowRule
 from sidecar.protocol.errors import ErrorCode
 from tests import raw
 from tests.kafka.gateway.answers import codes
+from tests.kafka.gateway.by_id import id_of
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.test_same_as_kafka import COLD, assert_answers_alike, versions_of
@@ -18,6 +19,8 @@ from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tests.conftest import Unique
 
 __all__ = ["topics"]
@@ -34,12 +37,16 @@ def named(keys: list[int]) -> Any:
     return pytest.mark.parametrize("key", keys, ids=[APIS[key].name for key in keys])
 
 
-def contents(topic: str, group: str) -> dict[int, dict[str, Any]]:
+def contents(topic: str, group: str, topic_id: UUID | None = None) -> dict[int, dict[str, Any]]:
     """As `samples`, and the hot APIs that write."""
     record = {"index": 0, "records": bytes(raw.batch())}
     return samples(topic, group) | {
-        0: {"acks": -1, "timeout": 20_000, "topic_data": [{"name": topic, "partition_data": [record]}]},
-        20: {"topic_names": [topic]},
+        0: {
+            "acks": -1,
+            "timeout": 20_000,
+            "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": [record]}],
+        },
+        20: {"topic_names": [topic], "topics": [{"name": None, "topic_id": topic_id}]},
         21: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]},
     }
 
@@ -63,13 +70,15 @@ def test_every_api_that_a_kafka_serves_has_a_rule_and_refusal_is_the_default() -
 @named(having(ShadowRule.REFUSED))
 def test_a_write_to_a_shadow_is_refused_in_every_version(key: int, topics: Topics, unique: Unique) -> None:
     before = of_kafka(topics)
-    sample = contents(topics.shadow, unique("group"))[key]
+    topic_id = id_of(topics.kafka, topics.shadow)
+    sample = contents(topics.shadow, unique("group"), topic_id)[key]
     versions = [version for version in range(APIS[key].first, APIS[key].last + 1) if kio.has(key, version)]
     assert versions
     with RawClient(topics.node.bootstrap) as wire:
         for version in versions:
             asked = request(key, version, **sample)
-            assert topics.shadow.encode() in kio.request_frame(asked), "the sample has to name the shadow"
+            frame = kio.request_frame(asked)
+            assert topics.shadow.encode() in frame or topic_id.bytes in frame, "the sample has to name the shadow"
             assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(wire.ask(asked)), f"version {version}"
     assert of_kafka(topics) == before
 

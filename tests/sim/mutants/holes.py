@@ -310,8 +310,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "sidecar/protocol/metadata.py",
-                "        if not number % SLICE:\n            yield\n    topics = None",
-                "        if number < 0:\n            yield\n    topics = None",
+                "        if not number % SLICE:\n            yield\n    auto = ",
+                "        if number < 0:\n            yield\n    auto = ",
             ),
         ),
         Schedule([produce(), Step(0.8, "many names", {"count": 20_000, "length": 20})]),
