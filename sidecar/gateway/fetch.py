@@ -194,8 +194,8 @@ class FetchApi:
         part, ids = repeat.part, repeat.fields.ids
         if request.version != repeat.version or self._claims.guards:
             return False
-        if ids is not None and self._view.names.get(ids[part.topic]) != part.topic:
-            return False
+        if ids is not None and any(self._view.names.get(topic_id) != topic for topic, topic_id in ids.items()):
+            return False  # a shadow's source has an id there, too
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
