@@ -288,7 +288,7 @@ class SplitFetch(GatheredFetch):
         poll = kept.get(place)
         if poll is not None and poll.asked == asked:
             if poll.answer is None or not poll.answer.is_fruitless:
-                poll.waiting = self
+                poll.waiting, poll.reads = self, reads  # the same, where they stand in this request
                 self._taken[place] = poll
                 return
         elif poll is not None and poll.answer is None:
