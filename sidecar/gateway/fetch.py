@@ -90,7 +90,7 @@ class FetchApi:
         self._claims = claims
         self._tasks = tasks
         self._resolver = resolver
-        self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver))
+        self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds))
         self.tails = Tails(upstream, tasks, longest_wait_s)
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""

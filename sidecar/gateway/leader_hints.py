@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.resolver import Kinds
     from sidecar.cluster.view import ClusterView
     from sidecar.network.request import Exchange
     from sidecar.protocol.leaders import Found
@@ -30,10 +30,10 @@ _UNKNOWN: Final = -1
 class LeaderHints:
     """What a node says of leaders."""
 
-    def __init__(self, view: ClusterView, nodes: NodeDirectory, resolver: NameResolver) -> None:
+    def __init__(self, view: ClusterView, nodes: NodeDirectory, kinds: Kinds) -> None:
         self._view = view
         self._nodes = nodes
-        self._resolver = resolver
+        self._kinds = kinds
 
     def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
         """Take what a broker says of partitions."""
@@ -41,7 +41,9 @@ class LeaderHints:
             self._view.learn(found)
 
     def of(self, listener: str, errors: Iterable[tuple[bytes, int, int]]) -> dict[tuple[bytes, int], Leader]:
-        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for."""
+        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for, as
+        far as it is known. Of a shadow nothing is said: the leader epochs that clients see are its source's.
+        """
         found: dict[tuple[bytes, int], Leader] = {}
         for topic, partition, error in errors:
             if error in LEADER_ERRORS:
@@ -60,11 +62,9 @@ class LeaderHints:
         return encode_answer(exchange.correlation_id, exchange.version, results, throttle_ms, ids, leaders)
 
     def _leader(self, listener: str, topic: bytes, partition: int) -> Leader | None:
-        """A shadow has the leader epochs of its source, as in Metadata: clients would keep a higher one for good."""
-        source = self._resolver.source(topic)
-        epoch = self._view.leader_epoch(topic if source is None else source.topic, partition)
-        placement = self._nodes.at(listener)
-        if self._resolver.kinds[topic] is TopicKind.GOVERNED:
+        placement, kind = self._nodes.at(listener), self._kinds[topic]
+        epoch = _UNKNOWN if kind is TopicKind.SHADOW else self._view.leader_epoch(topic, partition)
+        if kind is TopicKind.GOVERNED:
             node = placement.nodes.get(self._nodes.serves(topic))
         else:
             node = placement.nodes[placement.of_partition(topic, partition)]

@@ -152,7 +152,7 @@ class ProduceApi:
         self._kinds = resolver.kinds
         self._governed = governed
         self._tasks = tasks
-        self._hints = LeaderHints(upstream.view, nodes, resolver)
+        self._hints = LeaderHints(upstream.view, nodes, resolver.kinds)
         self._ordinary_parts = OrdinaryProduce(upstream, resolver.kinds, self._hints)
 
     def handle(self, client: Client, request: Request) -> None:

@@ -47,7 +47,7 @@ def versions_of(wire: RawClient) -> dict[int, range]:
 
 def comparable(answer: Any) -> Any:
     """An answer without what is never twice the same: how full the disk is, the id a topic would have, the order."""
-    for name in ("results", "topics", "groups"):
+    for name in ("results", "topics", "groups", "responses"):
         if elements := getattr(answer, name, None):
             answer = dataclasses.replace(answer, **{name: tuple(sorted(map(_steady, elements), key=repr))})
     return answer

@@ -1,31 +1,88 @@
-"""Who leads a partition, as a node says it of nodes (KIP-951)."""
+"""Who leads a partition, in answers that refuse it: nodes, and under an epoch that is known (KIP-951)."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.cluster.resolver import NameResolver, Source
+import pytest
+
+from metadata.nodes import ListenerAddress
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
+from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import ClusterView
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.leaders import Leader
+from sidecar.protocol.leaders import Found, Leader
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 
-SOURCE_ID, SHADOW_ID = UUID(int=1), UUID(int=2)
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOVED, FENCED = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
+BROKERS = (Broker(1, "kafka-1", 9_092), Broker(2, "kafka-2", 9_092))
+INSIDE = ListenerAddress("INSIDE", "node-7", 19_092)
+OUTSIDE = ListenerAddress("OUTSIDE", "example.org", 443)
+BOTH, ONLY_INSIDE = (INSIDE, OUTSIDE), (ListenerAddress("INSIDE", "node-8", 19_092),)
 
 
-def topic(name: str, topic_id: UUID, epoch: int) -> TopicState:
-    return TopicState(name, 0, topic_id, False, (PartitionState(0, 0, 1, epoch),))
+@pytest.fixture
+def view() -> ClusterView:
+    found = ClusterView()
+    topics = [
+        TopicState(name, 0, UUID(int=number), False, (PartitionState(0, 0, 1, 5),))
+        for number, name in enumerate(("plain", "owned"), 1)
+    ]
+    found.apply(ClusterState(0, BROKERS, "cluster", 1, tuple(topics)))
+    return found
 
 
-def test_a_shadow_has_the_leader_epoch_of_its_source_and_not_its_own() -> None:
-    """A client keeps the highest epoch that it hears of, and every broker refuses it for one that the log never had."""
-    view, resolver = ClusterView(), NameResolver()
-    topics = topic("orders", SOURCE_ID, 3), topic("audit", SHADOW_ID, 9)
-    view.apply(ClusterState(0, (Broker(1, "broker", 9092),), "cluster", 1, topics))
-    resolver.set_shadows({b"audit": Source(b"orders", SOURCE_ID)})
-    hints = LeaderHints(view, NodeDirectory(NodeAddress(5, "node", 19092)), resolver)
-    moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    found = hints.of("", [(b"orders", 0, moved), (b"audit", 0, moved), (b"audit", 1, moved), (b"orders", 0, 0)])
-    assert found == {(name, 0): Leader(5, 3, "node", 19092) for name in (b"orders", b"audit")}
+@pytest.fixture
+def nodes() -> NodeDirectory:
+    found = NodeDirectory(NodeAddress(7, "node-7", 19_092, BOTH))
+    found.placement = Placement([found.me, NodeAddress(8, "node-8", 19_092, ONLY_INSIDE)])
+    found.serve({b"owned": 8})
+    return found
+
+
+@pytest.fixture
+def hints(view: ClusterView, nodes: NodeDirectory) -> LeaderHints:
+    resolver = NameResolver()
+    resolver.set_policies(["owned"], [])
+    return LeaderHints(view, nodes, resolver.kinds)
+
+
+def said(
+    hints: LeaderHints, listener: str, errors: Iterable[tuple[bytes, int, int]]
+) -> dict[tuple[bytes, int], Leader]:
+    return hints.of(listener, errors)
+
+
+def test_an_ordinary_partition_is_led_by_the_node_that_metadata_names(hints: LeaderHints, nodes: NodeDirectory) -> None:
+    led = nodes.at("INSIDE").of_partition(b"plain", 0)
+    for code in (MOVED, FENCED):
+        assert said(hints, "INSIDE", [(b"plain", 0, code)]) == {(b"plain", 0): Leader(led, 5, f"node-{led}", 19_092)}
+
+
+def test_a_governed_one_is_led_by_the_node_that_serves_it(hints: LeaderHints) -> None:
+    assert said(hints, "INSIDE", [(b"owned", 0, MOVED)]) == {(b"owned", 0): Leader(8, 5, "node-8", 19_092)}
+
+
+def test_a_node_is_named_at_the_listener_that_the_client_came_through_or_not_at_all(hints: LeaderHints) -> None:
+    both = [(b"plain", 0, MOVED), (b"owned", 0, MOVED)]
+    assert said(hints, "OUTSIDE", both) == {(b"plain", 0): Leader(7, 5, "example.org", 443)}
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_other_answers_name_no_leader(hints: LeaderHints, code: int) -> None:
+    assert said(hints, "INSIDE", [(b"plain", 0, code)]) == {}
+
+
+def test_of_what_nothing_is_known_no_leader_is_named(hints: LeaderHints) -> None:
+    assert said(hints, "INSIDE", [(b"plain", 1, MOVED), (b"nowhere", 0, MOVED)]) == {}
+
+
+def test_what_a_broker_says_is_learnt_and_told_of_nodes(hints: LeaderHints, view: ClusterView) -> None:
+    hints.learn({(b"owned", 0): Found(2, 6)})
+    assert view.leader(b"owned", 0) == 2
+    assert said(hints, "INSIDE", [(b"owned", 0, MOVED)]) == {(b"owned", 0): Leader(8, 6, "node-8", 19_092)}
