@@ -83,7 +83,8 @@ class LeaderPoll:
         answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version, names_of(self.ids))
         if answer.has_addresses:
             self.node.hints.learn(
-                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None}
+                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None},
+                self.ids,
             )
         for part in answer.parts:
             if part.error in STALE_ROUTE:
