@@ -24,7 +24,7 @@ from sidecar.forwarder.lane import Append, Lane, Owner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 from sidecar.v1 import state_pb2 as state
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _QUIET_S: Final = 5.0
 _POLL_S: Final = 0.002
+_OTHER_TOPIC: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Writer(Owner, Protocol):
@@ -123,8 +124,14 @@ class SlotEpoch:
     def append(
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
     ) -> None:
-        """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already."""
+        """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already. One
+        for another topic of the name, which its request named by id (KIP-516), is refused.
+        """
         # Model: Forward.
+        if getattr(done, "topic_id", b"") not in (b"", self.taken.topic_id.bytes):
+            self._forwarder.released(len(batch))
+            done(_OTHER_TOPIC)
+            return
         gate = self._gates.get(partition)
         if gate is not None:
             first = header.base_sequence if self._idempotent else NO_SEQUENCE

@@ -110,14 +110,15 @@ class Producers:
         batch: memoryview,
         timeout_ms: int,
         done: Callable[[ProduceResult], None],
+        topic_id: bytes = b"",
     ) -> None:
         """Append one batch to a governed topic (it is owned here from now on) and call `done` once, perhaps within this
-        call.
+        call. `topic_id`: by which its request named the topic, empty where by name.
         """
 
         def settle(missing: Outcome | None) -> None:
             if missing is None:
-                self.append(client, part, batch, timeout_ms, done)
+                self.append(client, part, batch, timeout_ms, done, topic_id)
             else:
                 done(new_tuple(ProduceResult, (part.topic, part.partition, *missing, ())))
 
@@ -126,7 +127,7 @@ class Producers:
             return
         missing = self.existing.admits(part.topic, part.partition, settle)
         if missing is None:
-            self._append_there(client, part, batch, timeout_ms, done)
+            self._append_there(client, part, batch, timeout_ms, done, topic_id)
         elif missing is not PENDING:
             settle(missing)
 
@@ -137,6 +138,7 @@ class Producers:
         batch: memoryview,
         timeout_ms: int,
         done: Callable[[ProduceResult], None],
+        topic_id: bytes,
     ) -> None:
         """Append one batch to a partition that there is."""
 
@@ -154,7 +156,7 @@ class Producers:
         except KafkaError as error:
             answered(Outcome(error.code, message=error.message))
             return
-        answer = Answering(self, client, part, header, batch, answered)
+        answer = Answering(self, client, part, header, batch, answered, topic_id)
         claimant, topic = (
             client.governed.claimants.get((part.topic, header.producer_id)),
             self._topics.by_name.get(part.topic),

@@ -114,7 +114,7 @@ class Door(Protocol):
 class Answering:
     """The answer to one batch, and what is remembered of the batch after it."""
 
-    __slots__ = ("_answered", "_batch", "_client", "_door", "_header", "_ids", "_part")
+    __slots__ = ("_answered", "_batch", "_client", "_door", "_header", "_ids", "_part", "topic_id")
 
     def __init__(
         self,
@@ -124,8 +124,10 @@ class Answering:
         header: BatchHeader,
         batch: memoryview,
         answered: Callable[[Outcome], None],
+        topic_id: bytes = b"",
     ) -> None:
-        """`answered` answers the client."""
+        """`answered` answers the client; `topic_id`: by which its request named the topic, empty where by name."""
+        self.topic_id = topic_id
         self._header = header
         self._door = door
         self._client = client

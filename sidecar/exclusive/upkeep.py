@@ -206,13 +206,14 @@ class Upkeep:
 
 
 class _Watching:
-    """The way back of an old batch. `turn`, `allowance`: see `sidecar.exclusive.returning.Answering`."""
+    """The way back of an old batch. Its attributes: see `sidecar.exclusive.returning.Answering`."""
 
-    __slots__ = ("_done", "_upkeep", "allowance", "turn")
+    __slots__ = ("_done", "_upkeep", "allowance", "topic_id", "turn")
 
     def __init__(self, upkeep: Upkeep, done: Callable[[Outcome], None]) -> None:
         self.turn = getattr(done, "turn", None)
         self.allowance = getattr(done, "allowance", None)
+        self.topic_id = getattr(done, "topic_id", b"")
         self._upkeep = upkeep
         self._done = done
 

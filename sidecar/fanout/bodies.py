@@ -1,4 +1,6 @@
-"""Answers to Fetch about one partition, encoded once for all readers that get the same."""
+"""Answers to Fetch about one partition, and partitions of answers about several, encoded once for all readers that get
+the same.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol import fetch
+from sidecar.protocol.calls.tails import VERSION
+from sidecar.protocol.fetch_flexible import FIRST as FIRST_FLEXIBLE
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
@@ -15,6 +19,8 @@ _JOINED_BYTES: Final = 16 * 1024
 """A body of so many bytes is copied into each answer: two parts cost more to write."""
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _MOST: Final = 1_024
+_NO_TOPIC: Final = b""
+"""Of an element without an answer around it."""
 
 
 class Bodies:
@@ -35,8 +41,21 @@ class Bodies:
         head = _HEAD.pack(len(body) + 4, correlation_id)
         return [head + body] if len(body) <= _JOINED_BYTES else [head, body]
 
+    def part(self, version: int, element: Octets) -> Octets:
+        """An element as a version has it, for an answer about several partitions."""
+        if version == VERSION:
+            return element
+        version = min(version, FIRST_FLEXIBLE)  # all later ones have the same
+        found = self._bodies.get((version, _NO_TOPIC, id(element)))
+        if found is not None:
+            return found[1]
+        return self._keep(version, _NO_TOPIC, element, bytes(fetch.as_version(element, version)))
+
     def _add(self, version: int, topic: bytes, element: Octets) -> bytes:
         body = b"".join(fetch.encode_answer(0, version, [(topic, fetch.as_version(element, version))]))[_HEAD.size :]
+        return self._keep(version, topic, element, body)
+
+    def _keep(self, version: int, topic: bytes, element: Octets, body: bytes) -> bytes:
         if len(self._bodies) >= _MOST or self._bytes + len(body) > _MOST_BYTES:
             self.clear()
         self._bytes += len(body)

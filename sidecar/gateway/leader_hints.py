@@ -35,8 +35,13 @@ class LeaderHints:
         self._nodes = nodes
         self._kinds = kinds
 
-    def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
-        """Take what a broker says of partitions."""
+    def learn(self, found: Mapping[tuple[bytes, int], Found], ids: Ids | None = None) -> None:
+        """Take what a broker says of partitions; `ids`: those of its request. A topic that was created anew meanwhile
+        has leader epochs of its own: a higher one of the former would stay, and its leader with it.
+        """
+        if found and ids is not None:
+            names = self._view.names
+            found = {of: leader for of, leader in found.items() if names.get(ids.get(of[0], b"")) == of[0]}
         if found:
             self._view.learn(found)
 

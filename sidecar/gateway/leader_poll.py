@@ -80,7 +80,8 @@ class LeaderPoll:
         answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version, names_of(self.ids))
         if answer.has_addresses:
             self.node.hints.learn(
-                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None}
+                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None},
+                self.ids,
             )
         for part in answer.parts:
             if part.error in STALE_ROUTE:
@@ -285,7 +286,7 @@ class SplitFetch(GatheredFetch):
         poll = kept.get(place)
         if poll is not None and poll.asked == asked:
             if poll.answer is None or not poll.answer.is_fruitless:
-                poll.waiting = self
+                poll.waiting, poll.reads = self, reads  # the same, where they stand in this request
                 self._taken[place] = poll
                 return
         elif poll is not None and poll.answer is None:

@@ -89,7 +89,7 @@ class PassedProduce(Exchange):
             results, throttle_ms = produce_upstream.decode_answer(
                 frame.buffer, frame.start, frame.end, self.version, names_of(self._ids), found
             )
-            self._hints.learn(found)
+            self._hints.learn(found, self._ids)
             note_errors(self._client, self._upstream, self._parts, self._kept, results)
             if self.version >= FIRST_WITH_LEADERS:  # it may say where brokers are
                 self._give(results, throttle_ms)
@@ -151,7 +151,7 @@ class PartReply:
         results, throttle_ms = produce_upstream.decode_answer(
             frame.buffer, frame.start, frame.end, self._merge.version, names_of(self._merge.ids), found
         )
-        self._hints.learn(found)
+        self._hints.learn(found, self._merge.ids)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
         note_errors(self._client, self._upstream, self._parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}

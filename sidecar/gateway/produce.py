@@ -376,7 +376,8 @@ class ProduceApi:
             return
         merge.is_governed = True
         done = partial(merge.settle_governed, part, signature(frame.buffer, part.start, part.end))
-        self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
+        topic_id = b"" if merge.ids is None else merge.ids[part.topic]
+        self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done, topic_id)
 
     def _refuse_all(self, client: Client, request: Request, fields: ProduceRequest, error: KafkaError) -> None:
         if error is client.identity_error:

@@ -135,7 +135,8 @@ class SharedFetch(GatheredFetch):
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
         if len(elements) > 1:
-            super()._give([(topic, fetch.as_version(element, self.version)) for topic, element in elements])
+            part, version = self._tails.bodies.part, self.version  # the same for all readers, too
+            super()._give([(topic, part(version, element)) for topic, element in elements])
         elif not self.answered and not self.connection.closed:  # the same body for all readers of one partition
             self.node.readers.answered(self.connection.id, calls.VERSION, elements)
             topic, element = elements[0]

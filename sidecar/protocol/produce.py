@@ -161,13 +161,13 @@ def _walk_flexible(buffer: Octets, body: int, end: int, names: Names | None) -> 
                 index = I32.unpack_from(buffer, at)[0]
                 at += 4
                 size, shift = buffer[at] & 0x7F, 0
-                while buffer[at] > 0x7F:
+                while buffer[at] > 0x7F and shift < _VARINT_SHIFT:
                     at += 1
                     shift += 7
                     size |= (buffer[at] & 0x7F) << shift
                 start = at + 1
                 at = start + size - 1 if size else start
-                if at >= end or buffer[at] or shift > _VARINT_SHIFT:
+                if at >= end or buffer[at] or buffer[start - 1] > 0x7F:
                     return _walk_tagged(buffer, body, end, names)
                 parts.append(new_tuple(ProducePart, (topic, index, start, at)))
                 at += 1

@@ -185,14 +185,20 @@ def _undeletable(asking: Asking) -> list[str]:
 def _named_for_deletion(asking: Asking) -> list[str]:
     if asking.version < _FIRST_DELETED_BY_ID:
         return asking.fields["topic_names"]
-    return [topic["name"] for topic in asking.fields["topics"] if topic["name"] is not None]
+    topics = asking.fields["topics"]
+    return [each["name"] for each in topics if each["name"] is not None and each["topic_id"] == NO_TOPIC_ID]
+
+
+def _ids_for_deletion(topics: Iterable[Values]) -> list[bytes]:
+    return ids_in(each for each in topics if each["name"] is None)
 
 
 def _delete_topics_by_id(asking: Asking) -> Divided | None:
-    """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses; a
-    topic whose id is not known goes no further, as it might be known there.
+    """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses, and
+    does not count where it looks for what is named twice (`ControllerApis.deleteTopics`); a topic whose id is not known
+    goes no further, as it might be known there.
     """
-    once, ids = _once(_named_for_deletion(asking)), Counter(ids_in(asking.fields["topics"]))
+    once, ids = _once(_named_for_deletion(asking)), Counter(_ids_for_deletion(asking.fields["topics"]))
     seen, rights, name_of = set(_undeletable(asking)), asking.rights, asking.name_of
 
     def may(topic: Values) -> bool:

@@ -65,6 +65,18 @@ def test_metadata_by_id_leads_to_the_node_that_serves_the_topic(
     assert by_name == by_id
 
 
+async def test_a_takeover_of_the_new_topic_lets_nothing_in_that_was_sent_by_the_old_id(
+    topic: str, node: NodeProcess, services: Services, billing: RawClient
+) -> None:
+    """The node has not heard yet that the topic was created anew when the first batch comes, and then hears of it."""
+    old = id_of(node.bootstrap, topic)
+    new = await asyncio.to_thread(recreate, services.kafka_bootstrap, topic)
+    for _ in range(3):
+        assert write(billing, old, 0) == {ErrorCode.UNKNOWN_TOPIC_ID}
+    assert end_of(services.kafka_bootstrap, topic) <= 2, "a fence's marker in each partition, and no record"
+    assert write(billing, new, 0) == {0}
+
+
 async def test_the_old_id_of_a_topic_that_was_created_anew_gets_nothing_in_and_nothing_out(
     topic: str, services: Services, billing: RawClient, rival: RawClient
 ) -> None:

@@ -352,6 +352,32 @@ def test_nothing_of_a_topic_that_was_created_anew_is_read_by_the_old_id(topics: 
             wire.close()
 
 
+def test_readers_that_wait_at_a_shadow_go_on_when_it_has_the_new_topic_for_its_source(topics: Topics) -> None:
+    """They ask the same again, by the shadow's id, which stays: nothing of it shows that the source has another."""
+    write(topics.kafka, topics.source)
+    topics.expose()
+    shadow = id_of(topics.kafka, topics.shadow)
+    wires = [RawClient(topics.node.bootstrap) for _ in range(3)]
+    try:
+        for _ in range(3):
+            for wire in wires:
+                wire.send(fetch(13, {(shadow, 0): 3}, wait_ms=300))
+            assert [fetched(wire.receive()) for wire in wires] == [{(shadow, 0): (0, 3, 0)}] * 3
+        recreate(topics.kafka, topics.source)
+        write(topics.kafka, topics.source, 3)
+        topics.expose()
+
+        def all_read() -> bool:
+            for wire in wires:
+                wire.send(fetch(13, {(shadow, 0): 3}, wait_ms=300))
+            return [fetched(wire.receive())[shadow, 0][:2] for wire in wires] == [(0, 3)] * 3
+
+        wait_for(all_read, "readers of the new topic", 5)
+    finally:
+        for wire in wires:
+            wire.close()
+
+
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_readers_of_all_versions_wait_together(topics: Topics, version: int) -> None:
     write(topics.kafka, topics.source)

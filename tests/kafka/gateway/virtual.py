@@ -117,6 +117,7 @@ class _NothingGoverned:
         batch: memoryview,
         timeout_ms: int,
         done: Callable[[ProduceResult], None],
+        topic_id: bytes,
     ) -> None:
         done(ProduceResult(part.topic, part.partition, ErrorCode.POLICY_VIOLATION))
 

@@ -32,7 +32,7 @@ PARTITIONS: tuple[int, ...] = (0, 1, 2)
 VERSIONS = range(7, 14)
 TOPIC_ID = id_of("orders").bytes
 CORRELATION = 0x01020304
-OK, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER = 0, 3, 6, 10, 45
+OK, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER, UNKNOWN_TOPIC_ID = 0, 3, 6, 10, 45, 100
 
 
 def ids_in(version: int) -> dict[bytes, bytes] | None:
@@ -113,16 +113,25 @@ class Session:
         request, client, size = self.request(*partitions, **options)
         return client if self.epoch.append_whole(request, size) else None
 
-    def send_single(self, partition: int) -> list[Outcome]:
+    def send_single(self, partition: int, done: Callable[[Outcome], None]) -> None:
         """Send one batch as the usual way does."""
         batch = record_batch([b"%d" % self.next[partition]])
         stamp(batch, 0, len(batch), 11, 0, self.next[partition])
         self.next[partition] += 1
         assert self.epoch._forwarder.admit(len(batch))
-        outcomes: list[Outcome] = []
         header = read_header(batch, 0, len(batch))
-        self.epoch.append(partition, header, memoryview(batch), 30_000, outcomes.append)
-        return outcomes
+        self.epoch.append(partition, header, memoryview(batch), 30_000, done)
+
+
+class Answer(list[Outcome]):
+    """The outcomes of a batch, and the id by which its request named the topic; empty where by name."""
+
+    def __init__(self, topic_id: bytes = b"") -> None:
+        super().__init__()
+        self.topic_id = topic_id
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.append(outcome)
 
 
 @pytest.fixture
@@ -190,6 +199,21 @@ async def test_it_arrives_as_one_request_under_the_stamps_of_the_slot(
     assert not client.outcomes
     assert forwarder.held_bytes == 0
     assert session.epoch.idle
+
+
+async def test_a_batch_for_another_topic_of_the_name_does_not_go_out(
+    session: Session, leader: ScriptedBroker, forwarder: Forwarder
+) -> None:
+    others, own = Answer(bytes(15) + b"o"), Answer(TOPIC_ID)
+    session.send_single(0, others)
+    assert [outcome.error for outcome in others] == [UNKNOWN_TOPIC_ID]
+    assert forwarder.held_bytes == 0
+    session.send_single(1, own)
+    request = await leader.next()
+    assert request.keys == ["orders-1:0"]
+    answer(request)
+    await until(lambda: own, "an outcome")
+    assert [outcome.error for outcome in own] == [OK]
 
 
 async def test_every_batch_has_a_crc_that_fits(session: Session, leader: ScriptedBroker) -> None:
@@ -316,7 +340,7 @@ async def test_not_beside_a_partition_with_five_batches_under_way(
     session: Session, leader: ScriptedBroker, forwarder: Forwarder
 ) -> None:
     for _ in range(MAX_IN_FLIGHT):
-        session.send_single(1)
+        session.send_single(1, Answer())
         await leader.next()
     held = forwarder.held_bytes
     assert session.send(0, 1) is None
@@ -326,7 +350,7 @@ async def test_not_beside_a_partition_with_five_batches_under_way(
 async def test_not_behind_a_batch_that_goes_again(
     session: Session, leader: ScriptedBroker, forwarder: Forwarder
 ) -> None:
-    session.send_single(0)
+    session.send_single(0, Answer())
     answer(await leader.next(), p0=NOT_LEADER)
     await until(lambda: session.lane(0).muted, "a mute")
     assert session.send(0, 1) is None
@@ -337,7 +361,7 @@ async def test_not_behind_a_batch_that_goes_again(
 
 async def test_not_past_batches_that_gather(session: Session, leader: ScriptedBroker, forwarder: Forwarder) -> None:
     """A batch of another session on the same link has not left yet: both travel together."""
-    session.send_single(0)
+    session.send_single(0, Answer())
     assert session.send(1) is None
     assert (await leader.next()).keys == ["orders-0:0"]
 

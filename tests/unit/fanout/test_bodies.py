@@ -48,6 +48,14 @@ def test_a_large_body_is_not_copied_for_each_reader() -> None:
     assert first[1] is second[1]
 
 
+@pytest.mark.parametrize("version", [10, 11, 12, 18])
+def test_a_partition_among_several_is_made_once_for_all_readers(version: int) -> None:
+    bodies, elements = Bodies(), [element(number, bytes(100_000)) for number in range(3)]
+    first, second = ([bodies.part(version, each) for each in elements] for _ in range(2))
+    assert first == [fetch.as_version(each, version) for each in elements]
+    assert all(mine is others for mine, others in zip(first, second, strict=True))
+
+
 def test_what_is_kept_is_bounded_and_never_mistaken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that is late asks with an element that lives where one stood that nobody has any more."""
     monkeypatch.setattr(module, "_MOST", 4)

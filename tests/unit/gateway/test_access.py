@@ -85,6 +85,23 @@ def test_a_topic_that_may_be_seen_and_not_deleted_is_29_only_if_it_is_there() ->
     assert {each["name"]: each["error_code"] for each in told} == {"a": 29, "b": 3, "c": 29}
 
 
+def test_a_topic_named_beside_one_with_name_and_id_is_named_once_and_not_deleted() -> None:
+    """A controller refuses what has both, and deletes the other one."""
+    topic_id, other_id, none = b"the id of secret", b"the id of others", bytes(16)
+    for both in ({"name": "x", "topic_id": topic_id}, {"name": "secret", "topic_id": other_id}):
+        fields = {
+            "topics": [{"name": "secret", "topic_id": none}, {"name": None, "topic_id": topic_id}, both],
+            "timeout_ms": 1,
+        }
+        row = ACCESS[admin.DELETE_TOPICS.key]
+        assert isinstance(row, Asked)
+        divided = row.check(Asking(rights(), fields, 6, name_of={topic_id: "secret"}.get))
+        assert divided is not None
+        assert divided.fields == fields | {"topics": [both]}
+        told = divided.amend({"responses": [both | {"error_code": 42}]})["responses"]
+        assert [each["error_code"] for each in told] == [42, 29, 29]
+
+
 def test_a_look_at_a_topic_that_may_not_be_created_creates_none() -> None:
     fields = {"topics": [{"name": "a"}, {"name": "b"}], "allow_auto_topic_creation": True}
     seen = rule(Operation.DESCRIBE, "a"), rule(Operation.DESCRIBE, "b")

@@ -86,3 +86,12 @@ def test_what_a_broker_says_is_learnt_and_told_of_nodes(hints: LeaderHints, view
     hints.learn({(b"owned", 0): Found(2, 6)})
     assert view.leader(b"owned", 0) == 2
     assert said(hints, "INSIDE", [(b"owned", 0, MOVED)]) == {(b"owned", 0): Leader(8, 6, "node-8", 19_092)}
+
+
+@pytest.mark.parametrize(("topic_id", "leader"), [(UUID(int=2), 2), (UUID(int=99), 1)])
+def test_what_a_broker_says_of_the_topic_that_had_the_name_before_is_not_learnt(
+    hints: LeaderHints, view: ClusterView, topic_id: UUID, leader: int
+) -> None:
+    """The request was by the old id, and the topic was created anew before the answer came."""
+    hints.learn({(b"owned", 0): Found(2, 60)}, {b"owned": topic_id.bytes})
+    assert view.leader(b"owned", 0) == leader

@@ -59,6 +59,10 @@ class Link:
     def wait_ms(self) -> list[int]:
         return [fields.max_wait_ms for fields, _ in self.asked]
 
+    @property
+    def partitions(self) -> list[int]:
+        return [part.partition for fields, _ in self.asked for part in fields.parts]
+
     def answers(self, *elements: tuple[bytes, Octets]) -> None:
         _, reply = self.asked[-1]
         data = bytearray(b"".join(fetch.encode_answer(0, VERSION, list(elements))))
@@ -215,6 +219,17 @@ async def test_a_poll_that_brought_nothing_is_asked_again_while_there_is_time(re
     assert not reader.connection.answers
     assert reader.link(1).wait_ms[0] == 0
     assert reader.link(1).wait_ms[1] > 0
+
+
+async def test_a_poll_that_was_taken_up_asks_again_for_its_own_partition_wherever_that_stands_now(
+    reader: Reader,
+) -> None:
+    reader.seen_empty(1, 2)
+    reader.split({1: 5, 2: 5})
+    reader.link(1).answers((b"orders", element(1, b"records")))
+    reader.split({2: 5, 1: 6})
+    reader.link(2).answers((b"orders", element(2)))
+    assert reader.link(2).partitions == [2, 2]
 
 
 async def test_fewer_bytes_than_the_client_waits_for_are_not_answered_yet(reader: Reader) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+from struct import pack
+from typing import Any, cast
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pytest
@@ -122,6 +123,28 @@ def test_lengths_around_the_borders_of_their_encoding(version: int) -> None:
         for transactional_id in (None, "", "txn", "x" * 200):
             request = request_of(version, {name: {0: b"records", 7: b"behind"}}, transactional_id)
             assert_walked(kio.request_frame(request), request, version)
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_a_length_that_never_ends_is_malformed_at_its_fifth_byte(version: int) -> None:
+    """All of a frame of bytes that go on would be put together else, in a time that grows with their square."""
+    named = b"\x02a" if version < 13 else bytes(16)
+    head = b"\0\0" + pack(">hi", -1, 1) + b"\x02" + named + b"\x02" + pack(">i", 0)
+    body = Watched(head + b"\xff" * 10_000 + bytes(8))
+    with pytest.raises(MalformedFrameError, match="varint"):
+        produce.walk(cast("bytes", body), 0, len(body), version)
+    assert body.farthest <= len(head) + 5
+
+
+class Watched(bytes):
+    """Bytes that know how far they were read one by one."""
+
+    farthest = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, int):
+            self.farthest = max(self.farthest, at)
+        return super().__getitem__(at)
 
 
 @every_version
