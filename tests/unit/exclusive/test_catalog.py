@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -14,6 +16,9 @@ from metadata.policies import Policy
 from sidecar.changelog.keys import policy_key
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.policies import PolicyFields
+from sidecar.protocol.caller import FencedError
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
 
 
@@ -116,3 +121,28 @@ async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_firs
         await node._finish("orders", decided)
         now[0] += 0.25
     assert shortest < finished[0] - 100.0 <= shortest + 0.25
+
+
+async def test_nodes_that_fence_each_other_leave_a_decision_to_others_for_longer_and_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them takes longer than a second here: with the same pause for all, none would ever be done."""
+    node, now = catalog(1, Log()), [100.0]
+    tries: list[float] = []
+
+    async def open_writer(_: str) -> None:
+        tries.append(now[0])
+        raise FencedError(ErrorCode.PRODUCER_FENCED, Stamp(ProducerId(1), ProducerEpoch(0)), "another node was faster")
+
+    monkeypatch.setattr(
+        "sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: SimpleNamespace(time=lambda: now[0])
+    )
+    monkeypatch.setattr("sidecar.exclusive.catalog._RANDOM", SimpleNamespace(uniform=lambda _least, most: most))
+    monkeypatch.setattr(node, "_open", open_writer)
+    decided = Policy(PolicyFields(AccessMode.SHARED).body(), 1)
+    while len(tries) < 5:
+        with suppress(FencedError):
+            await node._finish("orders", decided)
+        now[0] += 0.25
+    pauses = [round(after - before) for before, after in pairwise(tries)]
+    assert pauses == [3, 9, 10, 10]
