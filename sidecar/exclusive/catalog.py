@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import StampedJournal
+    from sidecar.changelog import Entry, StampedJournal
     from sidecar.exclusive.interfaces import NodeServices
+    from sidecar.v1 import state_pb2 as state
 
 ResultT = TypeVar("ResultT")
 
@@ -122,6 +123,8 @@ class PolicyCatalog:
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By name: one change after the other, as they would fence each other."""
         self._undone: dict[str, _Undone] = {}
+        self._kept: dict[str, tuple[Entry[state.Policy], Policy]] = {}
+        """The policies as Redis has them, with their records: each is spelled once, as there may be thousands."""
 
     def attach(
         self, *, beat: Callable[[], Awaitable[None]], settings_changed: Callable[[], None] = lambda: None
@@ -354,11 +357,17 @@ class PolicyCatalog:
             await self._beat()
 
     def _known(self) -> Policies:
-        entries = {entry.key.topic: entry.value for entry in self._services.changelog.view.policies()}
-        by_name = {
-            name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
-        }
+        kept, self._kept = self._kept, {}
+        for entry in self._services.changelog.view.policies():
+            name = entry.key.topic
+            before = kept.get(name)
+            self._kept[name] = before if before is not None and before[0] is entry else (entry, _policy_of(entry))
+        by_name = {name: policy for name, (_, policy) in self._kept.items()}
         return Policies(max([self._highest, *[policy.version for policy in by_name.values()]]), by_name)
+
+
+def _policy_of(entry: Entry[state.Policy]) -> Policy:
+    return Policy(PolicyFields.of_record(entry.value).body(), max(1, entry.value.version))
 
 
 def _unsettled(topic: str) -> KafkaError:
