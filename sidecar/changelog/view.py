@@ -119,6 +119,8 @@ class View:
         self._changed_at: dict[str, dict[SlotName, int]] = {}
         """At which of them each slot changed last, the newest at the end; so are their topics."""
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
+        self._epochs_in_log = self._epochs
+        """The same, without those of records that the log lost: what counts for a kind that is not `stamped`."""
         self._retired: set[ProducerId] = set()
 
     # What it knows ------------------------------------------------------------------------------------------------
@@ -220,9 +222,10 @@ class View:
 
     def note_writer(self, writer: Stamp) -> None:
         """A batch or a marker under this stamp is in the log."""
-        known = self._epochs.get(writer.producer_id)
-        if known is None or writer.epoch > known:
-            self._epochs[writer.producer_id] = writer.epoch
+        for epochs in (self._epochs, self._epochs_in_log):
+            known = epochs.get(writer.producer_id)
+            if known is None or writer.epoch > known:
+                epochs[writer.producer_id] = writer.epoch
 
     def apply(self, offset: Offset, at_ms: int, writer: Stamp | None, record: RawRecord) -> Change | None:
         """Take one record of a batch whose writer was noted; None where it counts for nothing or changes nothing."""
@@ -257,8 +260,12 @@ class View:
 
     def truncate(self, end: Offset) -> list[Change]:
         """Forget every record at `end` or after it: the log lost them. What they replaced comes back by reading
-        again.
+        again, from the start.
+
+        A lost epoch still counts against records that speak for a topic: whoever was fenced stays so. Each change of a
+        policy has an epoch of its own, and the policy in front of it is in force again.
         """
+        self._epochs_in_log = {}
         lost = [entry for entries in self._kinds.values() for entry in entries.values() if entry.offset >= end]
         for entry in lost:
             self._drop(entry)
@@ -267,7 +274,8 @@ class View:
     def _void(self, key: Key, writer: Stamp | None) -> Ignored | None:
         if writer is None:
             return Ignored.UNSTAMPED if key.kind.stamped else None
-        if writer.epoch < self._epochs.get(writer.producer_id, writer.epoch):
+        epochs = self._epochs if key.kind.stamped else self._epochs_in_log
+        if writer.epoch < epochs.get(writer.producer_id, writer.epoch):
             return Ignored.STALE_EPOCH
         if writer.producer_id in self._retired:
             return Ignored.RETIRED

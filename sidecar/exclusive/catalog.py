@@ -11,6 +11,7 @@ dead node left under way comes after it: that would be the last record of the ke
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from contextlib import suppress
 from dataclasses import replace
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import StampedJournal
+    from sidecar.changelog import Entry, StampedJournal
     from sidecar.exclusive.interfaces import NodeServices
+    from sidecar.v1 import state_pb2 as state
 
 ResultT = TypeVar("ResultT")
 
@@ -47,6 +49,8 @@ _CHANGE_S: Final = 30.0
 """For one change with all its tries, where other nodes change the same policy."""
 _FINISH_S: Final = 1.0
 """How long a decision is left to the node that made it. Nothing depends on it: who writes first is settled by Kafka."""
+_PATIENCE_S: Final = 10.0
+"""The same at most, where nodes fence each other."""
 _WRITER: Final = SlotName("policy")
 """Beside the slots of a topic of the same name."""
 
@@ -60,10 +64,21 @@ class Wanted(NamedTuple):
 
 Generations: TypeAlias = Wanted | None
 _POLL_S: Final = 0.05
+_RANDOM: Final = random.Random()
 _OPERATORS_GOVERN: Final = (
     "{topic} has no policy, and on this node no client makes one by asking for a mode; an operator may:"
     " sidecar topic set {topic} --access shared"
 )
+
+
+class _Undone(NamedTuple):
+    """A decision that Redis has and the changelog does not: its version, since when this node knows of it, and for how
+    many seconds this node leaves it to others.
+    """
+
+    version: int
+    since: float
+    patience: float = _FINISH_S
 
 
 class UnservedError(ValueError):
@@ -107,7 +122,9 @@ class PolicyCatalog:
         self._services = services
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By name: one change after the other, as they would fence each other."""
-        self._missing: dict[str, tuple[int, float]] = {}
+        self._undone: dict[str, _Undone] = {}
+        self._kept: dict[str, tuple[Entry[state.Policy], Policy]] = {}
+        """The policies as Redis has them, with their records: each is spelled once, as there may be thousands."""
 
     def attach(
         self, *, beat: Callable[[], Awaitable[None]], settings_changed: Callable[[], None] = lambda: None
@@ -142,6 +159,8 @@ class PolicyCatalog:
         self.version = max((entry.value.version for entry in entries), default=0)
         self._offset = max((entry.offset for entry in entries), default=-1)
         self._highest = max(self._highest, self.version)
+        for name in self._undone.keys() & fields.keys():
+            del self._undone[name]
         self._compare()
         return self.book
 
@@ -232,35 +251,41 @@ class PolicyCatalog:
                     await retry.pause(error)
 
     async def _begin(self, topic: str, policy: PolicyFields) -> bool:
-        """Write a topic's first policy down, unless somebody else was first."""
-        store, writer = self._services.store, await self._open(topic)
-        if self.book.effective(topic) is not None:
-            return False
-        version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
+        """Write a topic's first policy down, unless somebody else was first. Redis chooses one node: all that are asked
+        at once would fence each other.
+        """
+        store, token = self._services.store, secrets.token_bytes(16)
+        version = await store.set_policy(topic, policy.body(), self._known(), token, only_new=True)
         if version:
-            self._missing[topic] = version, -inf  # where this fails, whoever asks next finishes it: nobody else does
-            await self._write_down(writer, topic, policy, version)
-            self._missing.pop(topic, None)
+            self._undone[topic] = _Undone(version, -inf)  # where this fails, whoever asks next finishes it
+            await self._finish(topic, Policy(policy.body(), version), lambda: self.book.effective(topic) is None)
         return bool(version)
 
-    async def _finish(self, name: str, policy: Policy) -> None:
+    async def _finish(self, name: str, policy: Policy, is_wanted: Callable[[], bool] | None = None) -> None:
         """Write a policy down that Redis has and the changelog does not: a node died, or Kafka took no record. It would
-        be neither in force nor out of the way. Raises `FencedError` where another node was faster.
+        be neither in force nor out of the way. Raises `FencedError` where another node was faster. `is_wanted`: asked
+        when everything was read.
         """
         now = asyncio.get_running_loop().time()
-        version, since = self._missing.get(name, (0, now))
-        if version != policy.version:
-            self._missing[name] = policy.version, now
+        undone = self._undone.get(name)
+        if undone is None or undone.version != policy.version:
+            patience = _FINISH_S if undone is None else undone.patience
+            self._undone[name] = _Undone(policy.version, now, patience)
             return
         decided = PolicyFields.of_body(policy.body)
-        if now - since > (
-            _FINISH_S if decided.log_append_time is None else _STAMP_S + _FINISH_S
-        ):  # Kafka is asked first
+        stamping = 0.0 if decided.log_append_time is None else _STAMP_S  # Kafka is asked first
+        if now - undone.since <= undone.patience + stamping:
+            return
+        try:
             writer = await self._open(name)
-            if self.book.exact(name) is None:
+            if self.book.exact(name) is None and (is_wanted is None or is_wanted()):
                 wanted = replace(decided, log_append_time=None)  # a setting of Kafka that is not made
                 await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY))
-            self._missing.pop(name, None)  # another caller may have been faster
+        except FencedError:
+            patience = min(_PATIENCE_S, undone.patience * _RANDOM.uniform(1.0, 3.0))
+            self._undone[name] = undone._replace(since=asyncio.get_running_loop().time(), patience=patience)
+            raise
+        self._undone.pop(name, None)
 
     async def delete(self, name: str, generations: Generations = None) -> bool:
         """Take a policy away; whether there was one. Raises as `set`."""
@@ -332,11 +357,17 @@ class PolicyCatalog:
             await self._beat()
 
     def _known(self) -> Policies:
-        entries = {entry.key.topic: entry.value for entry in self._services.changelog.view.policies()}
-        by_name = {
-            name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
-        }
+        kept, self._kept = self._kept, {}
+        for entry in self._services.changelog.view.policies():
+            name = entry.key.topic
+            before = kept.get(name)
+            self._kept[name] = before if before is not None and before[0] is entry else (entry, _policy_of(entry))
+        by_name = {name: policy for name, (_, policy) in self._kept.items()}
         return Policies(max([self._highest, *[policy.version for policy in by_name.values()]]), by_name)
+
+
+def _policy_of(entry: Entry[state.Policy]) -> Policy:
+    return Policy(PolicyFields.of_record(entry.value).body(), max(1, entry.value.version))
 
 
 def _unsettled(topic: str) -> KafkaError:

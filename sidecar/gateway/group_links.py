@@ -6,6 +6,10 @@ of which each carries a heartbeat every three seconds. So once a node has `CROWD
 coordinator answers promptly goes out on connections that all clients share, and a client gives its own up when its
 group is in balance (SyncGroup). A client that needs one again, as for the next JoinGroup, gets one.
 
+Commits have connections apart: a broker answers them when they are replicated, which takes up to
+offsets.commit.timeout.ms (5 seconds) where a replica stands still. Heartbeats behind them would come too late, and
+members be expelled. Where a commit finds all of these at work, it has its client's own connection.
+
 Each request passes as it is, under the group's own member and generation. What a broker would hang up on, or is large,
 does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection.
 """
@@ -34,7 +38,8 @@ CROWD: Final = 500
 LARGEST: Final = 4096
 """Bytes of a request that travels with others: as many as there are clients may wait."""
 _CHANNELS: Final = [Channel(f"groups-{number}") for number in range(8)]
-"""A commit is answered when it is replicated, and until then nothing else on its connection."""
+_COMMITS: Final = [Channel(f"commits-{number}") for number in range(32)]
+"""A commit is answered when it is replicated, and until then nothing else on its connection: one at a time on each."""
 _SHARED: Final = {
     message.key: (message, since)
     for message, since in (
@@ -57,17 +62,21 @@ class GroupLinks:
     async def ask(self, client: Client, broker_id: int, request: Request) -> Frame:
         """The coordinator's answer. Raises `DisconnectedError`."""
         links = client.links
+        gives_up = request.key == _IN_BALANCE
         if links.are_many and not links.stands(broker_id) and _may_share(links.throttled, request):
-            answer = await self._ask_with_others(client, broker_id, request)
-            links.throttled = links.throttled or _throttle_ms(request, answer) > 0
-            return answer
+            connection = self._connection(broker_id, request.key)
+            if connection is not None:
+                answer = await self._ask_with_others(connection, client, request)
+                links.throttled = links.throttled or _throttle_ms(request, answer) > 0
+                return answer
+            gives_up = True
         answer = await passing.ask(client, broker_id, request)
-        if request.key == _IN_BALANCE and links.are_many and not links.throttled:
+        if gives_up and links.are_many and not links.throttled:
             links.rest(broker_id)
         return answer
 
-    async def _ask_with_others(self, client: Client, broker_id: int, request: Request) -> Frame:
-        connection, waiter = self._connection(broker_id), AnswerWaiter(request.correlation_id)
+    async def _ask_with_others(self, connection: UpstreamConnection, client: Client, request: Request) -> Frame:
+        waiter = AnswerWaiter(request.correlation_id)
         passing.send(connection, client, request, waiter)
         limit = self._upstream.request_timeout
         try:
@@ -75,17 +84,20 @@ class GroupLinks:
                 return await waiter.future
         except TimeoutError:
             connection.close(f"no answer within {limit:g} s")
-            raise DisconnectedError(f"broker {broker_id} did not answer within {limit:g} s", sent=True) from None
+            raise DisconnectedError(f"the coordinator did not answer within {limit:g} s", sent=True) from None
 
-    def _connection(self, broker_id: int) -> UpstreamConnection:
-        """One on which nothing is under way, else the one with the least. Raises `DisconnectedError`."""
+    def _connection(self, broker_id: int, key: int) -> UpstreamConnection | None:
+        """One on which nothing is under way, else the one with the least; None for a commit then. Raises
+        `DisconnectedError`.
+        """
+        is_commit = key == groups.OFFSET_COMMIT.key
         found: list[UpstreamConnection] = []
-        for channel in _CHANNELS:
+        for channel in _COMMITS if is_commit else _CHANNELS:
             connection = self._upstream.connection(broker_id, channel)
             if not connection.unanswered:
                 return connection
             found.append(connection)
-        return min(found, key=lambda each: each.unanswered)
+        return None if is_commit else min(found, key=lambda each: each.unanswered)
 
 
 def _may_share(throttled: bool, request: Request) -> bool:

@@ -538,6 +538,24 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
     assert (await store.policies()).by_name[topic].version == policies.version
 
 
+async def test_of_nodes_that_are_asked_at_once_one_writes_a_first_policy_down(room: Room, services: Services) -> None:
+    """A client writes to many partitions, so to all nodes. Each of them would fence the others, again and again."""
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    cluster = room.governed.services.cluster
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
+        gate = room.gates.hold("InitProducerId")
+        first = asyncio.create_task(settled(room, topic))
+        await gate.reached()
+        assert not await settled(other, topic)
+        assert not await settled(other, topic)
+        assert "InitProducerId" not in other.gates.passed
+        gate.open()
+        assert await first
+        await other.governed.services.changelog.tailer.read_to_end(10)
+        assert await settled(other, topic)
+        assert await written(room, topic) == [AccessMode.SHARED]
+
+
 async def test_the_first_policy_of_a_node_that_is_late_does_not_undo_what_another_finished_and_an_operator_changed(
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,7 +135,7 @@ _ANY_STAMP: Final = Edit(
 """As if the records of the ownership topic had no stamp."""
 _ANY_EPOCH: Final = Edit(
     "sidecar/changelog/view.py",
-    "        if writer.epoch < self._epochs.get(writer.producer_id, writer.epoch):\n",
+    "        if writer.epoch < epochs.get(writer.producer_id, writer.epoch):\n",
     "        if False:\n",
 )
 

@@ -192,6 +192,29 @@ def test_records_that_the_log_lost_are_forgotten_and_older_ones_come_back_by_rea
     assert owner(log) == "pid:1"
 
 
+def test_a_policy_that_a_lost_record_had_replaced_comes_back_by_reading_again(log: Log) -> None:
+    """Each change of a policy has an epoch of its own. A node that starts now reads that policy too."""
+    first, second, third = (Record(policy_key("orders"), state.Policy(version=version)) for version in (1, 2, 3))
+    log.append(first, stamp(7, 0))
+    log.append(second, stamp(7, 1))
+    log.view.truncate(Offset(1))
+    log.view.note_writer(stamp(7, 0))
+    log.view.apply(Offset(0), 0, stamp(7, 0), first.encode())
+    assert [entry.value.version for entry in log.view.policies()] == [1]
+    log.append(third, stamp(7, 1))
+    assert log.append(second, stamp(7, 0)) is None, "what comes late counts for nothing, as before"
+    assert [entry.value.version for entry in log.view.policies()] == [3]
+
+
+def test_a_lost_takeover_is_remembered_against_whom_it_fenced(log: Log) -> None:
+    log.append(owned_by("pid:1"), stamp(7, 0))
+    log.append(owned_by("pid:2", 2), stamp(7, 1))
+    log.view.truncate(Offset(1))
+    log.view.note_writer(stamp(7, 0))
+    log.append(owned_by("pid:1", 3), stamp(7, 0))
+    assert owner(log) is None
+
+
 def test_reading_again_never_puts_an_older_record_over_a_newer_one(log: Log) -> None:
     log.append(owned_by("pid:1"), stamp(7, 0))
     log.append(owned_by("pid:2", 2), stamp(7, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -11,9 +13,14 @@ import pytest
 from metadata import LiveNodes
 from metadata.ownership import AccessMode
 from metadata.policies import Policy
+from sidecar.changelog import Record
 from sidecar.changelog.keys import policy_key
-from sidecar.exclusive.catalog import PolicyCatalog
+from sidecar.changelog.view import View
+from sidecar.exclusive.catalog import PolicyCatalog, _policy_of
 from sidecar.exclusive.policies import PolicyFields
+from sidecar.protocol.caller import FencedError
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
 
 
@@ -116,3 +123,51 @@ async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_firs
         await node._finish("orders", decided)
         now[0] += 0.25
     assert shortest < finished[0] - 100.0 <= shortest + 0.25
+
+
+async def test_nodes_that_fence_each_other_leave_a_decision_to_others_for_longer_and_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them takes longer than a second here: with the same pause for all, none would ever be done."""
+    node, now = catalog(1, Log()), [100.0]
+    tries: list[float] = []
+
+    async def open_writer(_: str) -> None:
+        tries.append(now[0])
+        raise FencedError(ErrorCode.PRODUCER_FENCED, Stamp(ProducerId(1), ProducerEpoch(0)), "another node was faster")
+
+    monkeypatch.setattr(
+        "sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: SimpleNamespace(time=lambda: now[0])
+    )
+    monkeypatch.setattr("sidecar.exclusive.catalog._RANDOM", SimpleNamespace(uniform=lambda _least, most: most))
+    monkeypatch.setattr(node, "_open", open_writer)
+    decided = Policy(PolicyFields(AccessMode.SHARED).body(), 1)
+    while len(tries) < 5:
+        with suppress(FencedError):
+            await node._finish("orders", decided)
+        now[0] += 0.25
+    pauses = [round(after - before) for before, after in pairwise(tries)]
+    assert pauses == [3, 9, 10, 10]
+
+
+def test_a_policy_is_spelled_once_for_redis_however_often_changes_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 of them took a tenth of a second, in which the node did nothing else."""
+    spelled: list[str] = []
+
+    def policy_of(entry: Any) -> Policy:
+        spelled.append(entry.key.topic)
+        return _policy_of(entry)
+
+    monkeypatch.setattr("sidecar.exclusive.catalog._policy_of", policy_of)
+    view = View()
+    services: Any = SimpleNamespace(node_id=1, changelog=SimpleNamespace(view=view))
+    node = PolicyCatalog(services)
+    changes = [("orders", 1), ("payments", 2), ("orders", 3), ("payments", None)]
+    seen: list[dict[str, int]] = []
+    for offset, (name, version) in enumerate(changes):
+        value = None if version is None else PolicyFields(AccessMode.SHARED).to_record(version, 0)
+        view.apply(Offset(offset), 0, None, Record(policy_key(name), value).encode())
+        seen += [{each: policy.version for each, policy in node._known().by_name.items()} for _ in range(2)]
+    assert seen[::2] == seen[1::2]
+    assert seen[::2] == [{"orders": 1}, {"orders": 1, "payments": 2}, {"orders": 3, "payments": 2}, {"orders": 3}]
+    assert spelled == ["orders", "payments", "orders"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -49,14 +50,22 @@ class Node:
 
 
 def client(*, are_many: bool = True, stands: bool = False) -> Any:
-    links = SimpleNamespace(are_many=are_many, throttled=False, stands=lambda _broker: stands)
-    return SimpleNamespace(links=links, identity=None)
+    rested: list[int] = []
+    links = SimpleNamespace(are_many=are_many, throttled=False, stands=lambda _broker: stands, rest=rested.append)
+    return SimpleNamespace(links=links, identity=None, rested=rested)
 
 
 def beat(correlation: int, version: int = 4) -> Request:
     data = bytearray(groups.HEARTBEAT.encode_request(version, correlation, b"c", _BEAT))
     body = 4 + 10 + 1
     return Request(12, version, correlation, b"c", Frame(data, 0, len(data), True), body)
+
+
+def commit(correlation: int) -> Request:
+    offsets = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}
+    values = {"group_id": "g", "generation_id_or_member_epoch": 1, "member_id": "m", "topics": [offsets]}
+    data = bytearray(groups.OFFSET_COMMIT.encode_request(7, correlation, b"c", values))
+    return Request(8, 7, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1)
 
 
 async def answering(peer: Peer, throttle_ms: int, version: int = 4) -> None:
@@ -114,3 +123,38 @@ async def test_a_silent_coordinator_is_lost_and_nobody_waits_behind_it(monkeypat
         assert [type(each) for each in lost] == [DisconnectedError] * 10
         assert len(node.opened) == 8
         assert all(each.closed for each in node.opened.values())
+
+
+async def test_commits_that_wait_for_replicas_delay_no_heartbeat_and_no_commit_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker answers a commit when it is replicated: up to 5 seconds where a replica stands still, and members whose
+    heartbeats wait behind some of them are expelled.
+    """
+    replicated = asyncio.Event()
+
+    async def waiting(peer: Peer) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                frame = await peer.reader.readexactly(int.from_bytes(await peer.reader.readexactly(4), "big"))
+                correlation = int.from_bytes(frame[4:8], "big")
+                if frame[1] == groups.OFFSET_COMMIT.key:
+                    await replicated.wait()
+                    peer.writer.write(groups.OFFSET_COMMIT.encode_answer(7, correlation, {"topics": []}))
+                else:
+                    peer.writer.write(groups.HEARTBEAT.encode_answer(4, correlation, {"error_code": 0}))
+
+    async with broker(waiting) as where:
+        node: Any = Node(where, monkeypatch)
+        node.request_timeout = 10
+        links, clients = GroupLinks(node), [client() for _ in range(100)]
+        commits = [asyncio.create_task(links.ask(one, 1, commit(n))) for n, one in enumerate(clients)]
+        async with asyncio.timeout(5):
+            for number in range(20):
+                await links.ask(client(), 1, beat(1000 + number))
+        assert not replicated.is_set()
+        shared = len(clients) - len(node.alone)
+        assert shared == sum(each.unanswered for each in node.opened.values()) == 32, "one on each"
+        assert [one.rested for one in clients] == [[]] * shared + [[1]] * len(node.alone), "given up again"
+        replicated.set()
+        await asyncio.gather(*commits)
