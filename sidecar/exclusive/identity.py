@@ -6,12 +6,12 @@ never a silent fall back to sharing.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import is_default_name
 
 NAME_LIMIT: Final = 255
 """Bytes of a producer name. A client id may have 32 KiB: of a longer one the beginning is remembered and shown."""
@@ -19,7 +19,6 @@ NAME_LIMIT: Final = 255
 _CUT: Final = "…"
 
 _MAX_GENERATION: Final = 2**63 - 1
-_DEFAULT_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class ClientIdentity:
         """Once for each connection, as each Produce reads what follows from the name."""
         object.__setattr__(self, "asks", self.mode is not None or self.generation is not None)
         object.__setattr__(self, "shown", shown_name(self.name))
-        object.__setattr__(self, "is_named", not _DEFAULT_NAMES.match(self.name))
+        object.__setattr__(self, "is_named", not is_default_name(self.name))
 
     @property
     def has_settings(self) -> bool:
@@ -54,7 +53,7 @@ def producer_name(name: str) -> bytes | None:
     than 255 bytes.
     """
     found = name.encode()
-    if len(found) > NAME_LIMIT or name.endswith(_CUT) or _DEFAULT_NAMES.match(name):
+    if len(found) > NAME_LIMIT or name.endswith(_CUT) or is_default_name(name):
         return None
     return found
 

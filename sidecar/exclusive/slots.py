@@ -18,7 +18,7 @@ from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Claim, Fence
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
-from sidecar.protocol.session import Caller, Session
+from sidecar.protocol.session import Caller, Session, is_default_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -355,8 +355,8 @@ class SlotRecords:
         """The session of an owner."""
         session = Session(owner.session)
         caller = self._caller(session, topic_id)
-        has_name = caller is not None and producer_name(caller.client_id) is not None
-        return EpochWriter(session, caller.client_id if caller is not None and has_name else owner.name, caller)
+        is_named = caller is not None and not is_default_name(caller.client_id)
+        return EpochWriter(session, caller.client_id if caller is not None and is_named else owner.name, caller)
 
     def _caller(self, session: Session, topic_id: UUID) -> Caller | None:
         """Whom a session belongs to, as the request says it, or the newest record that does."""

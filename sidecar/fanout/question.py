@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sidecar.protocol.calls.tails import Fetched
+    from sidecar.protocol.fetch_parts import FetchPart
     from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.topic_ids import Ids
 
 
 class Question(NamedTuple):
@@ -36,6 +38,24 @@ def asked_by(element: Octets, log: bytes, isolation: int, version: int, topic_id
     """
     found = position_of(log, element, version, topic_id)
     return None if found is None else Asked(Question(found[0], isolation), found[1])
+
+
+def questions_of(
+    buffer: Octets,
+    both: Iterable[tuple[FetchPart, tuple[bytes, int]]],
+    isolation: int,
+    version: int,
+    ids: Ids | None,
+) -> list[Asked]:
+    """The questions of a request, of each partition about its log; none where a poll for others cannot answer one."""
+    found: list[Asked] = []
+    for part, (log, _) in both:
+        topic_id = b"" if ids is None else ids[log]
+        asked = asked_by(buffer[part.start : part.end], log, isolation, version, topic_id)
+        if asked is None:
+            return []
+        found.append(asked)
+    return found
 
 
 def fitting(

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.crowd import LEAST
-from sidecar.fanout.question import asked_by
+from sidecar.fanout.question import questions_of
 from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
@@ -46,12 +46,12 @@ from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.topic_ids import Ids, is_stand_in, reference, unknown_ids
+from sidecar.protocol.topic_ids import is_stand_in, reference, unknown_ids
 from sidecar.security.acls import Operation
 from sidecar.shadow.views import Read, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
@@ -157,7 +157,7 @@ class FetchApi:
             ends = self.tails.ends
             buffer, isolation = request.frame.buffer, fields.isolation
             both = zip(parts, logs, strict=True)
-            asked = _asked(buffer, both, isolation, request.version, fields.ids)
+            asked = questions_of(buffer, both, isolation, request.version, fields.ids)
             if asked and self._share(client, request, fields, asked):
                 return False
             if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
@@ -378,24 +378,6 @@ def _answer(client: Client, request: Request, error: int) -> None:
     exchange = Exchange(client.connection, request)
     client.connection.expect(exchange)
     exchange.answer(fetch.encode_answer(request.correlation_id, request.version, [], error=error))
-
-
-def _asked(
-    buffer: Octets,
-    both: Iterable[tuple[FetchPart, tuple[bytes, int]]],
-    isolation: int,
-    version: int,
-    ids: Ids | None,
-) -> list[Asked]:
-    """The questions of a request, of each partition about its log; none where a poll for others cannot answer one."""
-    found: list[Asked] = []
-    for part, (log, _) in both:
-        topic_id = b"" if ids is None else ids[log]
-        asked = asked_by(buffer[part.start : part.end], log, isolation, version, topic_id)
-        if asked is None:
-            return []
-        found.append(asked)
-    return found
 
 
 def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from sidecar.protocol.ids import ProducerId
 
 _BY_PRODUCER_ID: Final = "pid:"
 _BY_CONNECTION: Final = "conn:"
+_DEFAULT_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z")
+
+
+def is_default_name(client_id: str) -> bool:
+    """Whether it is what a client library takes where it is given none: two processes would bear the same name."""
+    return _DEFAULT_NAMES.match(client_id) is not None
 
 
 class Caller(NamedTuple):
