@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from sidecar.cluster.brokers import Brokers
@@ -20,6 +21,7 @@ from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCa
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
 _VERSIONS_TIMEOUT_S: Final = 5.0
+_VERSIONS_EVERY_S: Final = 1.0
 
 
 class KafkaUpstream(Brokers):
@@ -41,6 +43,7 @@ class KafkaUpstream(Brokers):
         self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
         self._describing: dict[str, asyncio.Task[TopicLayout]] = {}
         self._refresh = Refresh(self.find_leaders)
+        self._versions: asyncio.Task[None] | None = None
         self._served: dict[int, ServedVersions] = {}
 
     async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
@@ -193,6 +196,19 @@ class KafkaUpstream(Brokers):
         found = self._served.get(key)
         return found is not None and found.lowest <= version <= found.highest
 
+    def ask_versions_soon(self) -> None:
+        """Ask again what brokers serve: one ended a connection, as brokers do that cannot read a version. It may have
+        been away when they were asked, or have been replaced by an older one. Once a second at most.
+        """
+        if self._versions is None:
+            self._versions = asyncio.get_running_loop().create_task(self._ask_versions())
+            self._versions.add_done_callback(lambda _: setattr(self, "_versions", None))
+
+    async def _ask_versions(self) -> None:
+        with suppress(UpstreamError):
+            await self.api_versions()
+        await asyncio.sleep(_VERSIONS_EVERY_S)
+
     async def features(self) -> bytes | None:
         """The tagged fields of an answer to ApiVersions that name the features of the cluster. None where Kafka cannot
         be asked; never raises.
@@ -218,6 +234,8 @@ class KafkaUpstream(Brokers):
     async def close(self) -> None:
         """Close every connection; calls under way fail with `DisconnectedError`."""
         tasks: list[asyncio.Task[Any]] = [*self._asking.values(), *self._describing.values()]
+        if self._versions is not None:
+            tasks.append(self._versions)
         for task in tasks:
             task.cancel()
         tasks += self._refresh.cancel()

@@ -230,6 +230,8 @@ class LeaderLink:
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         if self._connection is connection:
             self._connection = None
+        if connection.lost and connection.stood:
+            self._upstream.ask_versions_soon()
         if connection.failure is not None:
             self._upstream.connect_failed(self._broker_id, connection.failure)
 

@@ -10,9 +10,10 @@ import pytest
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import CallTimeoutError, DisconnectedError, UnknownTopicError
-from sidecar.protocol.calls import ApiVersions
+from sidecar.protocol.calls import ApiVersions, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from tests.wait import wait_until
 
 
 async def test_a_broker_that_is_silent_is_told_with_the_name_of_what_was_asked():
@@ -120,3 +121,31 @@ async def test_those_who_ask_for_a_topic_together_share_the_answers() -> None:
 def test_an_api_that_nobody_serves_is_named_by_its_key():
     assert [api_name(key) for key in (1, 1000, 32)] == ["Fetch", "Own", "DescribeConfigs"]
     assert api_name(999) == "api key 999"
+
+
+class Versioned(KafkaUpstream):
+    """Brokers that say what they serve of Produce."""
+
+    def __init__(self, *newest: int) -> None:
+        super().__init__([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
+        self.newest = list(newest)
+        self.asked = 0
+        known = tuple(Broker(number, "127.0.0.1", 9000 + number) for number in range(len(newest)))
+        self.view.apply(ClusterState(0, known, "cluster", 0, ()))
+
+    async def call(self, broker_id: int | None, request: Any, **_: Any) -> Any:
+        assert broker_id is not None
+        self.asked += 1
+        return {0: ServedVersions(0, self.newest[broker_id])}
+
+
+async def test_brokers_are_asked_again_what_they_serve_once_a_second_at_most() -> None:
+    upstream = Versioned(13, 13)
+    await upstream.api_versions()
+    assert upstream.serves(0, 13)
+    upstream.newest[1] = 12  # replaced by an older one
+    for _ in range(100):
+        upstream.ask_versions_soon()
+    await wait_until(lambda: not upstream.serves(0, 13), "the new answer")
+    assert (upstream.serves(0, 12), upstream.asked) == (True, 4)
+    await upstream.close()

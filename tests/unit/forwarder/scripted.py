@@ -127,12 +127,19 @@ class KnownUpstream(KafkaUpstream):
     """Knows the brokers and leaders that the test tells; `refreshed` are the topics it was asked to look up."""
 
     def __init__(self, connect_timeout: float = 5.0) -> None:
+        self.versions_asked, self.serve_no_ids_when_asked = 0, False
         super().__init__([(LOOPBACK, 1)], connect_timeout=connect_timeout, request_timeout=5.0)
         self.refreshed: set[bytes] = set()
         self._epoch = 0
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
         self.refreshed.update(topics)
+
+    def ask_versions_soon(self) -> None:
+        """`serve_no_ids_when_asked` says what the answer is."""
+        self.versions_asked += 1
+        if self.serve_no_ids_when_asked:
+            self._served = {}
 
     def serve_ids(self) -> None:
         """Its brokers take topics by id."""

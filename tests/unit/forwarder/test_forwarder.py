@@ -102,6 +102,22 @@ async def test_five_requests_are_under_way_and_later_batches_gather_meanwhile(
     assert gathered.keys == [f"orders-{index}:0" for index in (5, 6, 7)]
 
 
+async def test_a_broker_that_cannot_read_a_request_by_id_gets_it_by_name(
+    upstream: KnownUpstream, forwarder: Forwarder, leader: ScriptedBroker
+) -> None:
+    """It was away when brokers were asked what they serve, or was replaced by an older one: it ends the connection."""
+    upstream.serve_ids()
+    upstream.serve_no_ids_when_asked = True
+    writer = Writer(forwarder, "orders", 0)
+    writer.send()
+    refused = await leader.next()
+    refused.drop()
+    again = await leader.next()
+    assert (refused.version, again.version < 13, upstream.versions_asked) == (13, True, 1)
+    again.answer()
+    assert await answered(writer, 1) == [(0, 0)]
+
+
 async def test_a_smaller_batch_does_not_overtake_a_larger_one_of_its_partition(
     upstream: KnownUpstream, leader: ScriptedBroker
 ) -> None:
