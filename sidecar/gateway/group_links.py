@@ -8,7 +8,9 @@ group is in balance (SyncGroup). A client that needs one again, as for the next 
 
 Commits have connections apart: a broker answers them when they are replicated, which takes up to
 offsets.commit.timeout.ms (5 seconds) where a replica stands still. Heartbeats behind them would come too late, and
-members be expelled. Where a commit finds all of these at work, it has its client's own connection.
+members be expelled. Where a commit finds all of these at work, it has its client's own connection. Heartbeats of groups
+whose coordinator assigns partitions (KIP-848, KIP-932, KIP-1071) go as commits do: those that change a group are
+answered when that is replicated.
 
 Each request passes as it is, under the group's own member and generation. What a broker would hang up on, or is large,
 does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection.
@@ -23,7 +25,7 @@ from sidecar.gateway import passing
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import Channel, DisconnectedError
-from sidecar.protocol.messages import groups
+from sidecar.protocol.messages import groups, new_groups, shares
 from sidecar.protocol.primitives import I32, MalformedFrameError
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ CROWD: Final = 500
 LARGEST: Final = 4096
 """Bytes of a request that travels with others: as many as there are clients may wait."""
 _CHANNELS: Final = [Channel(f"groups-{number}") for number in range(8)]
-_COMMITS: Final = [Channel(f"commits-{number}") for number in range(32)]
-"""A commit is answered when it is replicated, and until then nothing else on its connection: one at a time on each."""
+_REPLICATED: Final = [Channel(f"commits-{number}") for number in range(32)]
+"""For what is answered when it is replicated, and until then nothing else on its connection: one at a time on each."""
 _SHARED: Final = {
     message.key: (message, since)
     for message, since in (
@@ -47,9 +49,15 @@ _SHARED: Final = {
         (groups.OFFSET_FETCH, 3),
         (groups.HEARTBEAT, 1),
         (groups.LEAVE_GROUP, 1),
+        (new_groups.CONSUMER_GROUP_HEARTBEAT, 0),
+        (shares.SHARE_GROUP_HEARTBEAT, 0),
+        (new_groups.STREAMS_GROUP_HEARTBEAT, 0),
     )
 }
 """What is answered promptly, from the version on whose answers begin with the time for which a client is throttled."""
+_WRITES: Final = frozenset(_SHARED) - {
+    message.key for message in (groups.OFFSET_FETCH, groups.HEARTBEAT, groups.LEAVE_GROUP)
+}
 _IN_BALANCE: Final = groups.SYNC_GROUP.key
 
 
@@ -87,17 +95,16 @@ class GroupLinks:
             raise DisconnectedError(f"the coordinator did not answer within {limit:g} s", sent=True) from None
 
     def _connection(self, broker_id: int, key: int) -> UpstreamConnection | None:
-        """One on which nothing is under way, else the one with the least; None for a commit then. Raises
+        """One on which nothing is under way, else the one with the least; None for what writes then. Raises
         `DisconnectedError`.
         """
-        is_commit = key == groups.OFFSET_COMMIT.key
         found: list[UpstreamConnection] = []
-        for channel in _COMMITS if is_commit else _CHANNELS:
+        for channel in _REPLICATED if key in _WRITES else _CHANNELS:
             connection = self._upstream.connection(broker_id, channel)
             if not connection.unanswered:
                 return connection
             found.append(connection)
-        return None if is_commit else min(found, key=lambda each: each.unanswered)
+        return None if key in _WRITES else min(found, key=lambda each: each.unanswered)
 
 
 def _may_share(throttled: bool, request: Request) -> bool:

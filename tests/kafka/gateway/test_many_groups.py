@@ -148,3 +148,29 @@ async def test_large_commits_travel_alone(
         long = {**named, "partitions": [partition | {"committed_metadata": "m" * group_links.LARGEST}]}
         assert codes(wire.ask(request(8, 5, **sample | {"topics": [long]}))) == {0}
         assert len(asked) == 1
+
+
+async def test_members_whose_coordinator_assigns_partitions_have_no_connections_of_their_own(
+    services: Services, one_node: VirtualCluster, unique: Unique
+) -> None:
+    topic = unique("orders")
+    async with kafka_calls(services.kafka_bootstrap) as calls:
+        await calls.create(topic)
+    before = one_node.nodes[0].gateway.admission.links
+    with ExitStack() as stack:
+        for _ in range(_GROUPS):
+            wire, group = stack.enter_context(RawClient(one_node.bootstrap)), unique("group")
+            said = {"group_id": group, "member_id": unique("member"), "topic_partitions": ()}
+            joining = request(
+                68, 0, **said, member_epoch=0, rebalance_timeout=30_000, subscribed_topic_names=[topic]
+            )  # fmt: skip
+            joined: list[Any] = []
+
+            def has_joined(wire: RawClient = wire, joining: Any = joining, joined: list[Any] = joined) -> bool:
+                joined.append(wire.ask(joining))
+                return codes(joined[-1]) == {0}
+
+            wait_for(has_joined, "the group to have the member", 30)
+            again = wire.ask(request(68, 0, **said, member_epoch=joined[-1].member_epoch, rebalance_timeout=-1))
+            assert codes(again) == {0}
+        assert one_node.nodes[0].gateway.admission.links <= before
