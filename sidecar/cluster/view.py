@@ -138,6 +138,13 @@ class ClusterView:
         exists = route is not None and partition in route.leaders
         return ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def why_unread(self, topic: bytes, partition: int) -> ErrorCode:
+        """The same for a reader: 6 where the partition exists. Java's consumer throws an IllegalStateException where an
+        answer to Fetch has a 5 (`FetchCollector.handleInitializeErrors`).
+        """
+        why = self.why_no_leader(topic, partition)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if why == ErrorCode.LEADER_NOT_AVAILABLE else why
+
     def route(self, topic: bytes) -> TopicRoute | None:
         return self._topics.get(topic)
 

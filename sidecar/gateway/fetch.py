@@ -254,7 +254,7 @@ class FetchApi:
                 exchange.note_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 exchange.refuse(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif leader == NO_LEADER:
-                why = self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
+                why = self._view.why_unread(log, part.partition) if asked else ErrorCode.NOT_LEADER_OR_FOLLOWER
                 exchange.refuse(part, why)
             else:
                 by_leader.setdefault(leader, []).append(Read(part, log))

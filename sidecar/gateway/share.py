@@ -302,7 +302,7 @@ class ShareApi:
             name = names.get(part[0], b"")
             leader = NO_LEADER if code else self._view.leader(name, part[1])
             if code or leader == NO_LEADER:
-                refused.setdefault(code or self._view.why_no_leader(name, part[1]), []).append(part)
+                refused.setdefault(code or self._view.why_unread(name, part[1]), []).append(part)
             else:
                 by_broker.setdefault(leader, []).append(part)
         return by_broker, refused

@@ -127,3 +127,19 @@ def test_a_leader_that_is_no_broker_is_not_taken() -> None:
     view = view_of(said((1, 5)))
     view.learn({(b"t", 0): Found(9, 6), (b"t", 1): Found(-1, -1)})
     assert (leaders(view), view.leader_epoch(b"t", 0), view.leader_epoch(b"t", 9)) == ([1], 5, -1)
+
+
+def test_a_reader_never_hears_that_a_leader_is_not_available() -> None:
+    """Java's consumer throws an IllegalStateException there."""
+    view = ClusterView()
+    view.apply(
+        ClusterState(
+            0,
+            (Broker(1, "here", 1),),
+            "cluster",
+            1,
+            (TopicState("orders", 0, UUID(int=1), False, (PartitionState(0, 5, -1, 3),)),),
+        )
+    )
+    assert (view.leader(b"orders", 0), view.why_no_leader(b"orders", 0)) == (NO_LEADER, 5)
+    assert [view.why_unread(b"orders", index) for index in (0, 1)] == [6, 3]
