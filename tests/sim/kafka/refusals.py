@@ -40,7 +40,7 @@ def refused(broker: Broker, request: Request) -> bool:
         return False
     if request.key == 0:
         broker.cluster.misled += [
-            (topic["name"], part["index"], bytes(part["records"] or b""))
+            (_name(broker, topic), part["index"], bytes(part["records"] or b""))
             for topic in request.values["topic_data"]
             for part in topic["partition_data"]
         ]
@@ -56,11 +56,19 @@ def refused(broker: Broker, request: Request) -> bool:
     return True
 
 
+def _name(broker: Broker, topic: Values) -> str:
+    """Of a topic that a Produce names, or gives the id of (version 13)."""
+    if "name" in topic:
+        return topic["name"]
+    found = broker.image.by_id.get(topic["topic_id"])
+    return "" if found is None else found.name
+
+
 def _each(topics: Any, partitions: str, code: str, index: str, topic: str, **more: Any) -> list[Values]:
-    """Per topic and partition of the request: its index, the error, and `more`."""
+    """Per topic and partition of the request: its index, the error, and `more`. The topic as the request names it."""
     return [
         {
-            topic: each[topic],
+            (called := topic if topic in each else "topic_id"): each[called],
             partitions: [
                 {index: part[index] if isinstance(part, dict) else part, code: 0, **more} for part in _parts(each)
             ],
