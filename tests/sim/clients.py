@@ -466,7 +466,12 @@ class Producer:
             self._give_up(lane, batch, code)
         elif code == OUT_OF_ORDER and (lane.batches[0] is not batch or batch.epoch != lane.epoch):
             return
-        elif code == OUT_OF_ORDER and self.library.gap_is_fatal and is_current:
+        elif (
+            code == OUT_OF_ORDER
+            and self.library.gap_is_fatal
+            and is_current
+            and batch.sequence == lane.acknowledged + 1  # else its epoch was raised here before all was answered
+        ):
             self._give_up(lane, batch, code, is_fatal=True)
         else:
             batch.failures += 1

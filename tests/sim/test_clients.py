@@ -36,22 +36,24 @@ async def test_java_numbers_what_is_under_way_behind_a_refused_batch_anew(code: 
 
 
 @pytest.mark.parametrize(
-    ("name", "position", "sent_as", "ends"),
+    ("name", "position", "sent_as", "acknowledged", "ends"),
     [
-        ("librdkafka", 0, (0, 0), True),
-        ("librdkafka", 1, (1, 0), False),
-        ("librdkafka", 0, (3, 5), False),
-        ("java", 0, (0, 0), False),
+        ("librdkafka", 0, (5, 0), 4, True),
+        ("librdkafka", 1, (6, 0), 4, False),
+        ("librdkafka", 0, (9, 7), 4, False),
+        ("librdkafka", 0, (5, 0), -1, False),
+        ("java", 0, (5, 0), 4, False),
     ],
-    ids=["what comes next", "a batch behind it", "sent under a former epoch", "java"],
+    ids=["what comes next", "a batch behind it", "sent under a former epoch", "its epoch does not begin at 0", "java"],
 )
 async def test_librdkafka_ends_by_a_gap_in_front_of_what_comes_next(
-    name: str, position: int, sent_as: tuple[int, int], ends: bool
+    name: str, position: int, sent_as: tuple[int, int], acknowledged: int, ends: bool
 ) -> None:
+    """The library waits until nothing is in flight before it raises its epoch: then each partition begins at 0."""
     producer = Producer(LIBRARIES[name], "app.1", "app", [], "owned", Ledger(), random.Random(0), lambda: 0)
     producer.producer_id, producer._pumping = 7, {0: True}
-    batches = [Batch([Sent("app.1", "owned", 0, each, b"")], 0.0, each, 0, 7, attempts=1) for each in (0, 1)]
-    lane = producer._lanes.setdefault(0, Lane(0))
+    batches = [Batch([Sent("app.1", "owned", 0, each, b"")], 0.0, each, 0, 7, attempts=1) for each in (5, 6)]
+    lane = producer._lanes.setdefault(0, Lane(0, acknowledged=acknowledged))
     lane.batches.extend(batches)
     producer._settle(lane, batches[position], sent_as, 45, -1, "")
     assert producer.fatal == (45 if ends else None)
