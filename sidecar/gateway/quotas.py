@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from sidecar.network.client import ClientConnection
 from sidecar.network.handling import Pause
 from sidecar.protocol.api import FETCH, PRODUCE
+from sidecar.protocol.primitives import MalformedFrameError, Reader
+from sidecar.protocol.produce_upstream import throttle_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +36,9 @@ _PRINCIPALS: Final = 10_000
 _I32: Final = Struct(">i")
 _HEAD_BYTES: Final = 8
 """Length prefix and correlation id."""
-_SAYING: Final = {PRODUCE: range(1, 10), FETCH: range(1, 12)}
-"""The versions in which an answer has a `throttle_time_ms` whose place is known here."""
-_PRODUCE_TAGGED: Final = 9
+_SAYING: Final = frozenset({PRODUCE, FETCH})
+"""Whose answers have a `throttle_time_ms`, from version 1 on."""
+_FETCH_FLEXIBLE: Final = 12
 
 
 class Rate:
@@ -182,18 +184,20 @@ class MeteredConnection(ClientConnection):
 
 def with_throttle(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
     """An answer to Produce or Fetch with a `throttle_time_ms` of so much at least, where its version has one."""
-    if version not in _SAYING.get(key, ()):
+    if version < 1 or key not in _SAYING:
         return answer
-    if key == FETCH:
-        at = _HEAD_BYTES
-    else:
-        at = len(answer) - _I32.size
-        if version >= _PRODUCE_TAGGED:
-            if answer[-1]:  # tagged fields that nobody has defined yet stand behind it
-                return answer
-            at -= 1
+    try:
+        at = throttle_at(answer, version) if key == PRODUCE else _behind_head(answer, version)
+    except MalformedFrameError:  # the client is to see what the broker says
+        return answer
     if _I32.unpack_from(answer, at)[0] >= wait_ms:
         return answer
     found = bytearray(answer)
     _I32.pack_into(found, at, wait_ms)
     return bytes(found)
+
+
+def _behind_head(answer: bytes, version: int) -> int:
+    reader = Reader(answer, _HEAD_BYTES)
+    reader.tags(version >= _FETCH_FLEXIBLE)
+    return reader.position

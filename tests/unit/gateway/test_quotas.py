@@ -13,10 +13,14 @@ from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
 from sidecar.network.request import Exchange, Request
+from sidecar.protocol import fetch, produce
+from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import I32
+from sidecar.protocol.produce import ProduceResult
 from tests.unit.network.peers import Peer, Recorder, frame_of, listening, on_uvloop, request
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
+LEADER = Leader(2, 5, "node.example", 9092)
 
 
 @dataclass
@@ -92,31 +96,35 @@ def test_there_are_none_unless_they_are_set() -> None:
     assert QuotaLimits(requests=1).any
 
 
-def fetched(throttle_ms: int) -> bytes:
-    return frame_of(I32.pack(7) + I32.pack(throttle_ms) + b"rest")
+def fetched(throttle_ms: int, version: int) -> bytes:
+    error = fetch.error_element(version, 0, 6)
+    leaders = [LEADER] if version >= 16 else []
+    return b"".join(map(bytes, fetch.encode_answer(7, version, [(b"o" * 16, error)], throttle_ms, 0, leaders)))
 
 
-def produced(throttle_ms: int, tags: bytes = b"") -> bytes:
-    return frame_of(I32.pack(7) + b"results" + I32.pack(throttle_ms) + tags)
+def produced(throttle_ms: int, version: int) -> bytes:
+    """With the node that leads the partition behind the throttle time, as an answer of version 10 may have."""
+    results = [ProduceResult(b"orders", 0, 6, -1), ProduceResult(b"orders", 1, 0, 5)]
+    leaders = {(b"orders", 0): LEADER} if version >= 10 else None
+    ids = {b"orders": b"o" * 16} if version >= 13 else None
+    return produce.encode_answer(7, version, results, throttle_ms, ids, leaders)
 
 
 @pytest.mark.parametrize(
-    ("answer", "key", "version", "expected"),
-    [
-        (fetched(0), FETCH, 11, fetched(500)),
-        (fetched(9_000), FETCH, 11, fetched(9_000)),
-        (fetched(0), FETCH, 0, fetched(0)),
-        (fetched(0), METADATA, 3, fetched(0)),
-        (produced(0), PRODUCE, 8, produced(500)),
-        (produced(0, b"\0"), PRODUCE, 9, produced(500, b"\0")),
-        (produced(0, b"\1x"), PRODUCE, 9, produced(0, b"\1x")),
-        (produced(0), PRODUCE, 0, produced(0)),
-    ],
+    ("answer", "key", "version"),
+    [*((fetched, FETCH, version) for version in range(4, 19)), *((produced, PRODUCE, each) for each in range(3, 14))],
 )
 def test_an_answer_says_the_longer_of_the_brokers_wait_and_the_nodes(
-    answer: bytes, key: int, version: int, expected: bytes
+    answer: Callable[[int, int], bytes], key: int, version: int
 ) -> None:
-    assert with_throttle(answer, key, version, 500) == expected
+    assert with_throttle(answer(0, version), key, version, 500) == answer(500, version)
+    assert with_throttle(answer(9_000, version), key, version, 500) == answer(9_000, version)
+
+
+@pytest.mark.parametrize(("key", "version"), [(FETCH, 0), (PRODUCE, 0), (METADATA, 3), (PRODUCE, 9), (PRODUCE, 13)])
+def test_an_answer_without_a_place_for_it_stays_as_it_is(key: int, version: int) -> None:
+    answer = frame_of(I32.pack(7) + b"\0\x02rest")
+    assert with_throttle(answer, key, version, 500) == answer
 
 
 class Charged(Recorder):
@@ -147,7 +155,7 @@ async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so
     recorder = Charged(Quotas(QuotaLimits(producer=1_000), clock=clock))
 
     def answer(connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
-        found = produced(0)
+        found = produced(0, 8)
         if how == "node":
             exchange.answer([found])
         else:
@@ -162,7 +170,7 @@ async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so
             while len(recorder.exchanges) < 2:  # noqa: ASYNC110 - it is up to the kernel
                 await asyncio.sleep(0.001)
             for number in (1, 0):
-                found = produced(0)
+                found = produced(0, 8)
                 exchange = recorder.exchanges[number]
                 exchange.answer_frame(Frame(bytearray(found), 0, len(found), True))
         waits = await throttle_of(peer)
@@ -179,7 +187,7 @@ async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so
 @on_uvloop
 async def test_a_throttled_connection_that_ends_leaves_nothing_behind() -> None:
     recorder = Charged(Quotas(QuotaLimits(producer=1)))
-    recorder.act = lambda connection, asked, exchange: exchange.answer([produced(0)])
+    recorder.act = lambda connection, asked, exchange: exchange.answer([produced(0, 8)])
     async with listening(recorder) as connect, connect() as peer:
         peer.writer.write(request(0, version=8, body=bytes(1_000)))
         assert await throttle_of(peer) == MOST_S * 1000
@@ -194,7 +202,7 @@ async def test_what_is_sent_before_a_login_counts_for_nobody() -> None:
     recorder = Charged(metered.quotas)
     names: list[str | None] = [None]
     recorder.principal = lambda: names[-1]
-    recorder.act = lambda connection, asked, exchange: exchange.answer([produced(0)])
+    recorder.act = lambda connection, asked, exchange: exchange.answer([produced(0, 8)])
     async with listening(recorder) as connect, connect() as peer:
         for number in range(30):
             peer.writer.write(request(number, version=8))
