@@ -20,6 +20,7 @@ from tests.sim.wire import LostError, Wire, Writable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.sim.kafka.broker import Broker
     from tests.sim.kafka.channel import Request
     from tests.sim.play import Play
 
@@ -34,27 +35,21 @@ _MAX_TIMESTAMP_AT: Final = 35
 """Where a batch says how new its newest record is."""
 
 
-_NAMED: Final = {
-    wire.PRODUCE: ("topic_data", "name"),
-    wire.FETCH: ("topics", "topic"),
-    wire.METADATA: ("topics", "name"),
-    _DESCRIBE_PRODUCERS: ("topics", "name"),
-}
-"""Where requests name topics."""
+def _is_about(broker: Broker, request: Request, topic: str) -> bool:
+    """Whether a request names a topic, or has its id."""
+    known = broker.image.by_id.items()
+    return topic.encode() in request.frame or any(
+        found.name == topic and each in request.frame for each, found in known
+    )
 
 
 def hold_answers(
     play: Play, topic: str, lasts: float, api: int = wire.PRODUCE, brokers: tuple[int, ...] = (1, 2, 3)
 ) -> None:
     """Brokers do what an API asks of them for a topic, and their answers come when this is over."""
-    topics, name = _NAMED[api]
     found = [play.world.cluster.brokers[each] for each in brokers]
-
-    def is_held(request: Request) -> bool:
-        return request.key == api and any(each[name] == topic for each in request.values[topics] or ())
-
     for broker in found:
-        broker.keep_back(is_held)
+        broker.keep_back(lambda request, broker=broker: request.key == api and _is_about(broker, request, topic))
 
     def give_out() -> None:
         for broker in found:
@@ -69,8 +64,10 @@ def delay_append(play: Play, topic: str, lasts: float) -> None:
     for broker in play.world.cluster.brokers.values():
         dispatch = broker.dispatch
 
-        def dispatched(request: Request, dispatch: Callable[[Request], None] = dispatch) -> None:
-            if request.key != wire.PRODUCE or topic.encode() not in request.frame or not waiting:
+        def dispatched(
+            request: Request, broker: Broker = broker, dispatch: Callable[[Request], None] = dispatch
+        ) -> None:
+            if request.key != wire.PRODUCE or not _is_about(broker, request, topic) or not waiting:
                 dispatch(request)
                 return
             waiting.clear()
