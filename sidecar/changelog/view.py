@@ -262,8 +262,8 @@ class View:
         """Forget every record at `end` or after it: the log lost them. What they replaced comes back by reading
         again, from the start.
 
-        A lost epoch still counts against records that speak for a topic: whoever was fenced stays so. Each change of a
-        policy has an epoch of its own, and the policy in front of it is in force again.
+        Whoever was fenced from speaking for a topic stays fenced, although the epoch that fenced it is lost. Each
+        change of a policy has an epoch of its own: if the newest one is lost, the change before it holds.
         """
         self._epochs_in_log = {}
         lost = [entry for entries in self._kinds.values() for entry in entries.values() if entry.offset >= end]

@@ -257,7 +257,9 @@ class PolicyCatalog:
         store, token = self._services.store, secrets.token_bytes(16)
         version = await store.set_policy(topic, policy.body(), self._known(), token, only_new=True)
         if version:
-            self._undone[topic] = _Undone(version, -inf)  # where this fails, whoever asks next finishes it
+            self._undone[topic] = _Undone(
+                version, -inf
+            )  # if `_finish` fails, the next one to ask finishes without a wait
             await self._finish(topic, Policy(policy.body(), version), lambda: self.book.effective(topic) is None)
         return bool(version)
 

@@ -229,8 +229,8 @@ class Basics(BaseSettings):
         int,
         *whole(2, 1_000_000),
         about(
-            "So many connections that read a partition wait at its end together, by polls of the node. Fewer have their"
-            " own connections to the broker, and get each record a little earlier."
+            "From how many readers of a partition on the node polls the broker once for all of them. Below that, each"
+            " reader's own request goes to the broker, and gets a record a little earlier."
         ),
     ] = 4
     schema_registry_url: Annotated[
