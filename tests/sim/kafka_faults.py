@@ -184,9 +184,14 @@ def lag_metadata(play: Play, broker: int, seconds: float, lasts: float) -> None:
 
 
 def hold_markers(play: Play, partition: int, lasts: float, of: str = "") -> None:
-    """`of`: those of transactional ids that begin so."""
+    """`of`: those of transactional ids that begin so, and are no policy's; all where it is empty."""
     cluster = play.world.cluster
-    cluster.hold_markers(lambda _topic, index, slot: (partition < 0 or index == partition) and slot.startswith(of))
+
+    def is_held(_topic: str, index: int, slot: str) -> bool:
+        is_meant = not of or (slot.startswith(of) and not slot.endswith("/policy"))
+        return is_meant and (partition < 0 or index == partition)
+
+    cluster.hold_markers(is_held)
     play.later(lasts, cluster.release)
 
 
