@@ -153,7 +153,8 @@ MUTANTS: Final = (
             Edit(
                 SLOT,
                 "sorted(found)) for topic, found in partitions.items() if found}",
-                'sorted(found)) for topic, found in partitions.items() if found and not topic.startswith("__")}',
+                "sorted(found)) for topic, found in partitions.items() if found"
+                ' and (not topic.startswith("__") or self.transactional_id.endswith("/policy"))}',
             ),
         ),
         _CONTESTED,
