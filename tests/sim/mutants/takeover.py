@@ -213,6 +213,7 @@ MUTANTS: Final = (
             ),
         ),
         _FAILOVERS,
+        seeds=60,
     ),
     Mutant(
         "served before it is written down",
