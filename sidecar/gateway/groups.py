@@ -181,26 +181,11 @@ async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: in
     await asking.answer(exchange, form.message, form.refuse(lambda: fields, code))
 
 
-DESCRIBED: Final = Keyed(
-    groups.DESCRIBE_GROUPS,
-    CoordinatorKind.GROUP,
-    keys="groups",
-    results="groups",
-    key="group_id",
-    refusal=lambda group, error: {
-        "error_code": error.code,
-        "error_message": error.message or None,
-        "group_id": group,
-        "authorized_operations": _OPERATIONS_UNKNOWN,
-    },
-)
-
-
-def _described(message: Message) -> Keyed:
+def _described(message: Message, keys: str = "group_ids") -> Keyed:
     return Keyed(
         message,
         CoordinatorKind.GROUP,
-        keys="group_ids",
+        keys=keys,
         results="groups",
         key="group_id",
         refusal=lambda group, error: {
@@ -212,6 +197,7 @@ def _described(message: Message) -> Keyed:
     )
 
 
+DESCRIBED: Final = _described(groups.DESCRIBE_GROUPS, keys="groups")
 CONSUMERS_DESCRIBED: Final = _described(new_groups.CONSUMER_GROUP_DESCRIBE)
 SHARES_DESCRIBED: Final = _described(shares.SHARE_GROUP_DESCRIBE)
 STREAMS_DESCRIBED: Final = _described(new_groups.STREAMS_GROUP_DESCRIBE)
