@@ -14,9 +14,7 @@ from tests.wait import wait_for
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
-REFUSED = Refusal(
-    "late;mode=exclusive", "10.0.0.9", "t-300", 44, "billing (pid:7) owns it", 12, 0, int(time.time() * 1000)
-)
+REFUSED = Refusal("late;mode=exclusive", "10.0.0.9", "t-300", 44, "billing (pid:7) owns it", 12, 0, 0)
 BROKEN = """
 from types import SimpleNamespace
 from sidecar.cli.watching import watch
@@ -39,8 +37,8 @@ def crowded(running: Running) -> Running:
     )
     known["t-400"] = replace(known["t-400"], deduplication=IdsState.LOST)
     running.node.known = known
-    long_ago = replace(REFUSED, topic="t-499", last_ms=0)
-    running.node.refused = [REFUSED, long_ago]
+    just_now = replace(REFUSED, last_ms=int(time.time() * 1000))
+    running.node.refused = [just_now, replace(REFUSED, topic="t-499")]
     return running
 
 

@@ -122,6 +122,11 @@ def share_a_poll(node: NodeProcess) -> bool:
     return metric(node, "sidecar_fanout_waiting") == 2
 
 
+def both_wait(node: NodeProcess) -> bool:
+    _, found = Rest(node.admin_url).call("GET", "/v1/clients")
+    return sum(each["in_flight"] for each in found["items"]) >= 2
+
+
 @pytest.mark.parametrize(
     ("way", "take"),
     [
@@ -169,6 +174,8 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_is_written_after_the_righ
         waits = [asyncio.create_task(each.send(asked.frame(PARKED_MS))) for each in (alice, bob)]
         if asked.min_bytes == 1 and way != "both names":
             await wait_for_async(lambda: asyncio.to_thread(share_a_poll, node), "both in one poll")
+        else:
+            await wait_for_async(lambda: asyncio.to_thread(both_wait, node), "both to wait at the node")
         delete(secured, ResourceType.GROUP, "readers", "bob")  # a group's rights are no matter of a Fetch
         take(secured, taken)
         await wait_for_async(lambda: is_refused(True), "the end of the right to read", 20)
