@@ -7,6 +7,10 @@ OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98), except from a producer that the partition
 any sequence. Then the later batch is appended, the earlier ones, sent again, are taken for repeats, and the client
 (librdkafka did) reports records as delivered that are not in the log.
 
+A batch for a partition whose leader has moved has to wait likewise while the former leader has an earlier one and has
+not answered. A former leader that is cut off may answer late, and what it appended is cut from its log: the new leader
+would take the later batch as the first of its producer.
+
 The same goes for a topic that has a policy no longer: under it the node itself wrote for the producer, so Kafka does
 not know that one. What was answered then, and is sent again, comes before what follows it.
 
@@ -55,14 +59,20 @@ def place_of(kept: Buffer) -> Place | None:
 
 class OrdinaryBatches:
     """The state of Produce for ordinary partitions on one client connection: what it has to send again before it may go
-    on (`expected` is empty nearly always), and whether it ever sent anything there (`were_sent`).
+    on (`expected` is empty nearly always), whether it ever sent anything there (`were_sent`), and which version of the
+    cluster's view names the brokers that have what is under way (`sent_under`).
     """
 
-    __slots__ = ("expected", "were_sent")
+    __slots__ = ("expected", "sent_under", "were_sent")
 
     def __init__(self) -> None:
         self.were_sent = False
+        self.sent_under = -1
         self.expected: dict[tuple[bytes, int], Place] = {}
+
+    def matters(self) -> bool:
+        """Whether anything is, or may be, in front of what the client sends next."""
+        return self.were_sent or bool(self.expected)
 
     def lost(self, topic: bytes, partition: int, kept: Buffer) -> None:
         """A batch is to be sent again by the client. Of several the first to be reported is the earliest."""

@@ -1,18 +1,21 @@
 """Batches for ordinary partitions: finds their leaders, and sends them on the client's own connections, as a whole
 request, or as the part of one that belongs to one leader.
 
-A batch that is lost, or whose broker no longer leads the partition, is noted (`gaps`).
+A batch that is lost, or whose broker no longer leads the partition, is noted (`gaps`). None goes to a new leader while
+the former one has not answered an earlier one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
-from sidecar.gateway.gaps import signature
+from sidecar.gateway.gaps import Place, place_of, signature
 from sidecar.network.request import Exchange
+from sidecar.network.turn import TURN
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
@@ -21,13 +24,15 @@ from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
 from sidecar.protocol.topic_ids import names_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sidecar.cluster.resolver import Kinds
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
     from sidecar.gateway.leader_hints import LeaderHints
     from sidecar.network.framing import Frame
-    from sidecar.network.request import Connection, Request
+    from sidecar.network.request import Request
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.primitives import Octets
     from sidecar.protocol.topic_ids import Ids
@@ -70,18 +75,29 @@ def note_errors(
 class PassedProduce(Exchange):
     """A request that went on whole."""
 
-    __slots__ = ("_client", "_hints", "_ids", "_kept", "_parts", "_upstream")
+    __slots__ = ("_client", "_hints", "_ids", "_kept", "_leader", "_parts", "_upstream")
 
     def __init__(
-        self, client: Client, request: Request, upstream: KafkaUpstream, hints: LeaderHints, fields: ProduceRequest
+        self,
+        client: Client,
+        request: Request,
+        upstream: KafkaUpstream,
+        hints: LeaderHints,
+        fields: ProduceRequest,
+        leader: int,
     ) -> None:
         super().__init__(client.connection, request)
         self._client = client
+        self._leader = leader
         self._upstream = upstream
         self._hints = hints
         self._ids = fields.ids
         self._parts = fields.parts
         self._kept = signatures(request.frame.buffer, fields.parts)
+
+    def under_way(self) -> Iterator[tuple[ProducePart, int]]:
+        """The batches that have no answer yet, each with the broker that has it."""
+        return ((part, self._leader) for part in self._parts if not self.answered)
 
     def answer_received(self, frame: Frame) -> None:
         if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
@@ -110,24 +126,29 @@ class PassedProduce(Exchange):
             self._give([refusal(part, code) for part in self._parts])
 
 
-class Merge(Protocol):
-    """The exchange of a request that is answered when all of its partitions are."""
+class SplitProduce(Exchange):
+    """A request that several have a part of: leaders (`replies`), and what a node decides itself. Answered when all
+    partitions are settled.
+    """
 
-    connection: Connection
-    correlation_id: int
-    version: int
-    throttle_ms: int
+    __slots__ = ("ids", "replies", "throttle_ms")
     ids: Ids | None
+    replies: list[PartReply]
+    throttle_ms: int
 
+    def under_way(self) -> Iterator[tuple[ProducePart, int]]:
+        """The batches that a broker has and has not answered for, each with that broker."""
+        return ((part, reply.leader) for reply in self.replies if not reply.answered for part in reply.parts)
+
+    @abstractmethod
     def settle(self, result: ProduceResult) -> None:
         """The outcome for one partition."""
-        ...
 
 
 class PartReply:
     """The answer of one leader to its part of a split request. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_client", "_hints", "_kept", "_merge", "_parts", "_upstream", "correlation_id")
+    __slots__ = ("_client", "_hints", "_kept", "_merge", "_upstream", "answered", "correlation_id", "leader", "parts")
 
     def __init__(
         self,
@@ -135,29 +156,33 @@ class PartReply:
         upstream: KafkaUpstream,
         hints: LeaderHints,
         frame: Frame,
-        merge: Merge,
+        merge: SplitProduce,
+        leader: int,
         parts: list[ProducePart],
     ) -> None:
         self._client = client
         self._upstream = upstream
         self._hints = hints
         self._merge = merge
-        self._parts = parts
+        self.leader = leader
+        self.answered = False
+        self.parts = parts
         self._kept = signatures(frame.buffer, parts)
         self.correlation_id = merge.correlation_id
 
     def answer_received(self, frame: Frame) -> None:
+        self.answered = True
         found: produce_upstream.Leaders = {}
         results, throttle_ms = produce_upstream.decode_answer(
             frame.buffer, frame.start, frame.end, self._merge.version, names_of(self._merge.ids), found
         )
         self._hints.learn(found, self._merge.ids)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
-        note_errors(self._client, self._upstream, self._parts, self._kept, results)
+        note_errors(self._client, self._upstream, self.parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}
         for result in results:
             self._merge.settle(result)
-        for part in self._parts:
+        for part in self.parts:
             if part[:2] not in answered:
                 self._merge.settle(refusal(part, ErrorCode.UNKNOWN_SERVER_ERROR))
 
@@ -166,9 +191,10 @@ class PartReply:
 
     def refuse(self, code: ErrorCode) -> None:
         """Answer these partitions with an error."""
+        self.answered = True
         if not self._merge.connection.closed:
-            note_lost(self._client, self._upstream, self._parts, self._kept)
-            for part in self._parts:
+            note_lost(self._client, self._upstream, self.parts, self._kept)
+            for part in self.parts:
                 self._merge.settle(refusal(part, code))
 
 
@@ -186,8 +212,10 @@ class OrdinaryProduce:
         self._view = upstream.view
         self._kinds = kinds
 
-    def single_leader(self, fields: ProduceRequest) -> int:
-        """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
+    def single_leader(self, client: Client, request: Request, fields: ProduceRequest) -> int:
+        """The one broker that leads all partitions, if all are ordinary, bring a batch and overtake none."""
+        if client.ordinary.sent_under != self._view.version and self.overtaking(client, request.frame, fields):
+            return NO_LEADER
         leader_of, kinds = self._view.leader, self._kinds
         found = NO_LEADER
         for part in fields.parts:
@@ -197,6 +225,30 @@ class OrdinaryProduce:
             if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
                 return NO_LEADER
             found = leader
+        return found
+
+    def overtaking(self, client: Client, frame: Frame, fields: ProduceRequest) -> list[tuple[ProducePart, Place]]:
+        """The batches whose producer has earlier ones under way to a former leader of the partition."""
+        ordinary, leader_of = client.ordinary, self._view.leader
+        exchanges = (each for each in client.connection.pending if isinstance(each, (PassedProduce, SplitProduce)))
+        under_way = [each for exchange in exchanges for each in exchange.under_way()]
+        TURN.elements += len(under_way) // 32
+        left = {part[:2] for part, leader in under_way if leader != leader_of(*part[:2])}
+        if not left:
+            ordinary.sent_under = self._view.version
+            return []
+        found = ((part, place_of(signature(frame.buffer, part.start, part.end))) for part in fields.parts)
+        return [(part, place) for part, place in found if place is not None and part[:2] in left]
+
+    def not_now(self, client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
+        """The partitions whose batch comes after one that the client has to send again, or that is under way to a
+        former leader. The latter are to be sent again then, before what follows them.
+        """
+        found = behind_lost(client, frame, fields) if client.ordinary.expected else set()
+        if client.ordinary.sent_under != self._view.version:
+            for part, place in self.overtaking(client, frame, fields):
+                client.ordinary.expects(part.topic, part.partition, place)
+                found.add(part[:2])
         return found
 
     def missing(self, fields: ProduceRequest) -> set[bytes]:
@@ -213,7 +265,7 @@ class OrdinaryProduce:
         """Send a request on as it is, whose partitions all have one leader."""
         exchange = None
         if fields.acks != 0:
-            exchange = PassedProduce(client, request, self._upstream, self._hints, fields)
+            exchange = PassedProduce(client, request, self._upstream, self._hints, fields, leader)
             client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -233,7 +285,7 @@ class OrdinaryProduce:
         client: Client,
         request: Request,
         fields: ProduceRequest,
-        merge: Merge,
+        merge: SplitProduce,
         leader: int,
         parts: list[ProducePart],
     ) -> None:
@@ -254,7 +306,8 @@ class OrdinaryProduce:
             fields.ids,
         )
         client.ordinary.were_sent = True
-        reply = PartReply(client, self._upstream, self._hints, request.frame, merge, parts)
+        reply = PartReply(client, self._upstream, self._hints, request.frame, merge, leader, parts)
+        merge.replies.append(reply)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:

@@ -30,9 +30,9 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.by_id import refused_ids
 from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.ordinary_produce import OrdinaryProduce, behind_lost, refusal
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, SplitProduce, behind_lost, refusal
 from sidecar.gateway.write_rights import denied_topics, refused_transaction
-from sidecar.network.request import Exchange, RejectError
+from sidecar.network.request import RejectError
 from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce
@@ -73,10 +73,10 @@ _AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
 _NO_BATCH: Final = "a partition without a record batch"
 
 
-class MergedProduce(Exchange):
+class MergedProduce(SplitProduce):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_client", "_hints", "_parts", "_results", "ids", "is_governed", "throttle_ms")
+    __slots__ = ("_acks", "_client", "_hints", "_parts", "_results", "is_governed")
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class MergedProduce(Exchange):
         super().__init__(client.connection, request)
         self._client = client
         self._hints = hints
-        self.ids = fields.ids
+        self.ids, self.replies = fields.ids, []
         self.is_governed = is_governed
         self._acks = fields.acks
         self._parts = fields.parts
@@ -136,7 +136,7 @@ class MergedProduce(Exchange):
         self.settle(result)
 
 
-def _report(exchange: Exchange, result: ProduceResult) -> None:
+def _report(exchange: MergedProduce, result: ProduceResult) -> None:
     where = f"{result.topic.decode(errors='replace')}-{result.partition}"
     exchange.connection.report(_BAD_INPUT[result.error], f"{where}: {result.message or 'refused by Kafka'}")
 
@@ -177,7 +177,7 @@ class ProduceApi:
         is_behind = client.ordinary.expected and behind_lost(client, request.frame, fields)
         is_governed = self._kinds[parts[0].topic] is TopicKind.GOVERNED
         if not is_governed and not is_behind:
-            leader = self._ordinary_parts.single_leader(fields)
+            leader = self._ordinary_parts.single_leader(client, request, fields)
             if leader != NO_LEADER and not self._follows_governed(client, fields):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
@@ -236,7 +236,7 @@ class ProduceApi:
             elif (
                 not refused
                 and not client.ordinary.expected
-                and (leader := self._ordinary_parts.single_leader(fields)) != NO_LEADER
+                and (leader := self._ordinary_parts.single_leader(client, request, fields)) != NO_LEADER
                 and not self._follows_governed(client, fields)
             ):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
@@ -318,7 +318,7 @@ class ProduceApi:
             merge = MergedProduce(client, request, self._hints, fields)
             if fields.acks != 0:
                 client.connection.expect(merge)
-        gaps = behind_lost(client, request.frame, fields) if client.ordinary.expected else ()
+        gaps = self._ordinary_parts.not_now(client, request.frame, fields) if client.ordinary.matters() else ()
         by_leader: dict[int, list[ProducePart]] = {}
         for first in range(0, len(fields.parts), SLICE):
             for part in fields.parts[first : first + SLICE]:

@@ -37,6 +37,7 @@ FOUND_LATER = {
     1795703271: "three nodes die one after the other while a client makes a policy",
     1795700870: "a claim by request names the producer id of a client that has another name",
     1795706140: "a client whose refusals are lost, and whose last batch came once its rival was deposed",
+    1795716589: "a leader is cut off with the first batches of a producer, and the next ones go to its successor",
 }
 """The same, in the mix of today."""
 

@@ -1,0 +1,150 @@
+"""A partition's leader moves while the former one has a batch of a producer: the next one does not go ahead of it.
+
+The new leader may not know the producer, and then takes any sequence for its first (KIP-98).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from sidecar.changelog.records import RawRecord, build_batch
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.view import NO_LEADER, ClusterView
+from sidecar.gateway.gaps import OrdinaryBatches
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, PassedProduce, behind_lost
+from sidecar.gateway.produce import MergedProduce
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.produce import ProducePart, ProduceRequest
+
+TOPIC = b"orders"
+
+
+class Sending:
+    """One client, the two brokers of its cluster, and the requests that it sent."""
+
+    def __init__(self) -> None:
+        self.view = ClusterView()
+        self.leads({0: 1, 1: 1})
+        self.pending: list[Exchange] = []
+        connection = SimpleNamespace(
+            pending=self.pending, expect=self.pending.append, closed=False, answer_ready=self._leaves,
+            error_answered=lambda *_: None,
+        )  # fmt: skip
+        self.went: list[tuple[int, int]] = []
+        """The brokers to which requests went, and how many partitions each had."""
+        self.client = SimpleNamespace(
+            connection=connection, ordinary=OrdinaryBatches(), links=SimpleNamespace(to=self._link), listener=None,
+            identity=SimpleNamespace(name="app"), note_refusal=lambda *_: None,
+        )  # fmt: skip
+        upstream = SimpleNamespace(view=self.view, refresh_soon=lambda _: None)
+        self.hints = SimpleNamespace(produced=lambda *_: b"", learn=lambda *_: None)
+        self.produce = OrdinaryProduce(cast(Any, upstream), NameResolver().kinds, cast(Any, self.hints))
+
+    def leads(self, leaders: dict[int, int], epoch: int = 0) -> None:
+        brokers = tuple(Broker(each, "b", 9) for each in (1, 2))
+        partitions = tuple(PartitionState(index, 0, leader, epoch) for index, leader in leaders.items())
+        topic = TopicState("orders", 0, UUID(int=1), False, partitions)
+        self.view.apply(ClusterState(0, brokers, "cluster", 1, (topic,)))
+
+    def _leaves(self, exchange: Exchange) -> None:
+        self.pending.remove(exchange)
+
+    def _link(self, leader: int) -> Any:
+        def send_parts(parts: list[bytes], reply: object) -> None:
+            self.went.append((leader, len(parts)))
+
+        return SimpleNamespace(send_parts=send_parts, send_parts_of=send_parts)
+
+    def asks(self, *sequences: int | None) -> tuple[Request, ProduceRequest]:
+        """A request with a batch for each partition from 0 on. None: without one; -1: of a plain producer."""
+        buffer, parts = bytearray(), []
+        for partition, sequence in enumerate(sequences):
+            if sequence is not None:
+                stamp = None if sequence < 0 else Stamp(ProducerId(7), ProducerEpoch(0))
+                batch = build_batch([RawRecord(b"k", b"v")], stamp, max(sequence, 0))
+                parts.append(ProducePart(TOPIC, partition, len(buffer), len(buffer) + len(batch)))
+                buffer += batch
+        request = Request(0, 8, 1, b"app", Frame(buffer, 0, len(buffer), True), 0)
+        return request, ProduceRequest(None, -1, 1_000, parts)
+
+    def sends_whole(self, *sequences: int | None) -> PassedProduce:
+        request, fields = self.asks(*sequences)
+        leader = self.leader(request, fields)
+        assert leader != NO_LEADER
+        exchange = PassedProduce(
+            cast(Any, self.client), request, self.produce._upstream, cast(Any, self.hints), fields, leader
+        )
+        self.pending.append(exchange)
+        return exchange
+
+    def sends_parts(self, *sequences: int | None) -> MergedProduce:
+        request, fields = self.asks(*sequences)
+        merge = MergedProduce(cast(Any, self.client), request, cast(Any, self.hints), fields)
+        self.pending.append(merge)
+        for part in fields.parts:
+            leader = self.view.leader(part.topic, part.partition)
+            self.produce.send(cast(Any, self.client), request, fields, merge, leader, [part])
+        return merge
+
+    def leader(self, request: Request, fields: ProduceRequest) -> int:
+        return self.produce.single_leader(cast(Any, self.client), request, fields)
+
+    def waits(self, *sequences: int | None) -> list[int]:
+        """The partitions whose batch may not go now."""
+        request, fields = self.asks(*sequences)
+        behind = behind_lost(cast(Any, self.client), request.frame, fields)
+        whole = NO_LEADER if behind else self.leader(request, fields)
+        found = sorted(index for _, index in self.produce.not_now(cast(Any, self.client), request.frame, fields))
+        assert whole == NO_LEADER or not found
+        return found
+
+
+@pytest.fixture
+def sending() -> Sending:
+    return Sending()
+
+
+def test_a_batch_waits_while_a_former_leader_has_an_earlier_one(sending: Sending) -> None:
+    first = sending.sends_whole(0)
+    assert sending.waits(1) == []
+    sending.leads({0: 2, 1: 1}, epoch=1)
+    assert sending.waits(2, 0) == [0]
+    first.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert sending.waits(2) == [0], "it went ahead of the one that is to be sent again"
+    assert sending.waits(0) == sending.waits(2) == []
+
+
+def test_what_was_refused_so_comes_again_before_what_follows_it(sending: Sending) -> None:
+    first = sending.sends_whole(0)
+    sending.leads({0: 2, 1: 1}, epoch=1)
+    assert sending.waits(1) == [0]
+    first.answer([b""])
+    assert sending.waits(2) == [0]
+    assert sending.waits(1) == sending.waits(2) == []
+
+
+def test_parts_of_a_request_count_until_their_leader_answers(sending: Sending) -> None:
+    merge = sending.sends_parts(0, 0)
+    sending.leads({0: 2, 1: 2}, epoch=1)
+    merge.replies[0].refuse(ErrorCode.REQUEST_TIMED_OUT)
+    assert sending.waits(0, 1) == [1]
+
+
+def test_a_plain_producer_has_no_order_to_keep(sending: Sending) -> None:
+    sending.sends_whole(-1)
+    sending.leads({0: 2, 1: 1}, epoch=1)
+    assert sending.waits(-1) == []
+
+
+def test_who_has_nothing_under_way_is_looked_at_once_for_each_view(sending: Sending) -> None:
+    sending.leads({0: 2, 1: 1}, epoch=1)
+    assert sending.waits(0) == []
+    assert sending.client.ordinary.sent_under == sending.view.version
