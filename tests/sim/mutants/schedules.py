@@ -79,6 +79,11 @@ def resets(*at: float) -> list[Step]:
     return [Step(moment, "reset", {"node": node, "other": "clients", "share": 1.0}) for moment in at for node in (1, 2)]
 
 
+def led(topic: str, broker: int, partition: int = 0) -> Step:
+    """A broker leads a partition, whatever the start of the world made of it."""
+    return Step(0.4, "elect", {"topic": topic, "partition": partition, "broker": broker})
+
+
 def hold(at: float, topic: str = "counted", lasts: float = 0.4, **more: Any) -> Step:
     """What a topic's leaders are sent they append, and answer later."""
     return Step(at, "hold answers", {"topic": topic, "lasts": lasts, **more})

@@ -12,7 +12,7 @@ from tests.sim.histories import Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
+from tests.sim.mutants.schedules import Schedule, hold, led, produce, refusals
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
@@ -95,13 +95,15 @@ _RAISED_AGAIN: Final = Schedule([*_ALONE.steps, _refusal(10.4)], length=14.0, la
 _DROPPED: Final = Schedule(
     [
         produce(topic="ledger", ids=True, partitions=1, burst=1, repeats=0.6),
+        led("ledger", 3),
+        led("__sidecar_default", 1),
         Step(0.8, "cut path", {"node": 1, "other": "kafka-3", "lasts": 3.0}),
         Step(1.2, "kill node", {"node": 1, "fuse": 20, "lasts": 3.0, "silently": False}),
     ],
     length=4.0,
     jitter=0.1,
 )
-"""Duplicates come behind a batch that does not get through to its leader; then the node dies."""
+"""Batches do not get through to their leader, duplicates are written down behind two of them; then the node dies."""
 
 
 def _between(api: int, after: int) -> Schedule:
@@ -345,7 +347,7 @@ MUTANTS: Final = (
         "A duplicate is dropped while earlier batches of its session are under way.",
         (Edit(GATE, "        if self._out.under_way:\n            return False  # an outcome pumps again\n", ""),),
         _DROPPED,
-        seeds=30,
+        seeds=40,
     ),
     Mutant(
         "the ownership topic is read before the fence",

@@ -8,7 +8,7 @@ from tests.sim.histories import Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, kills, produce, rivals
+from tests.sim.mutants.schedules import Schedule, hold, kills, produce, resets, rivals
 
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 SLOTS: Final = "sidecar/exclusive/slots.py"
@@ -128,6 +128,17 @@ BESIDE: Final = Bias(
     count=(3, 5, 8),
 )
 """Sessions write beside each other, and others take the topic from them."""
+
+_ADOPTED: Final = Schedule(
+    [
+        produce(topic="shared", burst=1),
+        Step(0.8, "policy", {"topic": "shared", "access_mode": "exclusive"}),
+        hold(0.78, "shared", 0.3),
+        *resets(0.85, 1.0, 1.2),
+    ],
+    jitter=0.2,
+)
+"""The one of many writers that stays gets the topic for itself, with batches under way that it sends again."""
 
 MUTANTS: Final = (
     Mutant(
@@ -342,7 +353,7 @@ MUTANTS: Final = (
                 "            for name, entry in {}.items()\n        ]",
             ),
         ),
-        BESIDE,
-        seeds=120,
+        _ADOPTED,
+        seeds=8,
     ),
 )
