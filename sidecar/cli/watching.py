@@ -36,11 +36,13 @@ _KEYS: Final = {
     b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b[H": "home",
     b"\x1b[F": "end", b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1bOA": "up", b"\x1bOB": "down", b"\t": "tab",
 }  # fmt: skip
-_ENDS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class _Ended(BaseException):
-    """A signal that ends the process came."""
+class _SignalError(Exception):
+    """A signal that ends the process came. Handlers note it and the loop raises it: raised by a handler it could leave
+    a lock held that the end needs.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -82,18 +84,16 @@ def _watch_screen(api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], 
                 os.set_blocking(end, False)
                 stack.callback(os.close, end)
             stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake, warn_on_full_buffer=False))
-            stack.enter_context(handled_by(_end, _ENDS))
+            ended: list[int] = []
+            stack.enter_context(handled_by(lambda number, _: ended.append(number), _ENDS))
             answers = _Answers(ask, wake)
             stack.callback(answers.stop)
-            _Screen(api, answers, board, woken).run()
-    except _Ended as ended:  # the terminal is as it was: die as somebody wants
-        signal.signal(ended.number, signal.SIG_DFL)
-        os.kill(os.getpid(), ended.number)
-
-
-def _end(number: int, _: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # nothing interrupts the tidying up
-    raise _Ended(number)
+            _Screen(api, answers, board, woken, ended).run()
+    except _SignalError as end:  # the terminal is as it was: die as somebody wants
+        if end.number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        signal.signal(end.number, signal.SIG_DFL)
+        os.kill(os.getpid(), end.number)
 
 
 class _Answers(threading.Thread):
@@ -132,13 +132,18 @@ class _Answers(threading.Thread):
 
 
 class _Screen:
-    """The alternate screen of a terminal, and the keys."""
+    """The alternate screen of a terminal, and the keys. `woken` can be read once a signal came; those that end it are
+    in `ended`.
+    """
 
-    def __init__(self, api: AdminApi, answers: _Answers, board: Callable[[Any], Board], woken: int) -> None:
+    def __init__(
+        self, api: AdminApi, answers: _Answers, board: Callable[[Any], Board], woken: int, ended: list[int]
+    ) -> None:
         self._url = api.url
         self._answers = answers
         self._make = board
         self._woken = woken
+        self._ended = ended
         self._keys = sys.stdin.fileno() if sys.stdin.isatty() else None
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._view = View()
@@ -147,7 +152,7 @@ class _Screen:
         self._stops = False
 
     def run(self) -> None:
-        """Until q; raises KeyboardInterrupt, `_Ended` and what asking raised."""
+        """Until q; raises `_SignalError` and what asking raised."""
         self._answers.start()
         with handled_by(self._stop, (signal.SIGTSTP,)), handled_by(lambda *_: None, (signal.SIGWINCH,)):
             while not self._shown():
@@ -198,6 +203,8 @@ class _Screen:
         ready, _, _ = select.select(ends, [], [])
         if self._woken in ready:
             os.read(self._woken, 4096)
+        if self._ended:
+            raise _SignalError(self._ended[0])
         if self._keys is None or self._keys not in ready:
             return []
         keys = list(_split(os.read(self._keys, 1024)))
