@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, get_args
 
 from docs.generate import markdown
-from docs.generate.sources import mentioned
 from sidecar.protocol.api import ALL_APIS
 from sidecar.telemetry.exposition import NodeCollector
 from sidecar.telemetry.hooks import TOPIC_LIMIT, WORDS_LIMIT, Gauge, NodeMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-_FED_BY: Final = {
-    "sidecar_response_errors_total": (r"\bresponse_error\b", "the series exist and stay 0"),
-    "sidecar_redis_command_duration_seconds": (r"\bredis_command\b", "no series appear"),
-}
-"""Families that the rooms have to feed: the pattern of the call, and what a scrape shows if no room makes it."""
 
 _BEFORE: Final = f"""
     `GET /metrics` on the admin port answers in Prometheus' text format, or in OpenMetrics 1.0 if the request's
@@ -68,7 +61,9 @@ _BEHIND: Final = """
 
     Reasons in `sidecar_produce_fenced_total`: `deposed` (90 PRODUCER_FENCED), `not_owner` (44 POLICY_VIOLATION),
     `waiting` (7 REQUEST_TIMED_OUT: the client tries again), `redis_down` (5 LEADER_NOT_AVAILABLE). Causes in
-    `sidecar_client_disconnects_total`: `closed`, `rejected` (the client sent an invalid request).
+    `sidecar_client_disconnects_total`: `closed`, `rejected` (the client sent an invalid request), `idle` (it asked for
+    nothing for `SIDECAR_CONNECTIONS_MAX_IDLE_MS`), `silent` (its
+    machine does not answer any more, for 25 seconds).
 
     Readers, bytes and resets of shadows are per node: sum them. Groups and lag are of the whole cluster, and one
     node alone reports them, every half minute: sum them as well. Lag is counted in offsets, so it includes control
@@ -108,7 +103,4 @@ def page() -> str:
 def _row(family: Metric) -> tuple[str, str, str, str]:
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels: tuple[str, ...] = getattr(family, "_labelnames", ())
-    pattern, seen = _FED_BY.get(name, ("", ""))
-    idle = seen and not mentioned(pattern, without="telemetry")
-    text = family.documentation + (f" **Not counted in this version: {seen}.**" if idle else "")
-    return markdown.code(name), family.type, ", ".join(map(markdown.code, labels)), text
+    return markdown.code(name), family.type, ", ".join(map(markdown.code, labels)), family.documentation

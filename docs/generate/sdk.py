@@ -38,6 +38,10 @@ _BEFORE: Final = """
     `sidecar.client.sync` has the same for blocking programs. Install with `uv build` and `pip install
     dist/kafka_sidecar-*.whl` (no package is published yet). Needs Python 3.11 or newer; fully typed (`py.typed`).
 
+    Where Kafka's ACLs are enforced, an `ExclusiveProducer` needs WRITE and ALTER on its topic, in every mode: it names
+    the generation of its claim ([what clients may do](../access.md); `SIDECAR_TAKE_OVER_OPERATION=WRITE` asks for no
+    more than WRITE).
+
     They add this to an ordinary client: they own a topic before they write, report its loss even while idle, and
     never take a lost topic back. If an answer is lost, they send the record again under its id. Ordinary clients work
     without the library: [client.id](client-id.md). For other languages see [own APIs](own-apis.md).

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from docs.generate import markdown
-from docs.generate.sources import mentioned
 from sidecar.local import stack
 from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka_config import VERSION_VARIABLE
@@ -18,7 +17,8 @@ _BEFORE: Final = f"""
     A flag beats the environment, the environment beats the file, the file beats the default. Each setting `x_y` is the
     flag `--x-y`, the variable `{ENV_PREFIX}X_Y` and the key `x_y` in `sidecar.toml`. The file is the one named by
     `--config`, else the first that exists of {{files}}; one file is read, never both. An empty variable counts as not
-    set. An unknown key in the file is an error, an unknown variable a warning.
+    set. An unknown key in the file is an error, an unknown variable a warning, unless it begins as those of logins, TLS
+    or one listener do: then it is an error.
 
     `sidecar check-config` reports all problems at once (exit code 2), `sidecar config show --origin` which value is in
     force and why, `sidecar config schema` prints a JSON schema of the file for editors. All of it written out, to copy
@@ -36,8 +36,6 @@ _OWN: Final = f"""
     `listener_outside_ssl_client_auth` and the flag `--listener-outside-ssl-client-auth` (a `-` in the listener's name
     is `_` here). `ssl_key_password` has no flag. One for a listener that is not named is an error.
     """
-_FOR_TOOLS: Final = frozenset({"admin_url"})
-"""Read by commands on their own way (`sidecar.settings.admin_access`)."""
 
 _LOCAL: Final = (
     (stack.STATE_VARIABLE, "`sidecar` under `$XDG_STATE_HOME` or `~/.local/state`", "Where data and logs stay."),
@@ -86,6 +84,4 @@ def _row(name: str) -> tuple[str, str, str, str]:
         text += " Read again on SIGHUP."
     if is_secret(name):
         text += " Never shown, and no flag."
-    if not mentioned(rf"\b(settings|resolved)\.{name}\b", without="settings") and name not in _FOR_TOOLS:
-        text += " **Without effect in this version.**"
     return markdown.code(ENV_PREFIX + name.upper()), markdown.code(shown_default(name)), needs(field), text

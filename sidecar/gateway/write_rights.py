@@ -29,7 +29,11 @@ _ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _NOT_ITS_TOPIC: Final = KafkaError(_TOPIC, MESSAGES[_TOPIC])
 _NOT_ITS_ID: Final = KafkaError(_ID, MESSAGES[_ID])
 
-_NO_TAKE_OVER: Final = KafkaError(_TOPIC, "not authorized to depose other producers of this topic or name a generation")
+_NO_TAKE_OVER: Final = KafkaError(
+    _TOPIC,
+    "not authorized to depose other producers of this topic or name a generation:"
+    " that takes ALTER on it, unless the node has SIDECAR_TAKE_OVER_OPERATION=WRITE",
+)
 _DEPOSES: Final = AccessMode.EXCLUSIVE_WITH_FENCING
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 import sidecar.client
-from docs.generate import DOCS, PAGES, licences, markdown, sources
+from docs.generate import DOCS, PAGES, licences, markdown
 from sidecar.protocol.api import ALL_APIS
 from sidecar.protocol.offered import NOT_SERVED
 from sidecar.settings import ENV_PREFIX
@@ -49,11 +49,6 @@ def test_every_pinned_package_has_a_licence() -> None:
 
     assert [name for name, version in pinned.items() if f"| {name} | {version} | " not in page] == []
     assert len(pinned) > 20
-
-
-def test_what_nothing_uses_is_told_apart_from_what_something_does() -> None:
-    assert sources.mentioned(r"\bsettings\.linger_ms\b", without="settings")
-    assert not sources.mentioned(r"\bsettings\.no_such_setting\b", without="settings")
 
 
 def test_a_bar_within_a_cell_does_not_end_it() -> None:
