@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from sidecar.security.broker_access import BrokerSettings
 
+_SERVERS: Final = "bootstrap.servers"
+_MECHANISMS: Final = "sasl.mechanisms"
+"""librdkafka's other name of `sasl.mechanism`, which its own examples have."""
 _MODULES: Final = "org.apache.kafka.common.security"
 _PKCS8: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
 
@@ -44,8 +47,8 @@ def of_settings(settings: BrokerSettings) -> dict[str, str]:
 
 
 def of_file(path: Path) -> dict[str, str]:
-    """What a file of `name=value` lines says, as `--command-config` of Kafka's own tools takes one. Raises
-    `UsageError`, without a value in it.
+    """What a file of `name=value` lines says, in librdkafka's names, as `sidecar up --secure` writes them (`app.conf`).
+    Raises `UsageError`, without a value in it.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -55,11 +58,14 @@ def of_file(path: Path) -> dict[str, str]:
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith(("#", "!")):
             continue
-        name, equals, value = line.partition("=")
-        if not equals or name.strip() not in OPTIONS:
+        name, equals, value = (part.strip() for part in line.partition("="))
+        name = MECHANISM if name == _MECHANISMS else name
+        if name == _SERVERS:
+            continue  # the commands have `--bootstrap`
+        if not equals or name not in OPTIONS:
             known = ", ".join(OPTIONS)
             raise UsageError(f"--client-config {path}, line {number}: no setting=value of one of {known}")
-        found[name.strip()] = value.strip()
+        found[name] = value
     return found
 
 

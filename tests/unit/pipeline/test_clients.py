@@ -117,6 +117,12 @@ def test_a_file_has_a_setting_in_each_line(tmp_path: Path):
     assert of_file(path) == {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "a=b", "sasl.password": "x y"}
 
 
+def test_a_file_that_librdkafka_takes_is_taken(tmp_path: Path):
+    path = tmp_path / "app.conf"
+    path.write_text("bootstrap.servers=a:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n")
+    assert of_file(path) == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+
+
 @pytest.mark.parametrize("line", ["hunter2", "sasl.passwort=hunter2", "=hunter2"])
 def test_a_line_that_is_no_setting_is_named_by_its_number_alone(tmp_path: Path, line: str):
     path = tmp_path / "client.properties"
