@@ -1,4 +1,4 @@
-"""A node as its HTTP side sees it: `sidecar.node.port.NodePort`. Changes nothing by itself."""
+"""A node as its HTTP side sees it: `sidecar.node.node_port.NodePort`. Changes nothing by itself."""
 
 from __future__ import annotations
 
