@@ -212,8 +212,8 @@ def _passed(arguments: ast.arguments) -> str:
     """The parameters, as they are passed on."""
     plain = [each.arg for each in (*arguments.posonlyargs, *arguments.args) if each.arg != "self"]
     assert arguments.vararg is None, "a twin passes on what has a name"
-    assert arguments.kwarg is None, "a twin passes on what has a name"
-    return ", ".join([*plain, *(f"{each.arg}={each.arg}" for each in arguments.kwonlyargs)])
+    rest = [] if arguments.kwarg is None else [f"**{arguments.kwarg.arg}"]
+    return ", ".join([*plain, *(f"{each.arg}={each.arg}" for each in arguments.kwonlyargs), *rest])
 
 
 # Words ----------------------------------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from docs.generate import markdown
 from sidecar.protocol.api import ALL_APIS
 from sidecar.telemetry.exposition import NodeCollector
-from sidecar.telemetry.hooks import TOPIC_LIMIT, WORDS_LIMIT, Gauge, NodeMetrics
+from sidecar.telemetry.hooks import GAUGES, TOPIC_LIMIT, WORDS_LIMIT, NodeMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -84,7 +84,7 @@ _BEHIND: Final = """
 def page() -> str:
     """Every family with its kind, labels and meaning."""
     metrics = NodeMetrics({key: api.name for key, api in ALL_APIS.items()}, "0")
-    for gauge in get_args(Gauge):
+    for gauge in GAUGES:
         metrics.read_gauge(gauge, lambda: 0.0)
     families = list(NodeCollector(metrics).collect())
     return markdown.page(

@@ -14,7 +14,7 @@ from sidecar.admin.shapes import ALIVE, NOT_READY, READY, is_ready
 from sidecar.telemetry.exposition import CONTENT_TYPE, OPENMETRICS_TYPE, Exposition, takes_exemplars
 
 if TYPE_CHECKING:
-    from sidecar.node.port import NodePort
+    from sidecar.node.node_port import NodePort
     from sidecar.telemetry.hooks import NodeMetrics
 
 

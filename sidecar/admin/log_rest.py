@@ -18,7 +18,7 @@ from sidecar.node.port import NothingDoneError
 
 if TYPE_CHECKING:
     from sidecar.admin.passing_on import Passing
-    from sidecar.node.port import NodePort
+    from sidecar.node.node_port import NodePort
 
 RECORDS_PATH: Final = "/v1/topics/{topic}/records"
 _LAST_TOKEN: Final = 9_999_999_999

@@ -49,55 +49,6 @@ _IF_MATCH: Final = in_header(
     {**TEXT.schema, "pattern": TAGS_PATTERN, "examples": ['"7"']},
     "Only where the generation is this one, as ETag names it; `*`: where it is there.",
 )
-_COMPONENTS: Final[tuple[Shape | Component, ...]] = (
-    shapes.ERROR,
-    shapes.ALIVE,
-    shapes.READY,
-    shapes.NOT_READY,
-    shapes.CHECK,
-    shapes.EVENT_DETAILS,
-    shapes.EVENT,
-    shapes.STATUS,
-    shapes.CLIENT,
-    shapes.CLIENTS,
-    shapes.REFUSAL,
-    shapes.REFUSALS,
-    shapes.SETTING,
-    shapes.SETTINGS,
-    Component(
-        shapes.POLICY.name,
-        {
-            "type": "object",
-            "description": shapes.POLICY.about,
-            "properties": shapes.POLICY.properties,
-            "additionalProperties": False,
-        },
-    ),
-    shapes.OWNER,
-    shapes.PARTITION_OWNER,
-    shapes.PRODUCER,
-    shapes.PRODUCER_IDS,
-    shapes.PRODUCERS_PAGE,
-    shapes.TOPIC,
-    shapes.NEW_TOPIC,
-    shadow_shapes.SHADOW,
-    shadow_shapes.SHADOW_NAMES,
-    shadow_shapes.WANTED_SHADOWS,
-    shadow_shapes.PULSAR_PROPERTIES,
-    Component(shadow_shapes.CHANGE.name, {**shadow_shapes.CHANGE.schema, "minProperties": 1}),
-    shadow_shapes.SHADOWS,
-    shadow_shapes.NEW_SHADOW,
-    shadow_shapes.CURSOR,
-    shadow_shapes.CURSORS,
-    shadow_shapes.RESET,
-    shadow_shapes.SHADOW_STATS,
-    shapes.TOPICS,
-    log_shapes.PARTITION,
-    log_shapes.PARTITIONS,
-    log_shapes.GROUPS,
-    log_shapes.RECORD,
-    log_shapes.RECORDS_PAGE,
-)
 
 
 def document(version: str) -> dict[str, Any]:
@@ -124,10 +75,23 @@ def document(version: str) -> dict[str, Any]:
             }
         ),
         "components": {
-            "schemas": {each.name: each.schema for each in _COMPONENTS},
+            "schemas": _schemas(),
             "securitySchemes": SECURITY,
         },
     }
+
+
+def _schemas() -> Schema:
+    """Every shape that bears a public name; those with a private one lie within others."""
+    found = {
+        each.name: each.schema
+        for module in (shapes, shadow_shapes, log_shapes)
+        for name, each in vars(module).items()
+        if isinstance(each, Shape | Component) and not name.startswith("_")
+    }
+    del found[shapes.POLICY.name]["required"]  # what is left out of a change stays as it is
+    found[shadow_shapes.CHANGE.name]["minProperties"] = 1
+    return found
 
 
 def _page_paths() -> Schema:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sidecar.admin.passing_on import Passing
-    from sidecar.node.port import Event, NodePort, Topic
+    from sidecar.node.node_port import NodePort
+    from sidecar.node.port import Event, Topic
 
 _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024

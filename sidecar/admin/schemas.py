@@ -34,7 +34,7 @@ from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from sidecar.node.port import NodePort
+    from sidecar.node.node_port import NodePort
 
 ROOT: Final = "/schemas"
 OBJECT_LIMIT: Final = 4 * 1024 * 1024

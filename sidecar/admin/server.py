@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from sidecar.admin.access import Refusal
     from sidecar.network.listening import Listener
-    from sidecar.node.port import NodePort
+    from sidecar.node.node_port import NodePort
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
 

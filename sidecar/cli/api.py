@@ -191,6 +191,11 @@ def context_of(access: AdminAccess) -> ssl.SSLContext:
     return client_context(files) if access.own is None else pinned_context(Path(access.own), files)
 
 
+def given(**fields: object) -> dict[str, object]:
+    """A body of the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def topic_path(topic: str, *more: str) -> str:
     """The path of a topic, or of something below it; a name in it may hold anything."""
     return "/".join(("/v1/topics", quoted(topic, safe="*"), *map(quoted, more)))

@@ -17,7 +17,7 @@ from sidecar.cli.checks.settings import looked_at
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
 from sidecar.cli.options import asks_a_node
-from sidecar.cli.output import printable, write
+from sidecar.cli.output import counted, printable, write
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.settings import SettingsError
 
@@ -102,10 +102,11 @@ def _summary(found: list[Finding]) -> str:
     """What has to be mended first, in one line."""
     names = {level: [each.name for each in found if each.level is level] for level in Level}
     fails, warns = names[Level.FAIL], names[Level.WARN]
-    blocking = f"{_count(fails)} {'blocks' if len(fails) == 1 else 'block'}: {', '.join(dict.fromkeys(fails))}"
-    noted = f"{_count(warns)} {'does' if len(warns) == 1 else 'do'} not: {', '.join(dict.fromkeys(warns))}"
-    return "; ".join(filter(None, (blocking if fails else "nothing blocks", noted if warns else "")))
+    said = [_said(fails, "blocks", "block") if fails else "nothing blocks"]
+    return "; ".join([*said, _said(warns, "does not", "do not")] if warns else said)
 
 
-def _count(names: list[str]) -> str:
-    return f"{len(names)} {'finding' if len(names) == 1 else 'findings'}"
+def _said(names: list[str], of_one: str, of_more: str) -> str:
+    return (
+        f"{counted(len(names), 'finding')} {of_one if len(names) == 1 else of_more}: {', '.join(dict.fromkeys(names))}"
+    )

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from sidecar.cli.output import Format, complain, printable, to_json, to_yaml
+from sidecar.cli.output import Format, complain, counted, printable, to_json, to_yaml
 from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -76,6 +76,5 @@ def format_of(arguments: Sequence[str]) -> Format:
 
 def settings_error(error: SettingsError) -> CommandError:
     """All problems of the settings, one per line."""
-    count = len(error.problems)
     lines = "\n".join(f"  {problem}" for problem in error.problems)
-    return CommandError(f"{count} {'problem' if count == 1 else 'problems'} in the settings:\n{lines}", Exit.USAGE)
+    return CommandError(f"{counted(len(error.problems), 'problem')} in the settings:\n{lines}", Exit.USAGE)

@@ -142,6 +142,11 @@ def _cell(value: object) -> str:
     return value if isinstance(value, Painted) else printable(str(value))
 
 
+def counted(number: int, what: str) -> str:
+    """`1 topic`, `2 topics`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def by_key(found: Mapping[Any, object]) -> str:
     """What is known of each, as of partitions, in one line."""
     return ", ".join(f"{key}: {each}" for key, each in found.items())

@@ -10,9 +10,8 @@ from sidecar.cli.api import ApiError
 from sidecar.cli.board import Board, Table
 from sidecar.cli.completion import topic_names
 from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node
-from sidecar.cli.output import Format, listing, write_list
+from sidecar.cli.output import listing, write_list
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
@@ -47,11 +46,9 @@ def refusals(shared: Shared, topic: str | None, watched: bool) -> None:
     """
     api = shared.api()
     if watched:
-        if shared.output is not Format.TABLE:
-            raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
         from sidecar.cli.watching import watch  # noqa: PLC0415 - it draws with rich, which other commands do not load
 
-        watch(api, lambda: _asked(api, topic), _board, _text)
+        watch(shared, api, lambda: _asked(api, topic), _board, _text)
         return
     found = _asked(api, topic)
     write_list(found, shared.output, lambda: _text(found), _NONE)

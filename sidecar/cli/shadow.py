@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import shadow_path, topic_path
+from sidecar.cli.api import given, shadow_path, topic_path
 from sidecar.cli.completion import shadow_names, topic_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node
-from sidecar.cli.output import complain, listing, pairs, write, write_list
+from sidecar.cli.output import complain, counted, listing, pairs, write, write_list
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
@@ -53,7 +53,7 @@ def create(
     shared: Shared, shadow: str, source: str, allow: tuple[str, ...], auto_reset_backlog_entries: int | None
 ) -> None:
     """Create SHADOW, a read-only view of another topic."""
-    body = {"name": shadow, **_said(allow or None, auto_reset_backlog_entries)}
+    body = {"name": shadow, **given(allow=allow or None, auto_reset_backlog_entries=auto_reset_backlog_entries)}
     _show(shared, shared.api().create(topic_path(source, "shadows"), body))
 
 
@@ -99,7 +99,8 @@ def set_(
     """Change who may read SHADOW, and when its cursors are reset. What is not said stays as it is."""
     if allow and allow_nobody:
         raise CommandError("--allow and --allow-nobody contradict each other", Exit.USAGE)
-    body = _said(allow if allow or allow_nobody else None, auto_reset_backlog_entries)
+    allowed = allow if allow or allow_nobody else None
+    body = given(allow=allowed, auto_reset_backlog_entries=auto_reset_backlog_entries)
     if not body:
         raise CommandError(
             "nothing to set: say at least one of --allow, --allow-nobody, --auto-reset-backlog-entries", Exit.USAGE
@@ -127,14 +128,8 @@ def delete(shared: Shared, shadow: str, yes: bool) -> None:
 
 def _question(found: dict[str, Any]) -> str:
     groups = (found.get("stats") or {}).get("groups")
-    readers = "everybody" if groups is None else "1 group" if groups == 1 else f"{groups} groups"
+    readers = "everybody" if groups is None else counted(groups, "group")
     return f"The cursors of {readers} reading {found['name']} go with it; {found['source']} stays. Delete it?"
-
-
-def _said(allow: tuple[str, ...] | None, auto_reset_backlog_entries: int | None) -> dict[str, Any]:
-    """A body for REST; what is None is left out."""
-    said = {"allow": allow, "auto_reset_backlog_entries": auto_reset_backlog_entries}
-    return {name: value for name, value in said.items() if value is not None}
 
 
 def _show(shared: Shared, found: dict[str, Any]) -> None:

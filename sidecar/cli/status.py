@@ -41,11 +41,9 @@ def status(shared: Shared, clients: bool, watched: bool) -> None:
     """
     api = shared.api(_TIMEOUT)
     if watched:
-        if shared.output is not Format.TABLE:
-            raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
         from sidecar.cli.watching import watch  # noqa: PLC0415 - it draws with rich, which other commands do not load
 
-        watch(api, lambda: _all(api, clients=clients), board_of, _screen)
+        watch(shared, api, lambda: _all(api, clients=clients), board_of, _screen)
         return
     found = _asked(api, clients=clients)
     if shared.output is Format.TABLE:

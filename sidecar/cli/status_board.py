@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cli.board import Board, Table
-from sidecar.cli.output import printable
+from sidecar.cli.output import counted, printable
 from sidecar.cli.refusals import in_short, table_of
 from sidecar.cli.topic import owner_text
 
@@ -69,9 +69,9 @@ def _head(found: Mapping[str, Any], refusals: str) -> Iterator[tuple[str, str]]:
         f"node {found['node_id']} of cluster {found['cluster']}",
         f"{found['state']}{ready}",
         f"version {found['version']}",
-        _counted(found["client_connections"], "client"),
-        _counted(len(found["nodes"]), "node"),
-        _counted(len(found["brokers"]), "broker"),
+        counted(found["client_connections"], "client"),
+        counted(len(found["nodes"]), "node"),
+        counted(len(found["brokers"]), "broker"),
     ]
     yield "  ".join(words), "bold" if found["ready"] else "bold red"
     at = advertised(found)
@@ -90,10 +90,6 @@ def _head(found: Mapping[str, Any], refusals: str) -> Iterator[tuple[str, str]]:
         yield f"{name}: {value}", refusals
     if found["failure"]:
         yield found["failure"], "red"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _owner(topic: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import ApiError, topic_path
+from sidecar.cli.api import ApiError, given, topic_path
 from sidecar.cli.completion import topic_names
 from sidecar.cli.confirm import confirm, ownership, yes_option
 from sidecar.cli.examples import examples
@@ -19,7 +19,7 @@ from sidecar.cli.refusals import COLUMNS as REFUSALS
 from sidecar.cli.refusals import kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
@@ -114,11 +114,16 @@ def create(
     Exit code 4 where there is such a topic. A file with settings is named in front of the command: sidecar --config
     FILE topic create …
     """
-    said = {"partitions": partitions, "replication_factor": replication_factor}
-    body = {"topic": topic, **_given(said), **({"configs": _settings(configs)} if configs else {})}
+    body = given(
+        topic=topic,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs=_settings(configs) or None,
+        policy=given(**policy) or None,
+    )
     api = shared.api()
     stale = _waiting_policy(api, topic)
-    found = api.create("/v1/topics", {**body, **({"policy": wanted} if (wanted := _given(policy)) else {})})
+    found = api.create("/v1/topics", body)
     write(found, shared.output, lambda: _as_text(found))
     if stale:
         fields = by_key({name: value for name, value in stale.items() if value})
@@ -140,7 +145,7 @@ def create(
 @asks_a_node
 def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
     """Set some fields of a topic's policy; the others stay as they are. TOPIC may be a prefix: 'payments.*'."""
-    change = _given(wanted)
+    change = given(**wanted)
     if not change:
         raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
     found = shared.api().put(topic_path(topic, "policy"), change)
@@ -198,11 +203,6 @@ def _waiting_policy(api: AdminApi, topic: str) -> dict[str, Any]:
             raise
         return {}
     return {} if found["partitions"] else found["policy"] or {}
-
-
-def _given(fields: Mapping[str, object]) -> dict[str, object]:
-    """What is not None."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _settings(given: tuple[str, ...]) -> dict[str, str]:

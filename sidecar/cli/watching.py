@@ -22,7 +22,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from sidecar.cli.board import Board, View, draw, rows_in
-from sidecar.cli.failure import CommandError
+from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import Format, printable, printable_lines, write
 from sidecar.cli.signals import handled_by
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sidecar.cli.api import AdminApi
+    from sidecar.cli.options import Shared
 
 _EVERY_S: Final = 2.0
 _KEYS: Final = {
@@ -49,10 +50,16 @@ class _SignalError(Exception):
         self.number = number
 
 
-def watch(api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], Board], text: Callable[[Any], str]) -> None:
+def watch(
+    shared: Shared, api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], Board], text: Callable[[Any], str]
+) -> None:
     """Show what `ask` returns until somebody ends it: on a terminal as the screen that `board` makes of it, elsewhere
     as the lines that `text` does. A node that goes away is shown as such and waited for.
+
+    Raises CommandError where data is asked for (`-o`).
     """
+    if shared.output is not Format.TABLE:
+        raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
     with suppress(KeyboardInterrupt):
         if sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown"):
             _watch_screen(api, ask, board)

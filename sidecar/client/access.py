@@ -6,7 +6,7 @@ aiokafka does the same for a reader's own connections; `settings` are for it.
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict
 
 from sidecar.security.credentials import PasswordCredentials
 from sidecar.security.errors import TokenError
@@ -33,6 +33,17 @@ class TokenProvider(Protocol):
     def extensions(self) -> Mapping[str, str]:
         """What is sent with it (KIP-342)."""
         ...
+
+
+class AccessParameters(TypedDict, total=False):
+    """The parameters, as a user gives them."""
+
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
 
 
 class NodeAccess:

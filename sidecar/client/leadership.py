@@ -6,7 +6,7 @@ Decides nothing by itself: `_own_claim` claims, waits and watches; this is its l
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sidecar.client._own_claim import OwnClaim
 from sidecar.client.access import NodeAccess
@@ -17,10 +17,9 @@ from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from ssl import SSLContext
     from types import TracebackType
 
-    from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+    from sidecar.client.access import AccessParameters
 
 _LEAST_SILENCE_S: Final = 1.0
 _HIGHEST: Final = 2**63 - 1
@@ -74,8 +73,9 @@ class Leadership:
     While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
     a new one it stands last. Use it in one event loop, once.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
-    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
+    `sasl_oauth_token_provider`.
     """
 
     def __init__(
@@ -91,12 +91,7 @@ class Leadership:
         generation: int | None = None,
         timeout: float = 30.0,
         silence: float = 10.0,
-        security_protocol: SecurityProtocol = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        sasl_mechanism: SaslMechanism = "PLAIN",
-        sasl_plain_username: str | None = None,
-        sasl_plain_password: str | None = None,
-        sasl_oauth_token_provider: TokenProvider | None = None,
+        **access: Unpack[AccessParameters],
     ) -> None:
         check_mode(mode)
         if timeout <= 0:
@@ -115,15 +110,7 @@ class Leadership:
             producer_name=self._name,
             producer_id=-1,
         )
-        access = NodeAccess(
-            security_protocol,
-            ssl_context,
-            sasl_mechanism,
-            sasl_plain_username,
-            sasl_plain_password,
-            sasl_oauth_token_provider,
-        )
-        self._claim = OwnClaim(addresses(bootstrap), asked, timeout, silence, access)
+        self._claim = OwnClaim(addresses(bootstrap), asked, timeout, silence, NodeAccess(**access))
         self._started = False
         self._leads = False
         self._error: SidecarError | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
 from sidecar.client.access import NodeAccess
 from sidecar.client.batches import codec_of
@@ -25,10 +25,9 @@ from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from ssl import SSLContext
     from types import TracebackType
 
-    from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+    from sidecar.client.access import AccessParameters
     from sidecar.client.creation import NewTopic
 
 _POLL_S: Final = 1.0
@@ -86,8 +85,9 @@ class ExclusiveProducer:
     `timeout` (seconds) bounds a `send`, and how long `async with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
-    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
+    `sasl_oauth_token_provider`.
 
     Use it in one event loop, once.
     """
@@ -104,12 +104,7 @@ class ExclusiveProducer:
         create: NewTopic | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
-        security_protocol: SecurityProtocol = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        sasl_mechanism: SaslMechanism = "PLAIN",
-        sasl_plain_username: str | None = None,
-        sasl_plain_password: str | None = None,
-        sasl_oauth_token_provider: TokenProvider | None = None,
+        **access: Unpack[AccessParameters],
     ) -> None:
         check_mode(mode)
         if not topic:
@@ -122,12 +117,8 @@ class ExclusiveProducer:
         self._timeout = timeout
         self._codec = codec_of(compression)
         wanted = None if partitions is None else _checked_partitions(partitions)
-        access = NodeAccess(
-            security_protocol, ssl_context, sasl_mechanism, sasl_plain_username, sasl_plain_password,
-            sasl_oauth_token_provider,
-        )  # fmt: skip
         self._create = create
-        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted, access)
+        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted, NodeAccess(**access))
         self._numbering = Numbering(topic, None, ())
         self._pipeline: Pipeline | None = None
         self._sender: Sender | None = None

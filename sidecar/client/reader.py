@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -25,12 +25,11 @@ from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from ssl import SSLContext
     from types import TracebackType
 
     from aiokafka import ConsumerRecord
 
-    from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+    from sidecar.client.access import AccessParameters
     from sidecar.client.connection import Connection
 
 _CLIENT_ID: Final = "sidecar-reader"
@@ -73,8 +72,9 @@ class ShadowReader:
     exist, and a shadow that is closed, also while it is read, raise `SidecarError` with code 3; a cluster of Kafka
     without a node in front of it raises `SidecarUnavailableError`. Use it in one event loop, once.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
-    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
+    `sasl_oauth_token_provider`.
     """
 
     def __init__(
@@ -86,12 +86,7 @@ class ShadowReader:
         offset_reset: Literal["earliest", "latest"] = "earliest",
         isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout: float = 30.0,
-        security_protocol: SecurityProtocol = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        sasl_mechanism: SaslMechanism = "PLAIN",
-        sasl_plain_username: str | None = None,
-        sasl_plain_password: str | None = None,
-        sasl_oauth_token_provider: TokenProvider | None = None,
+        **access: Unpack[AccessParameters],
     ) -> None:
         if not shadow:
             raise ValueError("shadow is empty")
@@ -103,15 +98,7 @@ class ShadowReader:
             raise ValueError(f"isolation_level {isolation_level!r} is none of read_uncommitted, read_committed")
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout:g} s")
-        access = NodeAccess(
-            security_protocol,
-            ssl_context,
-            sasl_mechanism,
-            sasl_plain_username,
-            sasl_plain_password,
-            sasl_oauth_token_provider,
-        )
-        self._access = access
+        self._access = NodeAccess(**access)
         self._addresses = addresses(bootstrap)
         self._shadow = shadow
         self._group = group
@@ -123,7 +110,7 @@ class ShadowReader:
             "auto_offset_reset": offset_reset,
             "isolation_level": isolation_level,
             "enable_auto_commit": False,
-            **access.settings,
+            **self._access.settings,
         }
         self._kafka: AIOKafkaConsumer | None = None
         self._ahead: dict[TopicPartition, ConsumerRecord[bytes | None, bytes | None]] = {}

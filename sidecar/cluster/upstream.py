@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from sidecar.cluster.brokers import Brokers
 from sidecar.cluster.refresh import Refresh
@@ -20,8 +20,31 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
+QuestionT = TypeVar("QuestionT")
+AnswerT = TypeVar("AnswerT")
+
 _VERSIONS_TIMEOUT_S: Final = 5.0
 _VERSIONS_EVERY_S: Final = 1.0
+
+
+class _Shared(Generic[QuestionT, AnswerT]):
+    """Questions under way: whoever asks the same meanwhile gets the same answer."""
+
+    def __init__(self, ask: Callable[[QuestionT], Coroutine[Any, Any, AnswerT]]) -> None:
+        self.tasks: dict[QuestionT, asyncio.Task[AnswerT]] = {}
+        self._ask = ask
+
+    async def answer(self, question: QuestionT) -> AnswerT:
+        task = self.tasks.get(question)
+        if task is None:
+            task = self.tasks[question] = asyncio.get_running_loop().create_task(self._ask(question))
+            task.add_done_callback(lambda done: self._ended(question, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, question: QuestionT, task: asyncio.Task[AnswerT]) -> None:
+        self.tasks.pop(question, None)
+        if not task.cancelled():
+            task.exception()  # all callers may have gone meanwhile
 
 
 class KafkaUpstream(Brokers):
@@ -40,8 +63,8 @@ class KafkaUpstream(Brokers):
             bootstrap, connect_timeout=connect_timeout, request_timeout=request_timeout, access=access, rng=rng
         )
         self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
-        self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
-        self._describing: dict[str, asyncio.Task[TopicLayout]] = {}
+        self._asking = _Shared(self._ask_metadata)
+        self._describing = _Shared(self._ask_all)
         self._refresh = Refresh(self.find_leaders)
         self._versions: asyncio.Task[None] | None = None
         self._served: dict[int, ServedVersions] = {}
@@ -67,17 +90,7 @@ class KafkaUpstream(Brokers):
 
     async def metadata(self, request: MetadataRequest) -> ClusterState:
         """Ask a broker; questions that are the same and under way together are asked once."""
-        task = self._asking.get(request)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask_metadata(request))
-            self._asking[request] = task
-            task.add_done_callback(lambda done: self._asked(request, done))
-        return await asyncio.shield(task)
-
-    def _asked(self, request: MetadataRequest, task: asyncio.Task[ClusterState]) -> None:
-        self._asking.pop(request, None)
-        if not task.cancelled():
-            task.exception()  # all callers may have gone meanwhile
+        return await self._asking.answer(request)
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
         state = await self.ask_any(MetadataByIdCall(request) if request.ids else MetadataCall(request))
@@ -123,16 +136,7 @@ class KafkaUpstream(Brokers):
 
     async def whole_layout(self, topic: str) -> TopicLayout:
         """See `Upstream.whole_layout`. A caller that asks for the same topic meanwhile gets the same answer."""
-        task = self._describing.get(topic)
-        if task is None:
-            task = self._describing[topic] = asyncio.get_running_loop().create_task(self._ask_all(topic))
-            task.add_done_callback(lambda done: self._described(topic, done))
-        return await asyncio.shield(task)
-
-    def _described(self, topic: str, task: asyncio.Task[TopicLayout]) -> None:
-        self._describing.pop(topic, None)
-        if not task.cancelled():
-            task.exception()  # all callers may have gone meanwhile
+        return await self._describing.answer(topic)
 
     async def _ask_all(self, topic: str) -> TopicLayout:
         request = MetadataCall(MetadataRequest((topic,), allow_auto_topic_creation=False))
@@ -233,7 +237,7 @@ class KafkaUpstream(Brokers):
 
     async def close(self) -> None:
         """Close every connection; calls under way fail with `DisconnectedError`."""
-        tasks: list[asyncio.Task[Any]] = [*self._asking.values(), *self._describing.values()]
+        tasks: list[asyncio.Task[Any]] = [*self._asking.tasks.values(), *self._describing.tasks.values()]
         if self._versions is not None:
             tasks.append(self._versions)
         for task in tasks:

@@ -6,6 +6,7 @@ with Kafka's Java client, which has its own.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
 
     from sidecar.security.broker_access import BrokerSettings
 
@@ -83,6 +86,29 @@ def for_java(security: Mapping[str, str]) -> dict[str, str]:
     if protocol.startswith("SASL"):
         found |= _login(security)
     return found
+
+
+def of_spark(
+    bootstrap: str, topic: str, spark: SparkSession, options: Mapping[str, str], **offsets: Mapping[int, int]
+) -> dict[str, str]:
+    """What Spark's Kafka source takes to read all committed records of a topic, with their headers, and to fail where
+    some are gone. `options`: others of its own; `offsets`: its options of this kind, each by partition.
+    """
+    return {
+        **options,
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "kafka.isolation.level": "read_committed",
+        "minPartitions": str(spark.sparkContext.defaultParallelism),
+        **{name: json.dumps({topic: by_partition(found)}) for name, found in offsets.items()},
+    }
+
+
+def by_partition(offsets: Mapping[int, int]) -> dict[str, int]:
+    """Offsets as JSON has them."""
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def _tls(security: Mapping[str, str]) -> dict[str, str]:

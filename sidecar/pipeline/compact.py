@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
-from sidecar.pipeline import tables
+from sidecar.pipeline.clients import by_partition, of_spark
 from sidecar.pipeline.errors import PipelineError, causes
 from sidecar.pipeline.points import check_order
-from sidecar.pipeline.tables import Identity
+from sidecar.pipeline.tables import Identity, make_or_check
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,28 +101,9 @@ def read(
     spark: SparkSession, bootstrap: str, log: Extent, until: Mapping[int, int], options: Mapping[str, str]
 ) -> DataFrame:
     """All committed records in front of `until`, as the log has them. `options` go to Spark's Kafka source."""
-    asked = {
-        **options,
-        "kafka.bootstrap.servers": bootstrap,
-        "subscribe": log.topic,
-        "includeHeaders": "true",
-        "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed",
-        "startingOffsets": json.dumps({log.topic: {str(p): at for p, at in log.starts.items()}}),
-        "endingOffsets": json.dumps({log.topic: {str(p): at for p, at in until.items()}}),
-        "minPartitions": str(spark.sparkContext.defaultParallelism),
-    }
+    offsets = {"startingOffsets": log.starts, "endingOffsets": until}
+    asked = of_spark(bootstrap, log.topic, spark, options, **offsets)
     return spark.read.format("kafka").options(**asked).load().select("key", *_RECORD)
-
-
-def table_for(spark: SparkSession, path: str, identity: Identity, schema: StructType) -> None:
-    """Make the table of a job that writes it whole each time, or see that it is that job's. Raises `TableError`."""
-    found = tables.look(spark, path)
-    if found is None:
-        tables.create(spark, path, identity, schema)
-        return
-    tables.check(found, path, identity)
-    tables.check_form(found, path, schema, ())
 
 
 class Compaction:
@@ -154,7 +134,7 @@ class Compaction:
         `PipelineError` where the log cannot be read to its end, or the table not be written.
         """
         if path is not None:
-            table_for(self._spark, path, self._identity, self.rows().schema)
+            make_or_check(self._spark, path, self._identity, self.rows().schema)
         self._found = self._found.persist()
         try:
             kind = F.lit("key") if self._before is None else F.col("change")
@@ -171,9 +151,9 @@ class Compaction:
             self._found.unpersist()
 
     def _write(self, path: str) -> None:
-        offsets = {"until": {str(p): at for p, at in self._until.items()}}
+        offsets = {"until": by_partition(self._until)}
         if self._before is not None:
-            offsets["from"] = {str(p): at for p, at in self._before.items()}
+            offsets["from"] = by_partition(self._before)
         self.rows().write.format("delta").mode("overwrite").option("userMetadata", json.dumps(offsets)).save(path)
 
     def _counts(self, rows: Mapping[str, int]) -> Counts:

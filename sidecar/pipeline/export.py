@@ -12,7 +12,6 @@ offsets, or, where gaps are accepted, notes them beside the table (`gaps`) and g
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from pyspark.errors import StreamingQueryException
 from sidecar.pipeline import gaps as noted
 from sidecar.pipeline import tables
 from sidecar.pipeline.checkpoint import Checkpoint, Owner
+from sidecar.pipeline.clients import of_spark
 from sidecar.pipeline.columns import Form, behind, records
 from sidecar.pipeline.errors import PipelineError, causes
 from sidecar.pipeline.ledger import Ledger, MovedError
@@ -227,18 +227,9 @@ class Exporter:
 
     def _source(self, begins: Mapping[int, int]) -> DataFrame:
         job = self._job
-        options = {
-            **job.options,
-            "kafka.bootstrap.servers": job.bootstrap,
-            "subscribe": job.topic,
-            "includeHeaders": "true",
-            "failOnDataLoss": "true",
-            "kafka.isolation.level": "read_committed",
-            "maxOffsetsPerTrigger": str(job.max_offsets),
-            "minPartitions": str(self._spark.sparkContext.defaultParallelism),
-        }
-        if begins:
-            options["startingOffsets"] = json.dumps({job.topic: {str(p): at for p, at in begins.items()}})
+        offsets = {"startingOffsets": begins} if begins else {}
+        options = of_spark(job.bootstrap, job.topic, self._spark, job.options, **offsets)
+        options["maxOffsetsPerTrigger"] = str(job.max_offsets)
         return self._spark.readStream.format("kafka").options(**options).load()
 
     def _start(self, begins: Mapping[int, int]) -> StreamingQuery:

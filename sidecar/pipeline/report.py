@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from sidecar.pipeline.audit.explained import EXPLAINED, KINDS
 from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.page import render
-from sidecar.pipeline.plots import lines, over_time
-from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, dated, earlier, later
+from sidecar.pipeline.plots import lines
+from sidecar.pipeline.throughput import earlier, later, plots
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -79,7 +79,7 @@ def report(tables: Mapping[str, DataFrame], topic: str) -> TopicReport:
         takeovers_by_kind={row["kind"]: row["count"] for row in kinds},
         audits=[_audit(each, counted=each["audit"] in counted) for each in its_audits[:_AUDITS]],
         lags=_newest_lags(known_lags),
-        plots=_plots(runs, changes, known_lags),
+        plots=plots(runs, changes) | _lags_over_time(known_lags),
     )
 
 
@@ -142,26 +142,10 @@ def _newest_lags(lags: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 _LAG: Final = ("shadow", "reader", "lag", "at_ms")
 
 
-def _plots(
-    runs: DataFrame, takeovers: Sequence[Mapping[str, Any]], lags: Sequence[Mapping[str, Any]]
-) -> dict[str, Markup]:
-    found: dict[str, Markup] = {}
-    data = dated(runs)
-    span = bounds_of(data)
-    if span is not None:
-        first, last, width = span
-        marks = {
-            each["at_ms"]: f"{each['kind']} {each['generation']}"
-            for each in takeovers
-            if each["kind"] in ("claimed", "failover") and first <= each["at_ms"] <= last
-        }
-        for title, series, its in (("producer", by_producer(), {}), ("generation", by_generation(), marks)):
-            heights = bars(data.withColumn("series", series), first, width)
-            found[f"Records over time, by {title}"] = over_time(heights, width, "Records", its)
+def _lags_over_time(lags: Sequence[Mapping[str, Any]]) -> dict[str, Markup]:
+    """By title; nothing where there are none."""
     points = _lag_points(lags)
-    if points:
-        found["Lag of the shadows' readers, as audits found it"] = lines(points, "Records behind")
-    return found
+    return {"Lag of the shadows' readers, as audits found it": lines(points, "Records behind")} if points else {}
 
 
 def _lag_points(lags: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:

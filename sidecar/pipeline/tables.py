@@ -131,6 +131,16 @@ def check(found: Found, path: str, identity: Identity) -> None:
             raise TableError(f"the table at {path} {text.format(is_)}, not {wanted}: name another path")
 
 
+def make_or_check(spark: SparkSession, path: str, identity: Identity, schema: StructType) -> None:
+    """Make the table of a job that lays it out by no column, or see that it is that job's. Raises `TableError`."""
+    found = look(spark, path)
+    if found is None:
+        create(spark, path, identity, schema)
+        return
+    check(found, path, identity)
+    check_form(found, path, schema, ())
+
+
 def check_memory(found: Found, path: str) -> None:
     """Raise `TableError` where Delta is configured to forget, after a time, how far the table has come."""
     if _FORGETTING in found.properties:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.plots import SERIES, bar_width
+from sidecar.pipeline.plots import SERIES, bar_width, over_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from markupsafe import Markup
     from pyspark.sql import Column, DataFrame
 
 _BARS: Final = 120
@@ -66,6 +67,27 @@ def earlier() -> Column:
 def later() -> Column:
     """When a run ends."""
     return F.greatest("first_timestamp_ms", "last_timestamp_ms")
+
+
+def plots(runs: DataFrame, takeovers: Iterable[Mapping[str, Any]]) -> dict[str, Markup]:
+    """Records over time, by title: by producer, and by generation with marks where the owner changed (`takeovers`:
+    rows of that table). None where no run has a time.
+    """
+    data = dated(runs)
+    span = bounds_of(data)
+    if span is None:
+        return {}
+    first, last, width = span
+    marks = {
+        each["at_ms"]: f"{each['kind']} {each['generation']}"
+        for each in takeovers
+        if each["kind"] in ("claimed", "failover") and first <= each["at_ms"] <= last
+    }
+    found: dict[str, Markup] = {}
+    for title, series, its in (("producer", by_producer(), {}), ("generation", by_generation(), marks)):
+        heights = bars(data.withColumn("series", series), first, width)
+        found[f"Records over time, by {title}"] = over_time(heights, width, "Records", its)
+    return found
 
 
 def bars(runs: DataFrame, first: int, width: int) -> dict[str, list[tuple[int, float]]]:

@@ -10,10 +10,8 @@ import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator
-from pydantic_settings import BaseSettings
 
-from sidecar.settings.checks import Needs, about
-from sidecar.settings.towards_kafka import FILE, Text
+from sidecar.settings.checks import File, Needs, SettingsGroup, optional, setting
 from sidecar.settings.values import Problem, check_token
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
     from sidecar.settings.values import Settings
 
+Token = Annotated[str | None, AfterValidator(check_token), Needs("text without spaces", "^[!-~]+$")]
 _HOST: Final = r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
 
 
@@ -32,79 +31,49 @@ def _hosts(value: str) -> str:
     return value
 
 
-class Admin(BaseSettings):
+class Admin(SettingsGroup):
     """The admin port, besides where it is (`Basics`)."""
 
-    admin_token: Annotated[
-        str | None,
-        AfterValidator(check_token),
-        about("Bearer token for writes over HTTP. Without one they are accepted from loopback only.", "change-me"),
-        Needs("text without spaces", "^[!-~]+$"),
-    ] = None
-    admin_read_token: Annotated[
-        str | None,
-        AfterValidator(check_token),
-        about(
-            "Bearer token for reads over HTTP, metrics too; health stays open. Without one, reads need no token.",
-            "change-me-too",
-        ),
-        Needs("text without spaces", "^[!-~]+$"),
-    ] = None
+    admin_token: Token = optional(
+        "Bearer token for writes over HTTP. Without one they are accepted from loopback only.", "change-me"
+    )
+    admin_read_token: Token = optional(
+        "Bearer token for reads over HTTP, metrics too; health stays open. Without one, reads need no token.",
+        "change-me-too",
+    )
     admin_hosts: Annotated[
-        str,
-        AfterValidator(_hosts),
-        about(
-            "More host names that requests without a token may be sent to, separated by commas; `.example.com` stands"
-            " for every name below it, `*` for any. IP addresses, names without a dot and the node's own names are"
-            " always allowed. With TLS names are not checked."
-        ),
-        Needs("host names, separated by commas", "^[A-Za-z0-9_.*, -]*$"),
-    ] = ""
-    admin_ssl_certificate: Annotated[
-        Text,
-        about(
-            "PEM file of the certificate of the admin port, its chain behind it. With one, the port speaks only TLS.",
-            "/etc/sidecar/admin.pem",
-        ),
-        FILE,
-    ] = None
-    admin_ssl_key: Annotated[
-        Text,
-        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/admin.key"),
-        FILE,
-    ] = None
-    admin_ssl_ca: Annotated[
-        Text,
-        about(
-            "PEM file of the certificates that clients' are checked against. With it, everything but health needs a"
-            " client certificate, besides the token.",
-            "/etc/sidecar/admin-ca.pem",
-        ),
-        FILE,
-    ] = None
-    admin_client_ssl_ca: Annotated[
-        Text,
-        about(
-            "For tools, and for a node that asks another one: PEM file of the certificates that the admin port's is"
-            " checked against. By default SIDECAR_ADMIN_SSL_CA, or those of the system.",
-            "/etc/sidecar/ca.pem",
-        ),
-        FILE,
-    ] = None
-    admin_client_ssl_certificate: Annotated[
-        Text,
-        about(
-            "For tools, and for a node that asks another one: PEM file of the certificate to show. By default"
-            " SIDECAR_ADMIN_SSL_CERTIFICATE.",
-            "/etc/sidecar/operator.pem",
-        ),
-        FILE,
-    ] = None
-    admin_client_ssl_key: Annotated[
-        Text,
-        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/operator.key"),
-        FILE,
-    ] = None
+        str, AfterValidator(_hosts), Needs("host names, separated by commas", "^[A-Za-z0-9_.*, -]*$")
+    ] = setting(
+        "",
+        "More host names that requests without a token may be sent to, separated by commas; `.example.com` stands"
+        " for every name below it, `*` for any. IP addresses, names without a dot and the node's own names are"
+        " always allowed. With TLS names are not checked.",
+    )
+    admin_ssl_certificate: File = optional(
+        "PEM file of the certificate of the admin port, its chain behind it. With one, the port speaks only TLS.",
+        "/etc/sidecar/admin.pem",
+    )
+    admin_ssl_key: File = optional(
+        "PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/admin.key"
+    )
+    admin_ssl_ca: File = optional(
+        "PEM file of the certificates that clients' are checked against. With it, everything but health needs a"
+        " client certificate, besides the token.",
+        "/etc/sidecar/admin-ca.pem",
+    )
+    admin_client_ssl_ca: File = optional(
+        "For tools, and for a node that asks another one: PEM file of the certificates that the admin port's is"
+        " checked against. By default SIDECAR_ADMIN_SSL_CA, or those of the system.",
+        "/etc/sidecar/ca.pem",
+    )
+    admin_client_ssl_certificate: File = optional(
+        "For tools, and for a node that asks another one: PEM file of the certificate to show. By default"
+        " SIDECAR_ADMIN_SSL_CERTIFICATE.",
+        "/etc/sidecar/operator.pem",
+    )
+    admin_client_ssl_key: File = optional(
+        "PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/operator.key"
+    )
 
 
 def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:

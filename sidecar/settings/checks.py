@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, cast
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from sidecar.settings.values import Address
 
@@ -99,20 +101,66 @@ def check_cluster(value: str) -> str:
     return value
 
 
-Endpoint = Annotated[Address, BeforeValidator(_address, json_schema_input_type=str)]
-Target = Annotated[Endpoint, AfterValidator(_target)]
-Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["auto", "json", "console"]
-
 ONE: Final = r"[^\s/@,]+:[0-9]{1,5}\s*"
 HOST_PORT: Final = Needs("host:port, such as 127.0.0.1:19092", rf"^\s*{ONE}$")
 URL: Final = {"redis": r"^([rR][eE][dD][iI][sS]{1,2}|[uU][nN][iI][xX])://", "http": r"^[hH][tT][tT][pP][sS]?://"}
-YES_NO: Final = Needs("true or false")
+TEXT: Final = Needs("text", "^(.|\\s)+$")
 
 
-def whole(low: int, high: int, unit: str = "") -> Any:
-    """Constraints of a whole number, both ends included, as metadata of a field."""
-    return Field(ge=low, le=high), BeforeValidator(_no_flag), Needs(f"a whole number{unit} from {low} to {high}")
+def _not_empty(value: str | None) -> str | None:
+    if value == "":
+        raise ValueError("is empty")
+    return value
+
+
+Endpoint = Annotated[Address, BeforeValidator(_address, json_schema_input_type=str), HOST_PORT]
+MaybeEndpoint = Annotated[Endpoint | None, HOST_PORT]
+Target = Annotated[Endpoint, AfterValidator(_target)]
+Flag = Annotated[bool, Needs("true or false")]
+Level = Annotated[Literal["debug", "info", "warning", "error"], Needs("debug, info, warning or error")]
+Format = Annotated[Literal["auto", "json", "console"], Needs("json, console or auto")]
+Text = Annotated[str | None, AfterValidator(_not_empty), TEXT]
+File = Annotated[str | None, AfterValidator(_not_empty), Needs("the path of a file", "^.+$")]
+Count = Annotated[int, BeforeValidator(_no_flag), Needs("a whole number")]
+Milliseconds = Annotated[int, BeforeValidator(_no_flag), Needs("a whole number of milliseconds")]
+Bytes = Annotated[int, BeforeValidator(_no_flag), Needs("a whole number of bytes")]
+
+
+def as_it_is(check: Callable[[str], object]) -> AfterValidator:
+    """Has `check` raise ValueError for what is wrong; a value that is right stays as it was written."""
+
+    def checked(value: str | None) -> str | None:
+        if value is not None:
+            check(value)
+        return value
+
+    return AfterValidator(checked)
+
+
+class SettingsGroup(BaseSettings):
+    """Settings that belong together. They are checked here and found by `sources`, which has to know where each value
+    comes from.
+    """
+
+    @classmethod
+    def settings_customise_sources(
+        cls, *_: Any, init_settings: Any, **_sources: Any
+    ) -> tuple[PydanticBaseSettingsSource]:
+        """The values that a caller gives, and no others."""
+        return (init_settings,)
+
+
+def setting(default: Any, text: str, *, between: tuple[int, int] | None = None) -> Any:
+    """A setting's default and its description for `--help`, the reference and editors. `between`: the bounds of a
+    number, both included.
+    """
+    low, high = between or (None, None)
+    return Field(default, description=text, ge=low, le=high)
+
+
+def optional(text: str, example: str, default: Any = None) -> Any:
+    """As `setting`, of one that is not set by default: `example` is a value that it may have."""
+    return Field(default, description=text, examples=[example])
 
 
 def check_header(value: str) -> str:
@@ -120,8 +168,3 @@ def check_header(value: str) -> str:
     if not 1 <= len(value.encode()) <= 255:
         raise ValueError("is not 1 to 255 bytes long")
     return value
-
-
-def about(text: str, example: str | None = None) -> Any:
-    """The description of a setting, for `--help`, the reference and editors, and a value where there is no default."""
-    return Field(description=text, examples=None if example is None else [example])

@@ -6,17 +6,27 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from sidecar.security.credentials import MECHANISMS
 from sidecar.security.principal_mapping import PrincipalMapping
-from sidecar.settings.checks import URL, Needs, about
+from sidecar.settings.checks import (
+    TEXT,
+    File,
+    Needs,
+    SettingsGroup,
+    Text,
+    as_it_is,
+    check_http_url,
+    optional,
+    setting,
+)
 from sidecar.settings.listeners import PREFIX, key_of, own_of, own_setting
 from sidecar.settings.loaded import full_name
-from sidecar.settings.towards_kafka import FILE, PROTOCOLS, TEXT, HttpUrl, Protocol, Text
+from sidecar.settings.towards_kafka import HTTP_URL, Protocol
 from sidecar.settings.values import Problem
 
 if TYPE_CHECKING:
@@ -25,13 +35,8 @@ if TYPE_CHECKING:
     from sidecar.settings.listeners import ListenerSettings
     from sidecar.settings.values import Settings
 
-Authentication = Literal["relay", "file", "jwks"]
-ClientAuth = Literal["none", "requested", "required"]
-
-
-def _mapping(value: str) -> str:
-    PrincipalMapping(value)
-    return value
+Authentication = Annotated[Literal["relay", "file", "jwks"], Needs("relay, file or jwks")]
+ClientAuth = Annotated[Literal["none", "requested", "required"], Needs("none, requested or required")]
 
 
 def _mechanisms(value: str | None) -> str | None:
@@ -41,76 +46,49 @@ def _mechanisms(value: str | None) -> str | None:
     return value
 
 
-class Listener(BaseSettings):
+class Listener(SettingsGroup):
     """How connections of clients begin."""
 
-    security_protocol: Annotated[
-        Protocol, about("How connections of clients begin: TLS or not, login or not."), PROTOCOLS
-    ] = "PLAINTEXT"
-    ssl_certificate: Annotated[
-        Text,
-        about("PEM file of the certificate that clients are shown, its chain after it.", "/etc/sidecar/tls.pem"),
-        FILE,
-    ] = None
-    ssl_key: Annotated[
-        Text,
-        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/tls.key"),
-        FILE,
-    ] = None
-    ssl_key_password: Annotated[Text, about("Password of that key, where it is encrypted.", "change-me"), TEXT] = None
-    ssl_ca: Annotated[
-        Text,
-        about("PEM file of the certificates that clients' are checked against.", "/etc/sidecar/clients-ca.pem"),
-        FILE,
-    ] = None
-    ssl_client_auth: Annotated[
-        ClientAuth,
-        about("Whether clients show a certificate: Kafka's `ssl.client.auth`."),
-        Needs("none, requested or required"),
-    ] = "none"
+    security_protocol: Protocol = setting("PLAINTEXT", "How connections of clients begin: TLS or not, login or not.")
+    ssl_certificate: File = optional(
+        "PEM file of the certificate that clients are shown, its chain after it.", "/etc/sidecar/tls.pem"
+    )
+    ssl_key: File = optional(
+        "PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/tls.key"
+    )
+    ssl_key_password: Text = optional("Password of that key, where it is encrypted.", "change-me")
+    ssl_ca: File = optional(
+        "PEM file of the certificates that clients' are checked against.", "/etc/sidecar/clients-ca.pem"
+    )
+    ssl_client_auth: ClientAuth = setting("none", "Whether clients show a certificate: Kafka's `ssl.client.auth`.")
     ssl_principal_mapping_rules: Annotated[
         str,
-        AfterValidator(_mapping),
-        about("What the holder of a certificate is called: Kafka's `ssl.principal.mapping.rules`."),
+        as_it_is(PrincipalMapping),
         Needs("DEFAULT, or RULE:pattern/replacement/[LU], separated by commas", "DEFAULT|RULE:"),
-    ] = "DEFAULT"
+    ] = setting("DEFAULT", "What the holder of a certificate is called: Kafka's `ssl.principal.mapping.rules`.")
     sasl_mechanisms: Annotated[
         str | None,
         AfterValidator(_mechanisms),
-        about("How clients may log in; by default with whatever brokers, or the file, take.", "SCRAM-SHA-512"),
         Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, separated by commas", "^[A-Z0-9, -]+$"),
-    ] = None
-    sasl_authentication: Annotated[
-        Authentication,
-        about("Who checks logins: a broker (relay), or this node with a file of users or a set of keys (jwks)."),
-        Needs("relay, file or jwks"),
-    ] = "relay"
-    sasl_users_file: Annotated[Text, about("file: the TOML file of users.", "/etc/sidecar/users.toml"), FILE] = None
-    sasl_jwks_url: Annotated[
-        HttpUrl,
-        about("jwks: where the keys are that sign tokens of OAUTHBEARER.", "https://login.example/keys"),
-        Needs("http://host:port/path or https://host/path", URL["http"]),
-    ] = None
-    sasl_audience: Annotated[Text, about("jwks: the audience that tokens have to name.", "kafka"), TEXT] = None
-    sasl_issuer: Annotated[Text, about("jwks: the issuer that tokens have to name.", "https://login.example"), TEXT] = (
-        None
+    ] = optional("How clients may log in; by default with whatever brokers, or the file, take.", "SCRAM-SHA-512")
+    sasl_authentication: Authentication = setting(
+        "relay", "Who checks logins: a broker (relay), or this node with a file of users or a set of keys (jwks)."
     )
-    sasl_principal_claim: Annotated[
-        str, about("The claim of a token that names the principal; with relay, that which brokers take."), TEXT
-    ] = "sub"
+    sasl_users_file: File = optional("file: the TOML file of users.", "/etc/sidecar/users.toml")
+    sasl_jwks_url: Annotated[str | None, as_it_is(check_http_url), HTTP_URL] = optional(
+        "jwks: where the keys are that sign tokens of OAUTHBEARER.", "https://login.example/keys"
+    )
+    sasl_audience: Text = optional("jwks: the audience that tokens have to name.", "kafka")
+    sasl_issuer: Text = optional("jwks: the issuer that tokens have to name.", "https://login.example")
+    sasl_principal_claim: Annotated[str, TEXT] = setting(
+        "sub", "The claim of a token that names the principal; with relay, that which brokers take."
+    )
 
 
 class OwnSettings(Listener):
     """Settings that one listener has of its own (`listeners.OWN_SETTINGS`)."""
 
     model_config = SettingsConfigDict(enable_decoding=False, extra="forbid")
-
-    @classmethod
-    def settings_customise_sources(
-        cls, *_: Any, init_settings: Any, **_sources: Any
-    ) -> tuple[PydanticBaseSettingsSource]:
-        """Nothing is found here: the caller has what is to be checked."""
-        return (init_settings,)
 
 
 _TLS: Final = ("ssl_certificate", "ssl_key", "ssl_key_password", "ssl_ca")
@@ -169,18 +147,18 @@ def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
             if settings.listeners
             else f"SIDECAR_SECURITY_PROTOCOL is {each.security_protocol}"
         )
-        of_it = {setting: f"{PREFIX}{key_of(each.name)}_{setting}" for setting in own}
+        of_it = {name: f"{PREFIX}{key_of(each.name)}_{name}" for name in own}
         at = f" at listener {each.name}" if settings.listeners else ""
-        for setting, advice in _missing(each, beginning, at, settings.kafka_security_protocol, of_it):
-            report(of_it.get(setting, setting), advice)
-        for setting, advice in _useless(each, beginning, of_it):
-            if setting in own:
-                report(of_it[setting], advice)
+        for name, advice in _missing(each, beginning, at, settings.kafka_security_protocol, of_it):
+            report(of_it.get(name, name), advice)
+        for name, advice in _useless(each, beginning, of_it):
+            if name in own:
+                report(of_it[name], advice)
             else:
-                everywhere.setdefault(setting, []).append(advice)
-    for setting, advices in everywhere.items():
+                everywhere.setdefault(name, []).append(advice)
+    for name, advices in everywhere.items():
         if len(advices) == len(all_listeners):
-            report(setting, advices[0])
+            report(name, advices[0])
     return list(found.values())
 
 

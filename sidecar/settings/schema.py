@@ -10,27 +10,32 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from sidecar.settings.admin import Admin
 from sidecar.settings.checks import (
     HOST_PORT,
     ONE,
     URL,
-    YES_NO,
+    Bytes,
+    Count,
     Endpoint,
+    Flag,
     Format,
     Level,
+    MaybeEndpoint,
+    Milliseconds,
     Needs,
+    SettingsGroup,
     Target,
-    about,
     check_cluster,
     check_header,
     check_http_url,
     check_redis_url,
     check_registry_url,
+    optional,
+    setting,
     split_addresses,
-    whole,
 )
 from sidecar.settings.limits import Limits
 from sidecar.settings.listener import Listener
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
 _GRACE: Final = 3_600_000
 _LISTENER: Final = rf"\s*{NAME_PATTERN}://[^\s/@,]*:[0-9]{{1,5}}\s*"
 _PROTOCOL: Final = rf"\s*{NAME_PATTERN}:[A-Za-z_]+\s*"
-_HEADER: Final = (AfterValidator(check_header), Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$"))
+Header = Annotated[str, AfterValidator(check_header), Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$")]
 
 
 def _listed(form: str, one: str, parse: Callable[[str], tuple[Any, ...]]) -> tuple[BeforeValidator, Needs]:
@@ -64,13 +69,11 @@ def _listed(form: str, one: str, parse: Callable[[str], tuple[Any, ...]]) -> tup
     def read(value: Any) -> tuple[Any, ...]:
         return value if isinstance(value, tuple) else parse(str(value))
 
-    return (
-        BeforeValidator(read, json_schema_input_type=str),
-        Needs(f"{form}, separated by commas", f"^{one}(,{one})*$"),
-    )
+    needs = Needs(f"{form}, separated by commas", f"^{one}(,{one})*$")
+    return BeforeValidator(read, json_schema_input_type=str), needs
 
 
-class Basics(BaseSettings):
+class Basics(SettingsGroup):
     """All but the admin port (`Admin`), how connections begin (`Listener`, `TowardsKafka`), and what clients may do
     (`Rules`) and take (`Limits`).
     """
@@ -87,188 +90,138 @@ class Basics(BaseSettings):
     bootstrap_servers: Annotated[
         tuple[Target, ...],
         BeforeValidator(split_addresses, json_schema_input_type=str | list[str]),
-        about("Brokers of the Kafka behind the sidecar, host:port, separated by commas."),
         Needs(
             "one or more host:port, separated by commas, such as kafka-1:9092,kafka-2:9092",
             rf"^[\s,]*{ONE}(,[\s,]*{ONE})*[\s,]*$",
         ),
-    ] = (Address("127.0.0.1", 9092),)
+    ] = setting(
+        (Address("127.0.0.1", 9092),), "Brokers of the Kafka behind the sidecar, host:port, separated by commas."
+    )
     redis_url: Annotated[
         str,
         AfterValidator(check_redis_url),
-        about(
-            "Redis that arbitrates between nodes. It needs maxmemory-policy noeviction. With TLS:"
-            " rediss://user:password@host:port/0?ssl_ca_certs=/etc/sidecar/redis-ca.pem."
-        ),
         Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket", URL["redis"]),
-    ] = "redis://127.0.0.1:6379/0"
-    listen: Annotated[Endpoint, about("Address for Kafka clients."), HOST_PORT] = Address("127.0.0.1", 19092)
-    advertise: Annotated[
-        Endpoint | None,
-        about(
-            "Address that the node gives to clients; `listen` by default, required if that is a wildcard.",
-            "127.0.0.1:19092",
-        ),
-        HOST_PORT,
-    ] = None
-    listeners: Annotated[
-        tuple[NamedAddress, ...],
-        *_listed("NAME://host:port", _LISTENER, partial(parse_listeners, bound=True)),
-        about(
-            "Several addresses for Kafka clients, each with a name: Kafka's `listeners`. In place of `listen`,"
-            " `advertise` and `security_protocol`.",
-            "INSIDE://0.0.0.0:19092,OUTSIDE://0.0.0.0:19093",
-        ),
-    ] = ()
-    advertised_listeners: Annotated[
-        tuple[NamedAddress, ...],
-        *_listed("NAME://host:port", _LISTENER, partial(parse_listeners, bound=False)),
-        about(
-            "Address that the node gives to clients of each listener: Kafka's `advertised.listeners`. By default the"
-            " address in `listeners`, required where that is a wildcard.",
-            "INSIDE://sidecar-1:19092,OUTSIDE://kafka.example:19093",
-        ),
-    ] = ()
-    listener_security_protocol_map: Annotated[
-        tuple[NamedProtocol, ...],
-        *_listed("NAME:PROTOCOL", _PROTOCOL, parse_protocols),
-        about(
-            "How connections to each listener begin: Kafka's `listener.security.protocol.map`. A listener that is"
-            " called like a protocol needs no entry.",
-            "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
-        ),
-    ] = ()
-    admin_listen: Annotated[Endpoint, about("Address for health, metrics and REST."), HOST_PORT] = Address(
-        "127.0.0.1", 18080
+    ] = setting(
+        "redis://127.0.0.1:6379/0",
+        "Redis that arbitrates between nodes. It needs maxmemory-policy noeviction. With TLS:"
+        " rediss://user:password@host:port/0?ssl_ca_certs=/etc/sidecar/redis-ca.pem.",
     )
-    admin_advertise: Annotated[
-        Endpoint | None,
-        about(
-            (
-                "Where other nodes reach `admin_listen`; by default that address, or the host of `advertise` if it is"
-                " a wildcard."
-            ),
-            "127.0.0.1:18080",
-        ),
-        HOST_PORT,
-    ] = None
-    node_id: Annotated[
-        int, *whole(0, 2**31 - 1), about("Number of this node, unique in its cluster; clients see it as the broker id.")
-    ] = 1
+    listen: Endpoint = setting(Address("127.0.0.1", 19092), "Address for Kafka clients.")
+    advertise: MaybeEndpoint = optional(
+        "Address that the node gives to clients; `listen` by default, required if that is a wildcard.",
+        "127.0.0.1:19092",
+    )
+    listeners: Annotated[
+        tuple[NamedAddress, ...], *_listed("NAME://host:port", _LISTENER, partial(parse_listeners, bound=True))
+    ] = optional(
+        "Several addresses for Kafka clients, each with a name: Kafka's `listeners`. In place of `listen`,"
+        " `advertise` and `security_protocol`.",
+        "INSIDE://0.0.0.0:19092,OUTSIDE://0.0.0.0:19093",
+        (),
+    )
+    advertised_listeners: Annotated[
+        tuple[NamedAddress, ...], *_listed("NAME://host:port", _LISTENER, partial(parse_listeners, bound=False))
+    ] = optional(
+        "Address that the node gives to clients of each listener: Kafka's `advertised.listeners`. By default the"
+        " address in `listeners`, required where that is a wildcard.",
+        "INSIDE://sidecar-1:19092,OUTSIDE://kafka.example:19093",
+        (),
+    )
+    listener_security_protocol_map: Annotated[
+        tuple[NamedProtocol, ...], *_listed("NAME:PROTOCOL", _PROTOCOL, parse_protocols)
+    ] = optional(
+        "How connections to each listener begin: Kafka's `listener.security.protocol.map`. A listener that is"
+        " called like a protocol needs no entry.",
+        "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
+        (),
+    )
+    admin_listen: Endpoint = setting(Address("127.0.0.1", 18080), "Address for health, metrics and REST.")
+    admin_advertise: MaybeEndpoint = optional(
+        "Where other nodes reach `admin_listen`; by default that address, or the host of `advertise` if it is"
+        " a wildcard.",
+        "127.0.0.1:18080",
+    )
+    node_id: Count = setting(
+        1, "Number of this node, unique in its cluster; clients see it as the broker id.", between=(0, 2**31 - 1)
+    )
     cluster: Annotated[
         str,
         AfterValidator(check_cluster),
-        about("Name shared by the nodes that work together on one Kafka; part of internal topic names."),
         Needs("1 to 64 letters, digits, - or _, not ending in _snapshots or _events", "^[A-Za-z0-9_-]{1,64}$"),
-    ] = "default"
-    lease_ms: Annotated[
-        int, *whole(100, 600_000, " of milliseconds"), about("How long a silent node keeps its topics.")
-    ] = 3_000
-    reconnect_grace_ms: Annotated[
-        int,
-        *whole(0, _GRACE, " of milliseconds"),
-        about("How long a topic waits for its owner after the node that served it died."),
-    ] = 5_000
-    disconnect_grace_ms: Annotated[
-        int,
-        *whole(0, _GRACE, " of milliseconds"),
-        about("How long a topic waits for its owner after the owner's last connection was closed."),
-    ] = 0
-    admin_url: Annotated[
-        str,
-        AfterValidator(check_http_url),
-        about("For tools: the admin address of a node."),
-        Needs("http://host:port", URL["http"]),
-    ] = DEFAULT_ADMIN_URL
-    deduplication: Annotated[
-        bool,
-        about(
-            "Deduplication by sequence id on every topic without a nearer policy. True governs all topics except"
-            " internal ones, so none of them accepts transactions. Use the same value on all nodes."
-        ),
-        YES_NO,
-    ] = False
-    sequence_id_header: Annotated[str, *_HEADER, about("The record header that carries a sequence id.")] = (
-        "sidecar-sequence-id"
+    ] = setting("default", "Name shared by the nodes that work together on one Kafka; part of internal topic names.")
+    lease_ms: Milliseconds = setting(3_000, "How long a silent node keeps its topics.", between=(100, 600_000))
+    reconnect_grace_ms: Milliseconds = setting(
+        5_000, "How long a topic waits for its owner after the node that served it died.", between=(0, _GRACE)
     )
-    producer_name_header: Annotated[str, *_HEADER, about("The record header that carries a producer name.")] = (
-        "sidecar-producer-name"
+    disconnect_grace_ms: Milliseconds = setting(
+        0, "How long a topic waits for its owner after the owner's last connection was closed.", between=(0, _GRACE)
     )
-    producer_names_limit: Annotated[
-        int,
-        *whole(1, 10_000_000),
-        about("Producer names per partition whose highest sequence ids the node remembers."),
-    ] = 10_000
-    linger_ms: Annotated[
-        int,
-        *whole(0, 60_000, " of milliseconds"),
-        about("How long the node collects batches of governed topics before it sends them to Kafka."),
-    ] = 0
-    linger_bytes: Annotated[
-        int,
-        *whole(16 * 1024, 64 * 1024 * 1024, " of bytes"),
-        about("Size of collected batches of governed topics at which the node sends them without waiting longer."),
-    ] = 1024 * 1024
-    retry_buffer_bytes: Annotated[
-        int,
-        *whole(1, 2**40, " of bytes"),
-        about("Batches of governed topics that may wait for Kafka; above that producers get 19 NOT_ENOUGH_REPLICAS."),
-    ] = 32 * 1024 * 1024
-    queue_limit: Annotated[
-        int, *whole(0, 1_000_000), about("Sessions that may wait for one topic (wait_for_exclusive).")
-    ] = 1_000
-    shared_fetch_max_wait_ms: Annotated[
-        int,
-        *whole(0, 20_000, " of milliseconds"),
-        about(
-            "How long readers at the end of a log wait for a record at most, where thousands do: then they wait longer"
-            " than they asked for (fetch.max.wait.ms), 2 ms for each of them. 0: never longer."
-        ),
-    ] = 5_000
-    shared_fetch_min_readers: Annotated[
-        int,
-        *whole(2, 1_000_000),
-        about(
-            "From how many readers of a partition on the node polls the broker once for all of them. Below that, each"
-            " reader's own request goes to the broker, and gets a record a little earlier."
-        ),
-    ] = 4
+    admin_url: Annotated[str, AfterValidator(check_http_url), Needs("http://host:port", URL["http"])] = setting(
+        DEFAULT_ADMIN_URL, "For tools: the admin address of a node."
+    )
+    deduplication: Flag = setting(
+        False,
+        "Deduplication by sequence id on every topic without a nearer policy. True governs all topics except"
+        " internal ones, so none of them accepts transactions. Use the same value on all nodes.",
+    )
+    sequence_id_header: Header = setting("sidecar-sequence-id", "The record header that carries a sequence id.")
+    producer_name_header: Header = setting("sidecar-producer-name", "The record header that carries a producer name.")
+    producer_names_limit: Count = setting(
+        10_000, "Producer names per partition whose highest sequence ids the node remembers.", between=(1, 10_000_000)
+    )
+    linger_ms: Milliseconds = setting(
+        0, "How long the node collects batches of governed topics before it sends them to Kafka.", between=(0, 60_000)
+    )
+    linger_bytes: Bytes = setting(
+        1024 * 1024,
+        "Size of collected batches of governed topics at which the node sends them without waiting longer.",
+        between=(16 * 1024, 64 * 1024 * 1024),
+    )
+    retry_buffer_bytes: Bytes = setting(
+        32 * 1024 * 1024,
+        "Batches of governed topics that may wait for Kafka; above that producers get 19 NOT_ENOUGH_REPLICAS.",
+        between=(1, 2**40),
+    )
+    queue_limit: Count = setting(
+        1_000, "Sessions that may wait for one topic (wait_for_exclusive).", between=(0, 1_000_000)
+    )
+    shared_fetch_max_wait_ms: Milliseconds = setting(
+        5_000,
+        "How long readers at the end of a log wait for a record at most, where thousands do: then they wait longer"
+        " than they asked for (fetch.max.wait.ms), 2 ms for each of them. 0: never longer.",
+        between=(0, 20_000),
+    )
+    shared_fetch_min_readers: Count = setting(
+        4,
+        "From how many readers of a partition on the node polls the broker once for all of them. Below that, each"
+        " reader's own request goes to the broker, and gets a record a little earlier.",
+        between=(2, 1_000_000),
+    )
     schema_registry_url: Annotated[
         str | None,
         AfterValidator(check_registry_url),
-        about(
-            "Schema registry with Confluent's API, which a node serves under /schemas, also for shadows. A name and"
-            " password in it are sent if a request has none.",
-            "http://127.0.0.1:8081",
-        ),
         Needs(
             "http:// or https://[user:password@]host:port, with a path where the registry's API has one", URL["http"]
         ),
-    ] = None
-    kafka_connect_timeout_ms: Annotated[
-        int, *whole(10, 600_000, " of milliseconds"), about("Timeout for opening a connection to a broker.")
-    ] = 3_000
-    kafka_request_timeout_ms: Annotated[
-        int,
-        *whole(100, 3_600_000, " of milliseconds"),
-        about("Timeout for the node's own requests to Kafka."),
-    ] = 30_000
-    redis_timeout_ms: Annotated[
-        int, *whole(10, 600_000, " of milliseconds"), about("Timeout for one answer of Redis.")
-    ] = 1_000
-    max_request_bytes: Annotated[
-        int,
-        *whole(1_024, 2**31 - 1, " of bytes"),
-        about("Largest Produce request a client may send; requests of other APIs may have 4 MiB."),
-    ] = 100 * 1024 * 1024
-    log_level: Annotated[
-        Level, about("The lowest level of events that are logged."), Needs("debug, info, warning or error")
-    ] = "info"
-    log_format: Annotated[
-        Format,
-        about("json: an event per line; console: for people; auto: console on a terminal."),
-        Needs("json, console or auto"),
-    ] = "auto"
+    ] = optional(
+        "Schema registry with Confluent's API, which a node serves under /schemas, also for shadows. A name and"
+        " password in it are sent if a request has none.",
+        "http://127.0.0.1:8081",
+    )
+    kafka_connect_timeout_ms: Milliseconds = setting(
+        3_000, "Timeout for opening a connection to a broker.", between=(10, 600_000)
+    )
+    kafka_request_timeout_ms: Milliseconds = setting(
+        30_000, "Timeout for the node's own requests to Kafka.", between=(100, 3_600_000)
+    )
+    redis_timeout_ms: Milliseconds = setting(1_000, "Timeout for one answer of Redis.", between=(10, 600_000))
+    max_request_bytes: Bytes = setting(
+        100 * 1024 * 1024,
+        "Largest Produce request a client may send; requests of other APIs may have 4 MiB.",
+        between=(1_024, 2**31 - 1),
+    )
+    log_level: Level = setting("info", "The lowest level of events that are logged.")
+    log_format: Format = setting("auto", "json: an event per line; console: for people; auto: console on a terminal.")
 
     @field_validator("advertise")
     @classmethod
@@ -340,13 +293,6 @@ class Basics(BaseSettings):
             raise ValueError("no node can connect to a wildcard address or to port 0")
         return value
 
-    @classmethod
-    def settings_customise_sources(
-        cls, *_: Any, init_settings: Any, **_sources: Any
-    ) -> tuple[PydanticBaseSettingsSource]:
-        """`resolve` merges the sources by itself, as it has to know where each value comes from."""
-        return (init_settings,)
-
 
 class Schema(TowardsKafka, Limits, Rules, Listener, Admin, Basics):
     """Settings of a sidecar node and of the tools that talk to it."""
@@ -354,7 +300,9 @@ class Schema(TowardsKafka, Limits, Rules, Listener, Admin, Basics):
 
 def needs(field: FieldInfo) -> str:
     """What a setting takes, in words."""
-    return next((each.text for each in field.metadata if isinstance(each, Needs)), "another value")
+    words = next((each.text for each in field.metadata if isinstance(each, Needs)), "another value")
+    bounds = [str(getattr(each, end)) for each in field.metadata for end in ("ge", "le") if hasattr(each, end)]
+    return f"{words} from {' to '.join(bounds)}" if bounds else words
 
 
 def is_secret(name: str) -> bool:

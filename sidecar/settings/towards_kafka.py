@@ -8,10 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator
-from pydantic_settings import BaseSettings
-
-from sidecar.settings.checks import URL, YES_NO, Needs, about, check_http_url
+from sidecar.settings.checks import (
+    URL,
+    File,
+    Flag,
+    Needs,
+    SettingsGroup,
+    Text,
+    as_it_is,
+    check_http_url,
+    optional,
+    setting,
+)
 from sidecar.settings.values import Problem
 
 if TYPE_CHECKING:
@@ -19,102 +27,58 @@ if TYPE_CHECKING:
 
     from sidecar.settings.values import Settings
 
-TEXT: Final = Needs("text", "^(.|\\s)+$")
-FILE: Final = Needs("the path of a file", "^.+$")
-
-Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-PROTOCOLS: Final = Needs("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
-_MECHANISMS: Final = Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
-
-
-def _not_empty(value: str | None) -> str | None:
-    if value == "":
-        raise ValueError("is empty")
-    return value
+HTTP_URL: Final = Needs("http://host:port/path or https://host/path", URL["http"])
+Protocol = Annotated[
+    Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], Needs("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
+]
+Mechanism = Annotated[
+    Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None,
+    Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"),
+]
 
 
-Text = Annotated[str | None, AfterValidator(_not_empty)]
+def _check_token_url(value: str) -> None:
+    """What the endpoint answers is logged with its URL, so that holds no password."""
+    check_http_url(value)
+    if "@" in urlsplit(value).netloc:
+        raise ValueError("names a user; with SIDECAR_KAFKA_SASL_CLIENT_SECRET that is SIDECAR_KAFKA_SASL_CLIENT_ID")
 
 
-def _token_url(value: str | None) -> str | None:
-    """As it is: a slash at its end may matter. What the endpoint answers is logged with it, so it holds no password."""
-    if value is not None:
-        check_http_url(value)
-        if "@" in urlsplit(value).netloc:
-            raise ValueError("names a user; with SIDECAR_KAFKA_SASL_CLIENT_SECRET that is SIDECAR_KAFKA_SASL_CLIENT_ID")
-    return value
-
-
-def _http_url(value: str | None) -> str | None:
-    if value is not None:
-        check_http_url(value)
-    return value
-
-
-HttpUrl = Annotated[str | None, AfterValidator(_http_url)]
-
-
-class TowardsKafka(BaseSettings):
+class TowardsKafka(SettingsGroup):
     """How this node connects to brokers, and its identity there."""
 
-    kafka_security_protocol: Annotated[
-        Protocol, about("How connections to brokers begin: TLS or not, login or not."), PROTOCOLS
-    ] = "PLAINTEXT"
-    kafka_ssl_ca: Annotated[
-        Text,
-        about(
-            "PEM file of the certificates that brokers' are checked against; those of the system by default.",
-            "/etc/sidecar/ca.pem",
-        ),
-        FILE,
-    ] = None
-    kafka_ssl_certificate: Annotated[
-        Text,
-        about(
-            "PEM file of the certificate that this node shows to brokers, its chain after it.",
-            "/etc/sidecar/node.pem",
-        ),
-        FILE,
-    ] = None
-    kafka_ssl_key: Annotated[
-        Text,
-        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/node.key"),
-        FILE,
-    ] = None
-    kafka_ssl_key_password: Annotated[
-        Text, about("Password of that key, where it is encrypted.", "change-me"), TEXT
-    ] = None
-    kafka_ssl_check_hostname: Annotated[
-        bool, about("Whether a broker's certificate has to name the host that was connected to."), YES_NO
-    ] = True
-    kafka_sasl_mechanism: Annotated[
-        Mechanism | None, about("How this node logs in at brokers.", "SCRAM-SHA-512"), _MECHANISMS
-    ] = None
-    kafka_sasl_username: Annotated[Text, about("The name to log in with.", "sidecar"), TEXT] = None
-    kafka_sasl_password: Annotated[Text, about("Its password.", "change-me"), TEXT] = None
-    kafka_sasl_password_file: Annotated[
-        Text,
-        about("A file with its password, read for each login, in place of the setting.", "/run/secrets/kafka"),
-        FILE,
-    ] = None
-    kafka_sasl_token_url: Annotated[
-        str | None,
-        AfterValidator(_token_url),
-        about("OAUTHBEARER: the token endpoint (OAuth client credentials, KIP-768).", "https://login.example/token"),
-        Needs("http://host:port/path or https://host/path", URL["http"]),
-    ] = None
-    kafka_sasl_client_id: Annotated[Text, about("OAUTHBEARER: the client id.", "sidecar"), TEXT] = None
-    kafka_sasl_client_secret: Annotated[Text, about("OAUTHBEARER: the client's secret.", "change-me"), TEXT] = None
-    kafka_sasl_scope: Annotated[Text, about("OAUTHBEARER: the scope to ask for.", "kafka"), TEXT] = None
-    kafka_sasl_token_provider: Annotated[
-        Text,
-        about(
-            "OAUTHBEARER: an installed entry point of `sidecar.token_providers` that gives the tokens instead.",
-            "mycloud",
-        ),
-        TEXT,
-    ] = None
+    kafka_security_protocol: Protocol = setting(
+        "PLAINTEXT", "How connections to brokers begin: TLS or not, login or not."
+    )
+    kafka_ssl_ca: File = optional(
+        "PEM file of the certificates that brokers' are checked against; those of the system by default.",
+        "/etc/sidecar/ca.pem",
+    )
+    kafka_ssl_certificate: File = optional(
+        "PEM file of the certificate that this node shows to brokers, its chain after it.", "/etc/sidecar/node.pem"
+    )
+    kafka_ssl_key: File = optional(
+        "PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/node.key"
+    )
+    kafka_ssl_key_password: Text = optional("Password of that key, where it is encrypted.", "change-me")
+    kafka_ssl_check_hostname: Flag = setting(
+        True, "Whether a broker's certificate has to name the host that was connected to."
+    )
+    kafka_sasl_mechanism: Mechanism = optional("How this node logs in at brokers.", "SCRAM-SHA-512")
+    kafka_sasl_username: Text = optional("The name to log in with.", "sidecar")
+    kafka_sasl_password: Text = optional("Its password.", "change-me")
+    kafka_sasl_password_file: File = optional(
+        "A file with its password, read for each login, in place of the setting.", "/run/secrets/kafka"
+    )
+    kafka_sasl_token_url: Annotated[str | None, as_it_is(_check_token_url), HTTP_URL] = optional(
+        "OAUTHBEARER: the token endpoint (OAuth client credentials, KIP-768).", "https://login.example/token"
+    )
+    kafka_sasl_client_id: Text = optional("OAUTHBEARER: the client id.", "sidecar")
+    kafka_sasl_client_secret: Text = optional("OAUTHBEARER: the client's secret.", "change-me")
+    kafka_sasl_scope: Text = optional("OAUTHBEARER: the scope to ask for.", "kafka")
+    kafka_sasl_token_provider: Text = optional(
+        "OAUTHBEARER: an installed entry point of `sidecar.token_providers` that gives the tokens instead.", "mycloud"
+    )
 
 
 def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:

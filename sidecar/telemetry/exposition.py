@@ -1,5 +1,5 @@
-"""`NodeMetrics` in Prometheus' text format, or in OpenMetrics' with exemplars. The catalogue of metric names is here
-and nowhere else.
+"""`NodeMetrics` in Prometheus' text format, or in OpenMetrics' with exemplars. The names of all metrics are here,
+but for the gauges that others keep (`hooks.GAUGES`).
 
 Families are made one after the other and the event loop gets its turn in between: a scrape of some thousand lines must
 not be seen in the latency of a request.
@@ -19,6 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
+from sidecar.telemetry.hooks import GAUGES
 from sidecar.telemetry.series import OTHER, REQUEST_BOUNDS, ApiStats, Histogram
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from sidecar.telemetry.hooks import Gauge, NodeMetrics
+    from sidecar.telemetry.hooks import NodeMetrics
     from sidecar.telemetry.series import Example
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,35 +35,6 @@ OPENMETRICS_TYPE: Final = openmetrics.CONTENT_TYPE_LATEST
 _OPENMETRICS: Final = "application/openmetrics-text"
 _END: Final = b"# EOF\n"
 
-_GAUGES: Final[dict[Gauge, str]] = {
-    "upstream_connections": "Open connections to brokers.",
-    "redis_up": "1 while Redis answers. 0: claims are refused, owners keep writing.",
-    "redis_noeviction": (
-        "1 while Redis has maxmemory-policy noeviction, 0 if it may evict keys; checked every half minute."
-    ),
-    "lease_expiry_timestamp_seconds": "When this node's lease expires, and with it the right to serve its topics.",
-    "kafka_up": "1 while Kafka answers, 0 while it does not.",
-    "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
-    "dedup_lost_topics": (
-        "Topics served here with partitions whose sequence ids cannot be known: these accept no batches."
-    ),
-    "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
-    "shadows_closed": (
-        "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."
-    ),
-    "claims_held": "Free strings and reader claims that have an owner; reported by the coordinator of claims.",
-    "claims_waiting": "Places in their queues; reported by the coordinator of claims.",
-    "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
-    "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
-    "live_nodes": "Live nodes of this cluster, including this one.",
-    "request_memory_bytes": "Memory for requests that is taken: large ones being received, and all that wait.",
-    "request_memory_waiting": "Connections that are not read, because that memory is used up.",
-    "response_memory_bytes": "Memory for answers of 64 KiB or more that are being received, or were not read yet.",
-    "response_memory_waiting": "Answers of brokers that are not received yet, because that memory is used up.",
-    "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 if they are not enforced.",
-    "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",
-    "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",
-}
 _ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})
 """APIs whose histogram exists before the first request; of the others only counters do, to keep a scrape short."""
 
@@ -97,7 +69,7 @@ class NodeCollector(Collector):
         yield _add_words(loops, metrics.loop_failures)
         reloads = _counter("config_reload", "Reloads of the settings by SIGHUP.", "outcome")
         yield _add_words(reloads, metrics.config_reloads)
-        for name, text in _GAUGES.items():
+        for name, text in GAUGES.items():
             if name in metrics.gauges:
                 yield _add_number(_gauge(name, text), float(metrics.gauges[name]()))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.telemetry.series import (
     LAG_BOUNDS,
@@ -38,30 +38,36 @@ TOPIC_LIMIT: Final = 200
 WORDS_LIMIT: Final = 500
 """Values that any other label may have, whatever brokers and clients come up with."""
 
-Gauge = Literal[
-    "upstream_connections",
-    "redis_up",
-    "redis_noeviction",
-    "lease_expiry_timestamp_seconds",
-    "kafka_up",
-    "dedup_reading_topics",
-    "dedup_lost_topics",
-    "dedup_names",
-    "claims_held",
-    "claims_waiting",
-    "shadows_closed",
-    "fanout_polls",
-    "fanout_waiting",
-    "live_nodes",
-    "acls_age_seconds",
-    "request_memory_bytes",
-    "request_memory_waiting",
-    "response_memory_bytes",
-    "response_memory_waiting",
-    "config_last_reload_successful",
-    "config_last_reload_success_timestamp_seconds",
-]
-"""Numbers that somebody else keeps: they are read when metrics are asked for."""
+GAUGES: Final = {
+    "upstream_connections": "Open connections to brokers.",
+    "redis_up": "1 while Redis answers. 0: claims are refused, owners keep writing.",
+    "redis_noeviction": (
+        "1 while Redis has maxmemory-policy noeviction, 0 if it may evict keys; checked every half minute."
+    ),
+    "lease_expiry_timestamp_seconds": "When this node's lease expires, and with it the right to serve its topics.",
+    "kafka_up": "1 while Kafka answers, 0 while it does not.",
+    "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
+    "dedup_lost_topics": (
+        "Topics served here with partitions whose sequence ids cannot be known: these accept no batches."
+    ),
+    "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
+    "shadows_closed": (
+        "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."
+    ),
+    "claims_held": "Free strings and reader claims that have an owner; reported by the coordinator of claims.",
+    "claims_waiting": "Places in their queues; reported by the coordinator of claims.",
+    "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
+    "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
+    "live_nodes": "Live nodes of this cluster, including this one.",
+    "request_memory_bytes": "Memory for requests that is taken: large ones being received, and all that wait.",
+    "request_memory_waiting": "Connections that are not read, because that memory is used up.",
+    "response_memory_bytes": "Memory for answers of 64 KiB or more that are being received, or were not read yet.",
+    "response_memory_waiting": "Answers of brokers that are not received yet, because that memory is used up.",
+    "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 if they are not enforced.",
+    "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",
+    "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",
+}
+"""Numbers that somebody else keeps, which are read when metrics are asked for: by name, what each is."""
 
 RELOADS: Final[tuple[str, ...]] = ("success", "failure")
 ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
@@ -145,10 +151,11 @@ class NodeMetrics:
         self.redis_errors: dict[str, int] = dict.fromkeys(REDIS_ERRORS, 0)
         self.redis_seconds: dict[str, Histogram] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
-        self.gauges: dict[Gauge, Callable[[], float]] = {"upstream_connections": lambda: self.upstream_open}
+        self.gauges: dict[str, Callable[[], float]] = {"upstream_connections": lambda: self.upstream_open}
 
-    def read_gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Have `read` called whenever the gauge is asked for. A gauge nobody registered is not exported."""
+    def read_gauge(self, gauge: str, read: Callable[[], float]) -> None:
+        """Have `read` called whenever the gauge is asked for, one of `GAUGES`. One without is not exported."""
+        assert gauge in GAUGES, gauge
         self.gauges[gauge] = read
 
     # Clients ------------------------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ pytestmark = pytest.mark.usefixtures("nothing_set")
 REFUSED = Refusal("late;mode=exclusive", "10.0.0.9", "t-300", 44, "billing (pid:7) owns it", 12, 0, 0)
 BROKEN = """
 from types import SimpleNamespace
+from sidecar.cli.options import Shared
 from sidecar.cli.watching import watch
-watch(SimpleNamespace(url="http://node"), lambda: 1 / 0, None, None)
+watch(Shared(), SimpleNamespace(url="http://node"), lambda: 1 / 0, None, None)
 """
 
 

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cli.bench.client import CLIENT_ID, OPEN, PASSING, BatchFrame, Connection, RefusedError, new_producer
-from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.codec import Codec
-from sidecar.protocol.compression import compress
 from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.new_batch import NewRecord, build_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 _SETTLE_S: Final = 30.0
 _WARM: Final = 3
 _MODULUS: Final = 2**31
-_LENGTH_AT: Final = 8
-_CODEC_AT: Final = 22
 _RECORD_OVERHEAD: Final = 12
 """Bytes of a record without key and headers, at most."""
 
@@ -56,20 +52,14 @@ class Load:
         return max(1, self.batch_bytes // (self.record_bytes + _RECORD_OVERHEAD))
 
     def batch(self, records: int) -> bytearray:
-        """A batch of so many records, compressed, without a producer id.
+        """A batch of so many records, compressed, without a producer id and a time of its own.
 
         Values are letters at random, as kafka-producer-perf-test sends them; the same in every run.
         """
         source = random.Random(0)
         values = ("".join(source.choices(string.ascii_uppercase, k=self.record_bytes)) for _ in range(records))
-        built = build_batch([RawRecord(b"", value.encode()) for value in values], None)
-        if not self.codec:
-            return built
-        plain = built[HEADER_BYTES:]
-        built[HEADER_BYTES:] = compress(self.codec, plain, plain)
-        built[_CODEC_AT] |= self.codec
-        built[_LENGTH_AT : _LENGTH_AT + 4] = (len(built) - 12).to_bytes(4, "big")
-        return built
+        made = [NewRecord(b"", value.encode(), (), 0) for value in values]
+        return build_batch(made, -1, -1, -1, self.codec)
 
 
 _batch = lru_cache(maxsize=8)(Load.batch)

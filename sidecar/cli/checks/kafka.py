@@ -9,6 +9,7 @@ from sidecar.changelog.configuration import NamedConfigs, check
 from sidecar.changelog.topics import TopicNames
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.readers import hosts_of, judged, members_of
+from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import read_keep_alives
 from sidecar.protocol import calls
@@ -66,8 +67,7 @@ async def check_kafka(
     found = [warn("kafka", reason, remedy) for reason in silent.values() if reason]
     upstream = _upstream([server for server, reason in silent.items() if not reason], settings, access)
     try:
-        count = len(await upstream.brokers())
-        found.append(ok("kafka", f"{count} {'broker' if count == 1 else 'brokers'} in the cluster"))
+        found.append(ok("kafka", f"{counted(len(await upstream.brokers()), 'broker')} in the cluster"))
         found += await _brokers(upstream)
         found += await _internal_topics(upstream, settings.cluster)
         found += await _keep_alive(upstream, governed)

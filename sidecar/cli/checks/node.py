@@ -12,6 +12,7 @@ from sidecar.cli.api import ApiError
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.listeners import listeners_of
 from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.output import counted
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
     lost: int = status.get("deduplication", {}).get("lost", 0)
     if not lost:
         return []
-    detail = f"lost in partitions of {lost} {'topic' if lost == 1 else 'topics'}: these accept no batches"
+    detail = f"lost in partitions of {counted(lost, 'topic')}: these accept no batches"
     remedy = "sidecar topic show says for each topic what is lost and what to do"
     return [fail("sequence ids", detail, remedy, "producers of these topics")]
 

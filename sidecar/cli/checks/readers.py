@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cli.checks.finding import Finding, ok, warn
+from sidecar.cli.output import counted
 from sidecar.protocol.calls import ListGroups
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.messages.groups import DESCRIBE_GROUPS
@@ -122,9 +123,9 @@ def judged(members: Sequence[Member], hosts: Collection[str]) -> Finding:
         remedy = "at a broker a shadow is empty, and such readers reset its cursors: let them bootstrap from the nodes"
         return warn("shadow readers", f"not from the host of a node: {'; '.join(shown)}{more}", remedy)
     if members:
-        count = f"{len(members)} member{'' if len(members) == 1 else 's'} of groups"
         return ok(
             "shadow readers",
-            f"{count}, all from hosts of nodes; readers on a node's own machine cannot be distinguished from it",
+            f"{counted(len(members), 'member')} of groups,"
+            " all from hosts of nodes; readers on a node's own machine cannot be distinguished from it",
         )
     return ok("shadow readers", "no member of a group has partitions of a shadow now")

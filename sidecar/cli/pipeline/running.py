@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _JAVA: Final = "spark.driver.extraJavaOptions"
 
-CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
-
 
 def runs_on_spark(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a command that runs a job and prints data: `master` and `conf`, as `spark_session` takes them;
@@ -44,44 +42,34 @@ def runs_on_spark(function: Callable[..., None]) -> Callable[..., None]:
     return master(conf(config_option(output_option(pass_shared(function)))))
 
 
-def bootstrap_option(command: CommandT) -> CommandT:
-    """`--bootstrap`: which Kafka or node the data is read from."""
-    option = click.option(
-        "--bootstrap",
-        metavar="HOST:PORT,…",
-        help="What to read from: Kafka, or a node (only nodes have shadows). [default: SIDECAR_BOOTSTRAP_SERVERS]",
-    )
-    return option(command)
-
-
-def client_config_option(command: CommandT) -> CommandT:
-    """`--client-config`: how to connect to what `--bootstrap` names."""
-    option = click.option(
-        "--client-config",
-        type=click.Path(dir_okay=False, exists=True, path_type=Path),
-        metavar="FILE",
-        help="TLS and login for --bootstrap: lines as security.protocol=SASL_SSL, in the names of librdkafka."
-        " [default: as SIDECAR_KAFKA_… says]",
-    )
-    return option(command)
-
-
-def html_option(command: CommandT) -> CommandT:
-    """`--html`: a page. A place where none could be written in the end is refused before the work is done."""
-    option = click.option(
-        "--html",
-        type=click.Path(dir_okay=False, writable=True, path_type=Path),
-        metavar="FILE",
-        callback=_in_a_directory,
-        help="Write a page with plots.",
-    )
-    return option(command)
+bootstrap_option = click.option(
+    "--bootstrap",
+    metavar="HOST:PORT,…",
+    help="What to read from: Kafka, or a node (only nodes have shadows). [default: SIDECAR_BOOTSTRAP_SERVERS]",
+)
+client_config_option = click.option(
+    "--client-config",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    metavar="FILE",
+    help="TLS and login for --bootstrap: lines as security.protocol=SASL_SSL, in the names of librdkafka."
+    " [default: as SIDECAR_KAFKA_… says]",
+)
 
 
 def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
     if file is not None and not os.access(file.absolute().parent, os.W_OK | os.X_OK):
         raise click.BadParameter(f"{file.absolute().parent} is no directory that can be written to: name another file")
     return file
+
+
+html_option = click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    callback=_in_a_directory,
+    help="Write a page with plots.",
+)
+"""A place where no page could be written in the end is refused before the work is done."""
 
 
 def source_of(config: Path | None, bootstrap: str | None, client_config: Path | None) -> tuple[str, dict[str, str]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ssl import SSLContext
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+from sidecar.client.access import AccessParameters
 from sidecar.client.errors import SidecarError
 from sidecar.client.leadership import Leadership as _Leadership
 from sidecar.client.names import Mode
@@ -56,8 +55,9 @@ class Leadership(LosableTwin["_Leadership"]):
     While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
     a new one it stands last. Use it once, from as many threads as you like.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
-    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
+    `sasl_oauth_token_provider`.
     """
 
     def __init__(
@@ -73,12 +73,7 @@ class Leadership(LosableTwin["_Leadership"]):
         generation: int | None = None,
         timeout: float = 30.0,
         silence: float = 10.0,
-        security_protocol: SecurityProtocol = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        sasl_mechanism: SaslMechanism = "PLAIN",
-        sasl_plain_username: str | None = None,
-        sasl_plain_password: str | None = None,
-        sasl_oauth_token_provider: TokenProvider | None = None,
+        **access: Unpack[AccessParameters],
     ) -> None:
         super().__init__(
             _Leadership(
@@ -92,12 +87,7 @@ class Leadership(LosableTwin["_Leadership"]):
                 generation=generation,
                 timeout=timeout,
                 silence=silence,
-                security_protocol=security_protocol,
-                ssl_context=ssl_context,
-                sasl_mechanism=sasl_mechanism,
-                sasl_plain_username=sasl_plain_username,
-                sasl_plain_password=sasl_plain_password,
-                sasl_oauth_token_provider=sasl_oauth_token_provider,
+                **access,
             )
         )
 

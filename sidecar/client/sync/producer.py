@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from ssl import SSLContext
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, Unpack
 
-from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+from sidecar.client.access import AccessParameters
 from sidecar.client.creation import NewTopic
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import Mode
@@ -65,8 +64,9 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for other owners
     does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
-    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
+    `sasl_oauth_token_provider`.
 
     Use it once, from as many threads as you like.
     """
@@ -83,12 +83,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         create: NewTopic | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
-        security_protocol: SecurityProtocol = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        sasl_mechanism: SaslMechanism = "PLAIN",
-        sasl_plain_username: str | None = None,
-        sasl_plain_password: str | None = None,
-        sasl_oauth_token_provider: TokenProvider | None = None,
+        **access: Unpack[AccessParameters],
     ) -> None:
         super().__init__(
             _ExclusiveProducer(
@@ -101,12 +96,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
                 create=create,
                 timeout=timeout,
                 compression=compression,
-                security_protocol=security_protocol,
-                ssl_context=ssl_context,
-                sasl_mechanism=sasl_mechanism,
-                sasl_plain_username=sasl_plain_username,
-                sasl_plain_password=sasl_plain_password,
-                sasl_oauth_token_provider=sasl_oauth_token_provider,
+                **access,
             )
         )
 

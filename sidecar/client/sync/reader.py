@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from ssl import SSLContext
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, Unpack
 
 from aiokafka import ConsumerRecord
 
-from sidecar.client.access import SaslMechanism, SecurityProtocol, TokenProvider
+from sidecar.client.access import AccessParameters
 from sidecar.client.reader import ShadowReader as _ShadowReader
 from sidecar.client.sync.twin import Twin
 
@@ -44,8 +43,9 @@ class ShadowReader(Twin["_ShadowReader"]):
     exist, and a shadow that is closed, also while it is read, raise `SidecarError` with code 3; a cluster of Kafka
     without a node in front of it raises `SidecarUnavailableError`. Use it once, from as many threads as you like.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters: `security_protocol`, `ssl_context`,
-    `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`, `sasl_oauth_token_provider`.
+    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
+    `sasl_oauth_token_provider`.
     """
 
     def __init__(
@@ -57,12 +57,7 @@ class ShadowReader(Twin["_ShadowReader"]):
         offset_reset: Literal["earliest", "latest"] = "earliest",
         isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout: float = 30.0,
-        security_protocol: SecurityProtocol = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        sasl_mechanism: SaslMechanism = "PLAIN",
-        sasl_plain_username: str | None = None,
-        sasl_plain_password: str | None = None,
-        sasl_oauth_token_provider: TokenProvider | None = None,
+        **access: Unpack[AccessParameters],
     ) -> None:
         super().__init__(
             _ShadowReader(
@@ -72,12 +67,7 @@ class ShadowReader(Twin["_ShadowReader"]):
                 offset_reset=offset_reset,
                 isolation_level=isolation_level,
                 timeout=timeout,
-                security_protocol=security_protocol,
-                ssl_context=ssl_context,
-                sasl_mechanism=sasl_mechanism,
-                sasl_plain_username=sasl_plain_username,
-                sasl_plain_password=sasl_plain_password,
-                sasl_oauth_token_provider=sasl_oauth_token_provider,
+                **access,
             )
         )
 

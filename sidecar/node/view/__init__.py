@@ -1,4 +1,4 @@
-"""The node as its HTTP side sees it: `sidecar.node.port`, implemented over the rooms."""
+"""The node as its HTTP side sees it: `sidecar.node.node_port`, implemented over the rooms."""
 
 from sidecar.node.view.node import NodeView
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from metadata import GenerationChanged, MetadataUnavailable
@@ -19,6 +20,8 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sidecar.node.parts import Running
 
 
@@ -47,16 +50,8 @@ class Changes:
             raise port.InvalidError(
                 f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
-        try:
+        with _policy_changing(name):
             await governed.catalog.set(name, change, wanted_generations)
-        except UnservedError as error:
-            raise port.InvalidError(str(error)) from None
-        except GenerationChanged as error:
-            raise _another(name, error.current) from None
-        except MetadataUnavailable as error:
-            raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
-        except _AWAY as error:
-            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         return await self.described(name)
 
     async def described(self, name: str) -> port.Topic:
@@ -81,14 +76,8 @@ class Changes:
 
     async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
         await self.catch_up()
-        try:
+        with _policy_changing(name):
             deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match))
-        except GenerationChanged as error:
-            raise _another(name, error.current) from None
-        except MetadataUnavailable as error:
-            raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
-        except _AWAY as error:
-            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 
@@ -125,7 +114,13 @@ class Changes:
             raise port.ElsewhereError(f"node {number} serves {name}: ask it; {why}", None)
         raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
 
-    async def administer(
+    async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        return await self._administer(name, partition, generations, fence=True)
+
+    async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        return await self._administer(name, partition, generations, fence=False)
+
+    async def _administer(
         self, name: str, partition: int | None, generations: frozenset[int] | None, *, fence: bool
     ) -> port.Topic:
         await self.catch_up()
@@ -151,10 +146,22 @@ class Changes:
             raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
-        return (await self._topics.of([name], producers=True))[0]
+        return await self.described(name)
 
 
-def _another(name: str, current: int | None) -> port.PortError:
-    if current is None:
-        return port.UnavailableError(f"{name} is changing its owner: look at its generation, and try again")
-    return port.GenerationError.of(name, current)
+@contextmanager
+def _policy_changing(name: str) -> Iterator[None]:
+    """While a policy changes: how that can fail, as the HTTP side hears it."""
+    try:
+        yield
+    except UnservedError as error:
+        raise port.InvalidError(str(error)) from None
+    except GenerationChanged as error:
+        if error.current is None:
+            why = f"{name} is changing its owner: look at its generation, and try again"
+            raise port.UnavailableError(why) from None
+        raise port.GenerationError.of(name, error.current) from None
+    except MetadataUnavailable as error:
+        raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
+    except _AWAY as error:
+        raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None

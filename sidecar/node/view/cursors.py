@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.node import shadow_port as port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, InUseError, Latest, OutOfLogError
@@ -28,17 +29,11 @@ class CursorView:
     """What `ShadowView` says of cursors."""
 
     def __init__(self, node: Running) -> None:
-        self._serving = node
-
-    def _room(self) -> CursorRoom:
-        rooms = self._serving.rooms
-        if rooms is None:
-            raise UnavailableError(self._serving.problem)
-        return rooms.cursors
+        self._node = node
 
     def _room_of(self, name: str) -> CursorRoom:
-        room = self._room()
-        if not self._serving.resolver.is_shadow(name.encode()):
+        room = rooms_of(self._node).cursors
+        if not self._node.resolver.is_shadow(name.encode()):
             raise NotFoundError(f"there is no shadow {name}")
         return room
 
@@ -49,7 +44,8 @@ class CursorView:
         except ClosedError as error:
             raise ConflictError(str(error)) from None
         except _AWAY as error:
-            raise UnavailableError(f"the cursors of {name} cannot be read now: {_why(error)}") from None
+            why = str(error) or "Kafka does not answer in time"
+            raise UnavailableError(f"the cursors of {name} cannot be read now: {why}") from None
 
     async def reset_cursor(
         self, name: str, group: str, to: port.ResetTo, partitions: Collection[int] | None
@@ -65,15 +61,11 @@ class CursorView:
             raise UnavailableError.unsettled(error, f"sidecar cursor list {name}") from None
 
     async def stats(self, name: str) -> port.ShadowStats:
-        return _numbers(await self._room().statistics.of(name))
+        return _numbers(await rooms_of(self._node).cursors.statistics.of(name))
 
     async def stats_of(self, names: Sequence[str]) -> dict[str, port.ShadowStats]:
         """Several shadows in numbers, asked for side by side."""
         return dict(zip(names, await asyncio.gather(*map(self.stats, names)), strict=True))
-
-
-def _why(error: Exception) -> str:
-    return str(error) or "Kafka does not answer in time"
 
 
 def _target(to: port.ResetTo) -> Target:

@@ -1,4 +1,4 @@
-"""A node as its HTTP side sees it: `sidecar.node.port.NodePort`. Changes nothing by itself."""
+"""A node as its HTTP side sees it: `sidecar.node.node_port.NodePort`. Changes nothing by itself."""
 
 from __future__ import annotations
 
@@ -36,10 +36,15 @@ class NodeView:
         self._node = node
         self.shadows = ShadowView(node)
         self.logs = LogView(node)
-        self._topics = TopicsView(node, self.shadows)
-        self._changes = Changes(node, self._topics)
-        self._creation = Creation(node, self._changes)
-        self._ids = IdsView(node, self._changes.check_serving)
+        topics = TopicsView(node, self.shadows)
+        changes = Changes(node, topics)
+        ids = IdsView(node, changes.check_serving)
+        self.topic_names, self.topics = topics.names, topics.of
+        self.catch_up, self.check_serving = changes.catch_up, changes.check_serving
+        self.create_topic = Creation(node, changes).create
+        self.merge_policy, self.delete_policy = changes.merge_policy, changes.delete_policy
+        self.fence, self.release = changes.fence, changes.release
+        self.producers, self.producer, self.forget_producer = ids.producers, ids.producer, ids.forget_producer
         self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     async def checks(self) -> Sequence[port.Check]:
@@ -96,12 +101,6 @@ class NodeView:
     def settings(self) -> Sequence[Shown]:
         return self._node.loaded.shown()
 
-    async def topic_names(self, *, governed: bool) -> Sequence[str]:
-        return await self._topics.names(governed=governed)
-
-    async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
-        return await self._topics.of(names, producers=producers)
-
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
     ) -> AsyncGenerator[port.Event | None]:
@@ -115,38 +114,6 @@ class NodeView:
                 yield None if found is None else as_event(*found)
         finally:
             self._event_channels.append(channel)
-
-    async def catch_up(self) -> None:
-        await self._changes.catch_up()
-
-    async def create_topic(self, wanted: port.NewTopic, policy: port.Policy | None) -> port.Topic:
-        return await self._creation.create(wanted, policy)
-
-    async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
-        return await self._changes.merge_policy(name, change, match)
-
-    async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
-        await self._changes.delete_policy(name, match)
-
-    async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
-        return await self._changes.administer(name, partition, generations, fence=True)
-
-    async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
-        return await self._changes.administer(name, partition, generations, fence=False)
-
-    def check_serving(self, name: str) -> None:
-        self._changes.check_serving(name)
-
-    async def producers(
-        self, name: str, most: int, behind: tuple[int, bytes] | None = None
-    ) -> tuple[Sequence[port.Producer], tuple[int, bytes] | None]:
-        return await self._ids.producers(name, most, behind)
-
-    async def producer(self, name: str, producer: str) -> port.ProducerIds:
-        return await self._ids.producer(name, producer)
-
-    async def forget_producer(self, name: str, producer: str) -> None:
-        await self._ids.forget_producer(name, producer)
 
 
 def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:

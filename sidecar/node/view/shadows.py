@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sidecar.node import shadow_port as port
@@ -16,9 +17,8 @@ from sidecar.shadow.principals import EVERYBODY, nobody_reads
 from sidecar.shadow.records import FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sidecar.node.parts import Running
     from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
 
@@ -35,10 +35,6 @@ _REFUSED: Final = frozenset(
 
 class ShadowView(CursorView):
     """Implements `ShadowPort`."""
-
-    def __init__(self, node: Running) -> None:
-        super().__init__(node)
-        self._node = node
 
     def _catalog(self) -> ShadowCatalog:
         return rooms_of(self._node).shadows
@@ -77,28 +73,16 @@ class ShadowView(CursorView):
         self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
     ) -> port.Shadow:
         catalog = self._catalog()
-        try:
+        with _changing(name, missing=no_topic(source)):
             allowed = EVERYBODY if allow is None else allow
             return self._shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
-        except BadShadowError as error:
-            raise InvalidError(str(error)) from None
-        except NameTakenError as error:
-            raise ConflictError(str(error)) from None
-        except LookupError:
-            raise NotFoundError(no_topic(source)) from None
-        except FAILURES as error:
-            raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
     async def delete(self, source: str, name: str) -> None:
-        catalog = self._catalog()
+        catalog, missing = self._catalog(), f"{source} has no shadow {name}"
         if all(found.name != name for found in catalog.of(source)):
-            raise NotFoundError(f"{source} has no shadow {name}")
-        try:
+            raise NotFoundError(missing)
+        with _changing(name, missing):
             await catalog.delete(name)
-        except LookupError:
-            raise NotFoundError(f"{source} has no shadow {name}") from None
-        except FAILURES as error:
-            raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
     async def delete_topic(self, topic: str, *, force: bool) -> None:
         try:
@@ -115,17 +99,8 @@ class ShadowView(CursorView):
             raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
 
     async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
-        catalog = self._catalog()
-        try:
-            return self._shown(await catalog.change(name, wanted.allow, wanted.auto_reset_backlog_entries))
-        except BadShadowError as error:
-            raise InvalidError(str(error)) from None
-        except UnmadeError as error:
-            raise ConflictError(str(error)) from None
-        except LookupError:
-            raise NotFoundError(f"there is no shadow {name}") from None
-        except FAILURES as error:
-            raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
+        with _changing(name, missing=f"there is no shadow {name}"):
+            return self._shown(await self._catalog().change(name, wanted.allow, wanted.auto_reset_backlog_entries))
 
     def _shown(self, found: Shadow) -> port.Shadow:
         return port.Shadow(
@@ -150,6 +125,21 @@ class ShadowView(CursorView):
         except (UpstreamError, KafkaError) as error:
             raise UnavailableError(f"Kafka does not answer: {error}") from None
         return [topic for topic in state.topics if topic.partitions]
+
+
+@contextmanager
+def _changing(name: str, missing: str) -> Iterator[None]:
+    """While a shadow changes: how that can fail, as the HTTP side hears it. `missing`: what there is not."""
+    try:
+        yield
+    except BadShadowError as error:
+        raise InvalidError(str(error)) from None
+    except (NameTakenError, UnmadeError) as error:
+        raise ConflictError(str(error)) from None
+    except LookupError:
+        raise NotFoundError(missing) from None
+    except FAILURES as error:
+        raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
 
 def _state(found: Shadow) -> port.ShadowState:

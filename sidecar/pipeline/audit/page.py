@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.pipeline.audit.explained import EXPLAINED, spread_gaps
 from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.page import render
-from sidecar.pipeline.plots import over_time
-from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, dated
+from sidecar.pipeline.throughput import plots
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -43,7 +42,7 @@ def shown(found: Audit, takeovers: Sequence[Takeover]) -> Shown:
     newest = sorted(takeovers, key=lambda each: each.at_ms)[-_TAKEOVERS:]
     return Shown(
         found.topic, found.passes, found.records, found.totals, found.gaps, found.spread, found.malformed,
-        found.bounds, found.examples, newest, _plots(found, newest),
+        found.bounds, found.examples, newest, plots(found.runs.where(is_data), map(asdict, newest)),
     )  # fmt: skip
 
 
@@ -52,24 +51,3 @@ def page(audits: Sequence[Shown], cluster_id: str, at_ms: int) -> str:
     return render(
         "audit.html", audits=audits, cluster_id=cluster_id, at_ms=at_ms, explained=EXPLAINED, spread=spread_gaps
     )
-
-
-def _plots(found: Audit, takeovers: Sequence[Takeover]) -> dict[str, Markup]:
-    data = dated(found.runs.where(is_data))
-    span = bounds_of(data)
-    if span is None:
-        return {}
-    first, last, width = span
-    marks = {each.at_ms: f"{each.kind} {each.generation}" for each in takeovers if _shows(each, first, last)}
-    return {
-        "Records over time, by producer": over_time(
-            bars(data.withColumn("series", by_producer()), first, width), width, "Records"
-        ),
-        "Records over time, by generation": over_time(
-            bars(data.withColumn("series", by_generation()), first, width), width, "Records", marks
-        ),
-    }
-
-
-def _shows(each: Takeover, first: int, last: int) -> bool:
-    return each.kind in ("claimed", "failover") and first <= each.at_ms <= last

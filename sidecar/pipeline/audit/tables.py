@@ -20,7 +20,7 @@ from sidecar.pipeline.audit.explained import KINDS
 from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, as_frame
 from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
-from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, check_form, create, look
+from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, look, make_or_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +80,7 @@ class AuditTables:
             )
         identity = Identity("audit", self._cluster_id, "*")
         for name, where in self._paths.items():
-            schema = _schema(name)
-            found = look(self._spark, where)
-            if found is None:
-                create(self._spark, where, identity, schema)
-            else:
-                check(found, where, identity)
-                check_form(found, where, schema, ())
+            make_or_check(self._spark, where, identity, _schema(name))
 
     def add(self, found: Audit, takeovers: Sequence[Takeover], lags: Sequence[Lag], at_ms: int) -> None:
         """Write what an audit found at a Unix time in ms, and how far behind the readers of shadows were."""

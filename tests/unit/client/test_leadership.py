@@ -26,10 +26,10 @@ def at(*nodes: PaperClaims) -> str:
     return ",".join(f"{HOST}:{each.port}" for each in nodes)
 
 
-async def refused(error: control.Error, node: PaperClaims, **settings: Any) -> SidecarError:
+async def refused(error: control.Error, node: PaperClaims) -> SidecarError:
     node.refusals.append(control.OwnResponse(error=error, message="so it is"))
     with pytest.raises(SidecarError, match="so it is") as found:
-        await Leadership(at(node), "scheduler", **{"name": "b", "timeout": 0.2, **settings}).start()
+        await Leadership(at(node), "scheduler", name="b", timeout=0.2).start()
     return found.value
 
 
@@ -318,8 +318,9 @@ async def test_a_refusal_bears_the_nodes_code_and_words(
     ],
 )
 def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], told: str) -> None:
+    settings = {"bootstrap": "host:1"} | settings
     with pytest.raises(ValueError, match=told):
-        Leadership(**{"bootstrap": "host:1", **settings})
+        Leadership(**settings)
 
 
 @pytest.mark.parametrize("kind", [Leadership, SyncLeadership])

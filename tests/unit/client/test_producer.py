@@ -64,8 +64,9 @@ def test_a_name_that_is_assigned_is_one_and_nobody_elses() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], told: str) -> None:
+    settings = {"bootstrap": "host:1", "topic": "orders"} | settings
     with pytest.raises(ValueError, match=told):
-        ExclusiveProducer(**{"bootstrap": "host:1", "topic": "orders", **settings})
+        ExclusiveProducer(**settings)
 
 
 def test_before_it_begins_it_owns_nothing() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from sidecar.telemetry.hooks import Gauge, NodeMetrics
+from sidecar.telemetry.hooks import GAUGES, NodeMetrics
 from sidecar.telemetry.series import ShadowSeries
 from tests.unit.telemetry.paper_request import REQUEST
 
@@ -43,7 +43,7 @@ def _shadow(name: str, reads: int) -> ShadowSeries:
 def eventful_metrics() -> NodeMetrics:
     """Metrics of a node to which everything has happened once."""
     metrics = NodeMetrics({0: "Produce", 1: "Fetch"}, "0.1.0", topic_limit=1)
-    for gauge in get_args(Gauge):
+    for gauge in GAUGES:
         metrics.read_gauge(gauge, lambda: 1.0)
     reads = count(1)
     metrics.read_shadows(lambda: [_shadow("orders-audit", next(reads)), _shadow("one-too-many", next(reads))])

@@ -1,4 +1,9 @@
-"""The calls of a node, and what the node calls of its HTTP side."""
+"""What the HTTP side needs of a node, and what the node calls of its HTTP side. The node implements `NodePort`; tests
+do too.
+
+Names are checked before a call is made: what arrives here is a legal Kafka topic name, or `PREFIX*` where a method says
+so, and never an internal topic (`__…`) in a method that changes something.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from sidecar.node.log_port import LogPort
-    from sidecar.node.port.facts import (
+    from sidecar.node.port import (
         Check,
         ClientFacts,
         Event,
