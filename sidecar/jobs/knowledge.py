@@ -143,8 +143,6 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Fact
 
 
 def _topic_id(bootstrap: str, topic: str, access: BrokerAccess = PLAIN_TCP) -> bytes:
-    """A client's Metadata through a node has no topic ids; Kafka is asked itself."""
-
     async def ask() -> bytes:
         upstream = KafkaUpstream(
             list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S, access=access
@@ -159,7 +157,7 @@ def _topic_id(bootstrap: str, topic: str, access: BrokerAccess = PLAIN_TCP) -> b
     except caller.UnknownTopicError:
         raise UnknownTopicError(f"there is no topic {topic} at {bootstrap}") from None
     except (caller.UpstreamError, KafkaError) as error:
-        raise UnreachableError(f"{bootstrap}: {error}. Is it Kafka itself, and no node?") from None
+        raise UnreachableError(f"{bootstrap}: {error}") from None
 
 
 def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:
