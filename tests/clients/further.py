@@ -1,0 +1,82 @@
+"""The last rows of the matrix: other versions of clients, and applications on a client.
+
+A row is one or more tests that are marked `further(NAME)`. Where a test has a parameter `route` it runs as often as
+there are routes, and has to see the same each time; the others are about what nodes alone have. `Further` counts which
+of them passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from .outcome import Route
+
+if TYPE_CHECKING:
+    import pytest
+
+KAFKA: Final = "4.3.1"
+"""Which these clients run against, where nothing else is said: the first Kafka with all kinds of groups is 4.2."""
+OLD_JAVA: Final = ("2.8.2", "3.0.2")
+MARK: Final = "further"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`name` is used by the marks of tests, the others in the report."""
+
+    name: str
+    client: str
+    title: str
+
+
+ROWS: Final = (
+    Row(
+        "share-acknowledge",
+        f"Java KafkaShareConsumer {KAFKA}",
+        "share group (KIP-932): records are accepted, released and taken again, rejected, renewed (KIP-1222)",
+    ),
+    Row(
+        "share-together", f"Java KafkaShareConsumer {KAFKA}", "two members share, each record reaches one of them once"
+    ),
+    Row("share-shadow", f"Java KafkaShareConsumer {KAFKA}", "refused on a shadow, with the reason"),
+)
+
+
+@dataclass
+class Further:
+    """The tests of rows in a session, by row and route."""
+
+    planned: dict[tuple[str, Route], set[str]] = field(default_factory=dict)
+    passed: dict[tuple[str, Route], set[str]] = field(default_factory=dict)
+    """Those that were called and did not fail later."""
+
+    def plan(self, item: pytest.Item) -> None:
+        """A test was collected; it counts even if it is not selected."""
+        for cell in _cells(item):
+            self.planned.setdefault(cell, set()).add(item.nodeid)
+
+    def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """One phase of a test is over."""
+        for cell in _cells(item):
+            passed = self.passed.setdefault(cell, set())
+            if not report.passed:
+                passed.discard(item.nodeid)
+            elif report.when == "call":
+                passed.add(item.nodeid)
+
+    def result(self, row: Row, route: Route) -> bool | None:
+        """Whether all tests of the row passed; None where it has none on this route."""
+        planned = self.planned.get((row.name, route))
+        return None if planned is None else planned == self.passed.get((row.name, route))
+
+    def complete(self) -> bool:
+        """Every row passed through nodes, and wherever else it ran."""
+        results = {(row.name, route): self.result(row, route) for row in ROWS for route in Route}
+        return False not in results.values() and all(results[row.name, Route.NODE] for row in ROWS)
+
+
+def _cells(item: pytest.Item) -> list[tuple[str, Route]]:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    route = parameters.get("route", Route.NODE)
+    return [(mark.args[0], route) for mark in item.iter_markers(MARK)]

@@ -1,0 +1,59 @@
+"""A newer Kafka than that of the matrix, and two nodes in front of it: what the tests of `further` rows run against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sidecar.local import KafkaConfig
+from tests.nodes import NodeProcess
+from tests.rest import Rest
+
+from . import setting
+from .further import KAFKA
+from .outcome import Route
+from .setting import AUTHORIZED, Behind
+
+_PROMPT = {
+    f"group.{kind}.{name}": value
+    for kind in ("consumer", "share", "streams")
+    for name, value in {
+        "min.heartbeat.interval.ms": "100",
+        "heartbeat.interval.ms": "300",
+        "min.session.timeout.ms": "1000",
+        "session.timeout.ms": "3000",
+    }.items()
+}
+"""Broker properties: members learn of an assignment with a heartbeat, by default five seconds later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where clients go on each route. They start at the first node and find the second."""
+
+    behind: Behind
+    nodes: Sequence[NodeProcess]
+
+    def at(self, route: Route) -> str:
+        """The bootstrap address."""
+        return self.behind.bootstrap if route is Route.DIRECT else self.nodes[0].bootstrap
+
+    @property
+    def rest(self) -> Rest:
+        """The REST interface of the first node."""
+        return self.rest_of(self.nodes[0])
+
+    @staticmethod
+    def rest_of(node: NodeProcess) -> Rest:
+        """The REST interface of one of them."""
+        return Rest(node.admin_url)
+
+
+@contextmanager
+def standing(directory: Path) -> Iterator[Stage]:
+    """All of it started; at the end the nodes' logs may not tell of an uncaught exception."""
+    config = KafkaConfig(version=KAFKA, overrides=AUTHORIZED | _PROMPT)
+    with setting.own_servers(directory, config) as behind, setting.nodes_before(behind, directory, 2) as nodes:
+        yield Stage(behind, nodes)
