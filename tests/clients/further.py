@@ -31,6 +31,17 @@ class Row:
 
 
 ROWS: Final = (
+    *(
+        Row(f"old-java-{name}-{version}", f"Java kafka-clients {version}", title)
+        for version in OLD_JAVA
+        for name, title in (
+            ("records", "writes, reads in a group, and copies by transactions what was committed, each record once"),
+            (
+                "governed",
+                "an exclusive topic: owns it, is refused, waits, is deposed; deduplication; a missing topic; a shadow",
+            ),
+        )
+    ),
     Row(
         "share-acknowledge",
         f"Java KafkaShareConsumer {KAFKA}",
