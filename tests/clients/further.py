@@ -51,6 +51,16 @@ ROWS: Final = (
         "share-together", f"Java KafkaShareConsumer {KAFKA}", "two members share, each record reaches one of them once"
     ),
     Row("share-shadow", f"Java KafkaShareConsumer {KAFKA}", "refused on a shadow, with the reason"),
+    *(
+        Row(
+            f"{name}-{protocol}",
+            f"Kafka Streams {KAFKA}, group.protocol={protocol}",
+            f"exactly once{source}, over a repartition topic and with a store: killed in a transaction, it counts each "
+            "record once",
+        )
+        for protocol in ("classic", "streams")
+        for name, source in (("streams", ""), ("streams-shadow", " from a shadow"))
+    ),
 )
 
 
