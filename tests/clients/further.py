@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 KAFKA: Final = "4.3.1"
 """Which these clients run against, where nothing else is said: the first Kafka with all kinds of groups is 4.2."""
 OLD_JAVA: Final = ("2.8.2", "3.0.2")
+CONNECT: Final = "4.1.1"
 MARK: Final = "further"
 
 
@@ -60,6 +61,12 @@ ROWS: Final = (
         )
         for protocol in ("classic", "streams")
         for name, source in (("streams", ""), ("streams-shadow", " from a shadow"))
+    ),
+    Row(
+        "connect",
+        f"Kafka Connect {CONNECT}, distributed",
+        "a source with exactly.once.source.support writes each line of a file once, although a frozen worker comes "
+        "back when another has its task; a sink copies them",
     ),
 )
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import Consumer, Message, TopicPartition
+
 from sidecar.local import KafkaConfig
 from tests.nodes import NodeProcess
 from tests.rest import Rest
@@ -16,6 +18,7 @@ from .further import KAFKA
 from .outcome import Route
 from .setting import AUTHORIZED, Behind
 
+_PATIENCE_S = 60.0
 _PROMPT = {
     f"group.{kind}.{name}": value
     for kind in ("consumer", "share", "streams")
@@ -57,3 +60,21 @@ def standing(directory: Path) -> Iterator[Stage]:
     config = KafkaConfig(version=KAFKA, overrides=AUTHORIZED | _PROMPT)
     with setting.own_servers(directory, config) as behind, setting.nodes_before(behind, directory, 2) as nodes:
         yield Stage(behind, nodes)
+
+
+def committed(bootstrap: str, topic: str, partitions: int = 1, isolation: str = "read_committed") -> list[Message]:
+    """What a reader of all partitions gets to see now; that of a partition in its order."""
+    settings = {"group.id": f"look-at-{topic}", "isolation.level": isolation, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "enable.auto.commit": False, **settings})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: list[Message] = []
+    ended = 0
+    while ended < partitions:
+        message = consumer.poll(_PATIENCE_S)
+        assert message is not None
+        if message.error():
+            ended += 1
+        else:
+            found.append(message)
+    consumer.close()
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.conftest import Unique
 from tests.topics import create_topic
@@ -19,6 +19,7 @@ from .further import KAFKA
 from .locks import locked
 from .outcome import Route
 from .recipes import Program
+from .stage import committed
 
 if TYPE_CHECKING:
     from .stage import Stage
@@ -43,21 +44,12 @@ def write(bootstrap: str, topic: str) -> None:
 
 def counts(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[str, list[int]]:
     """The counts of each word in the order in which they were written."""
-    settings = {"group.id": f"look-at-{topic}", "isolation.level": isolation, "enable.partition.eof": True}
-    consumer = Consumer({"bootstrap.servers": bootstrap, "enable.auto.commit": False, **settings})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
-    found, ended = defaultdict[str, list[int]](list), 0
-    while ended < 2:
-        message = consumer.poll(PATIENCE_S)
-        assert message is not None
-        if message.error():
-            ended += 1
-            continue
+    found = defaultdict[str, list[int]](list)
+    for message in committed(bootstrap, topic, 2, isolation):
         key, value = message.key(), message.value()
         assert key is not None
         assert value is not None
         found[key.decode()].append(int(value))
-    consumer.close()
     return found
 
 
