@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from confluent_kafka import libversion
+
 from .outcome import Route
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 KAFKA: Final = "4.3.1"
 """Which these clients run against, where nothing else is said: the first Kafka with all kinds of groups is 4.2."""
 OLD_JAVA: Final = ("2.8.2", "3.0.2")
+LIBRDKAFKA: Final = libversion()[0]
 CONNECT: Final = "4.1.1"
 MARK: Final = "further"
 
@@ -52,6 +55,16 @@ ROWS: Final = (
         "share-together", f"Java KafkaShareConsumer {KAFKA}", "two members share, each record reaches one of them once"
     ),
     Row("share-shadow", f"Java KafkaShareConsumer {KAFKA}", "refused on a shadow, with the reason"),
+    Row(
+        "share-librdkafka",
+        f"librdkafka {LIBRDKAFKA} ShareConsumer",
+        "share group: records are accepted, released and taken again, rejected; two members share",
+    ),
+    Row(
+        "share-librdkafka-shadow",
+        f"librdkafka {LIBRDKAFKA} ShareConsumer",
+        "refused on a shadow, once; `sidecar refusals` has the reason",
+    ),
     *(
         Row(
             f"{name}-{protocol}",

@@ -46,12 +46,12 @@ class Stage:
     @property
     def rest(self) -> Rest:
         """The REST interface of the first node."""
-        return self.rest_of(self.nodes[0])
+        return Rest(self.nodes[0].admin_url)
 
-    @staticmethod
-    def rest_of(node: NodeProcess) -> Rest:
-        """The REST interface of one of them."""
-        return Rest(node.admin_url)
+    def refusals(self, topic: str) -> list[tuple[str, str, int]]:
+        """What the nodes refused of the topic: error, reason, how often."""
+        found = (each for node in self.nodes for each in Rest(node.admin_url).call("GET", "/v1/refusals")[1]["items"])
+        return [(each["error"], each["reason"], each["count"]) for each in found if each["topic"] == topic]
 
 
 @contextmanager
