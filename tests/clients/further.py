@@ -22,6 +22,7 @@ KAFKA: Final = "4.3.1"
 OLD_JAVA: Final = ("2.8.2", "3.0.2")
 LIBRDKAFKA: Final = libversion()[0]
 CONNECT: Final = "4.1.1"
+KADM: Final = "1.20.0"
 MARK: Final = "further"
 
 
@@ -80,6 +81,17 @@ ROWS: Final = (
         f"Kafka Connect {CONNECT}, distributed",
         "a source with exactly.once.source.support writes each line of a file once, although a frozen worker comes "
         "back when another has its task; a sink copies them",
+    ),
+    Row(
+        "console-look",
+        f"franz-go's kadm {KADM}, of Redpanda Console",
+        "sees the same: brokers, topics, settings, sizes, groups of all kinds, lags, offsets, producers, transactions, "
+        "ACLs, quotas, credentials",
+    ),
+    Row(
+        "console-edit",
+        f"franz-go's kadm {KADM}, of Redpanda Console",
+        "changes the same: topics, partitions, settings, records, offsets, groups, ACLs, quotas, credentials",
     ),
 )
 

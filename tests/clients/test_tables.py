@@ -11,7 +11,8 @@ import pytest
 
 from .absences import ABSENCES, AIOKAFKA, KAFKA_PYTHON, LIBRDKAFKA, NoAttribute, NoJavaName, NoMention
 from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
-from .further import ROWS, Further, Row
+from .further import CONNECT, KADM, KAFKA, OLD_JAVA, ROWS, Further, Row
+from .locks import LOCKS
 from .outcome import Outcome, Result, Route, judge
 from .report import Report, as_markdown, as_text
 from .run import CellId
@@ -172,3 +173,13 @@ def test_a_row_passes_when_all_of_its_tests_were_run_and_none_failed() -> None:
     other = further()
     other.plan(cast("pytest.Item", _Item(first.name, "deselected")))
     assert other.result(first, Route.NODE) is False
+
+
+def test_the_last_rows_are_named_once_and_have_the_versions_that_are_run() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    go = (Path(__file__).with_name("console") / "go.mod").read_text()
+    assert f"github.com/twmb/franz-go/pkg/kadm v{KADM}\n" in go
+    assert f"org.apache.kafka:connect-runtime:{CONNECT} " in (LOCKS / "debezium.txt").read_text()
+    assert f"org.apache.kafka:kafka-streams:{KAFKA} " in (LOCKS / f"kafka-streams-{KAFKA}.txt").read_text()
+    for version in OLD_JAVA:
+        assert f"org.apache.kafka:kafka-clients:{version} " in (LOCKS / f"kafka-clients-{version}.txt").read_text()
