@@ -22,6 +22,9 @@ KAFKA: Final = "4.3.1"
 OLD_JAVA: Final = ("2.8.2", "3.0.2")
 LIBRDKAFKA: Final = libversion()[0]
 CONNECT: Final = "4.1.1"
+FLINK: Final = "2.0.0"
+FLINK_CONNECTOR: Final = "4.0.1-2.0"
+DEBEZIUM: Final = "3.3.1.Final"
 KADM: Final = "1.20.0"
 MARK: Final = "further"
 
@@ -81,6 +84,20 @@ ROWS: Final = (
         f"Kafka Connect {CONNECT}, distributed",
         "a source with exactly.once.source.support writes each line of a file once, although a frozen worker comes "
         "back when another has its task; a sink copies them",
+    ),
+    Row(
+        "debezium",
+        f"Debezium {DEBEZIUM} for PostgreSQL, Kafka Connect {CONNECT}",
+        "an exclusive topic: a task that was frozen through the start of its successor is shut out",
+    ),
+    *(
+        Row(
+            f"flink-{naming}",
+            f"Flink {FLINK}, connector {FLINK_CONNECTOR}",
+            f"a source and a sink, exactly once, transactional ids {naming}: a job that fails between checkpoints "
+            "copies each record once",
+        )
+        for naming in ("INCREMENTING", "POOLING")
     ),
     Row(
         "console-look",

@@ -37,6 +37,7 @@ def names(services: Services, topic: str) -> list[str]:
     return [json.loads(value)["after"]["name"] for value in read_log(services.kafka_bootstrap, topic)]
 
 
+@pytest.mark.further("debezium")
 def test_a_task_that_was_frozen_through_the_start_of_its_successor_is_shut_out(
     programs: Path, node: NodeProcess, services: Services, unique: Unique, tmp_path: Path
 ) -> None:

@@ -17,11 +17,12 @@ _LOGGING: Final = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j
 
 
 class Application:
-    """`NAME.java` of this directory, or another source, and the jars it runs with."""
+    """`NAME.java` of this directory, or another source, the jars it runs with, and options of Java."""
 
-    def __init__(self, name: str, jars: Jars, source: Path | None = None) -> None:
+    def __init__(self, name: str, jars: Jars, source: Path | None = None, options: tuple[str, ...] = ()) -> None:
         self._name = name
         self._java = find_java()
+        self._options = options
         self._path = os.pathsep.join([str(self._compiled(jars, source)), jars.class_path])
 
     def _compiled(self, jars: Jars, source: Path | None) -> Path:
@@ -30,7 +31,7 @@ class Application:
 
     def command(self, *arguments: str) -> list[str]:
         """For callers that end it before its end."""
-        java = [str(self._java.path), *self._java.flags(256, Tuning.QUICK), *_LOGGING]
+        java = [str(self._java.path), *self._java.flags(256, Tuning.QUICK), *_LOGGING, *self._options]
         return [*java, "-cp", self._path, self._name, *arguments]
 
     def run(self, *arguments: str) -> list[str]:
