@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -50,6 +51,16 @@ func main() {
 // said prints what a call returned, under its name.
 func said[T any](call string) func(T, error) {
 	return func(returned T, err error) { say(call, returned, err) }
+}
+
+// settled is said, once a broker has heard of what the controller has changed.
+func settled[T any](ctx context.Context, call string, read func() (T, error), seen func(T) bool) {
+	returned, err := read()
+	for err == nil && !seen(returned) && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+		returned, err = read()
+	}
+	say(call, returned, err)
 }
 
 func look(ctx context.Context, admin *kadm.Client, topic, txn string, groups []string) {
@@ -120,7 +131,13 @@ func edit(ctx context.Context, client *kgo.Client, admin *kadm.Client, name stri
 		admin.AlterTopicConfigsState(ctx, []kadm.AlterConfig{{Name: "cleanup.policy", Value: value("compact")}}, name))
 	said[kadm.AlterConfigsResponses]("AlterTopicConfigs wrongly")(
 		admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Name: "no.such", Value: value("1")}}, name))
-	said[kadm.ResourceConfigs]("DescribeTopicConfigs")(admin.DescribeTopicConfigs(ctx, name))
+	settled(ctx, "DescribeTopicConfigs",
+		func() (kadm.ResourceConfigs, error) { return admin.DescribeTopicConfigs(ctx, name) },
+		func(found kadm.ResourceConfigs) bool {
+			return slices.ContainsFunc(found[0].Configs, func(config kadm.Config) bool {
+				return config.Key == "cleanup.policy" && config.MaybeValue() == "compact"
+			})
+		})
 	said[kadm.AlterConfigsResponses]("AlterTopicConfigs back")(
 		admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Name: "cleanup.policy", Value: value("delete")}}, name))
 	said[kadm.DeleteRecordsResponses]("DeleteRecords")(
@@ -139,11 +156,15 @@ func edit(ctx context.Context, client *kgo.Client, admin *kadm.Client, name stri
 	acls := kadm.NewACLs().Topics(name).Allow("User:" + name).AllowHosts("*").
 		Operations(kadm.OpRead).ResourcePatternType(kadm.ACLPatternLiteral)
 	said[kadm.CreateACLsResults]("CreateACLs")(admin.CreateACLs(ctx, acls))
-	said[kadm.DescribeACLsResults]("DescribeACLs")(admin.DescribeACLs(ctx, acls))
+	settled(ctx, "DescribeACLs",
+		func() (kadm.DescribeACLsResults, error) { return admin.DescribeACLs(ctx, acls) },
+		func(found kadm.DescribeACLsResults) bool { return len(found[0].Described) > 0 })
 	said[kadm.DeleteACLsResults]("DeleteACLs")(admin.DeleteACLs(ctx, acls))
 	user := kadm.UpsertSCRAM{User: name, Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "secret"}
 	said[kadm.AlteredUserSCRAMs]("AlterUserSCRAMs")(admin.AlterUserSCRAMs(ctx, nil, []kadm.UpsertSCRAM{user}))
-	said[kadm.DescribedUserSCRAMs]("DescribeUserSCRAMs")(admin.DescribeUserSCRAMs(ctx, name))
+	settled(ctx, "DescribeUserSCRAMs",
+		func() (kadm.DescribedUserSCRAMs, error) { return admin.DescribeUserSCRAMs(ctx, name) },
+		func(found kadm.DescribedUserSCRAMs) bool { return len(found[name].CredInfos) > 0 })
 	said[kadm.AlteredUserSCRAMs]("AlterUserSCRAMs back")(
 		admin.AlterUserSCRAMs(ctx, []kadm.DeleteSCRAM{{User: name, Mechanism: kadm.ScramSha256}}, nil))
 	quota := func(remove bool) []kadm.AlterClientQuotaEntry {
@@ -153,8 +174,12 @@ func edit(ctx context.Context, client *kgo.Client, admin *kadm.Client, name stri
 		}}
 	}
 	said[kadm.AlteredClientQuotas]("AlterClientQuotas")(admin.AlterClientQuotas(ctx, quota(false)))
-	said[kadm.DescribedClientQuotas]("DescribeClientQuotas")(admin.DescribeClientQuotas(ctx, true,
-		[]kadm.DescribeClientQuotaComponent{{Type: "client-id", MatchName: &name, MatchType: kmsg.QuotasMatchTypeExact}}))
+	clientID := kadm.DescribeClientQuotaComponent{Type: "client-id", MatchName: &name, MatchType: kmsg.QuotasMatchTypeExact}
+	settled(ctx, "DescribeClientQuotas",
+		func() (kadm.DescribedClientQuotas, error) {
+			return admin.DescribeClientQuotas(ctx, true, []kadm.DescribeClientQuotaComponent{clientID})
+		},
+		func(found kadm.DescribedClientQuotas) bool { return len(found) > 0 })
 	said[kadm.AlteredClientQuotas]("AlterClientQuotas back")(admin.AlterClientQuotas(ctx, quota(true)))
 	said[kadm.DeleteTopicResponses]("DeleteTopics")(admin.DeleteTopics(ctx, name))
 	said[kadm.DeleteTopicResponses]("DeleteTopics again")(admin.DeleteTopics(ctx, name))
