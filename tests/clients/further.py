@@ -1,8 +1,8 @@
 """The last rows of the matrix: other versions of clients, and applications on a client.
 
 A row is one or more tests that are marked `further(NAME)`. Where a test has a parameter `route` it runs as often as
-there are routes, and has to see the same each time; the others are about what nodes alone have. `Further` counts which
-of them passed.
+there are routes, and has to see the same each time; one that is marked `compares=True` takes both routes itself; the
+others are about what nodes alone have. `Further` counts which of them passed.
 """
 
 from __future__ import annotations
@@ -149,4 +149,8 @@ class Further:
 def _cells(item: pytest.Item) -> list[tuple[str, Route]]:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     route = parameters.get("route", Route.NODE)
-    return [(mark.args[0], route) for mark in item.iter_markers(MARK)]
+    return [
+        (mark.args[0], each)
+        for mark in item.iter_markers(MARK)
+        for each in (Route if mark.kwargs.get("compares") else (route,))
+    ]

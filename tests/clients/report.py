@@ -78,16 +78,16 @@ def as_markdown(report: Report) -> str:
         for feature in FEATURES:
             if feature.section == section:
                 lines.append(f"| {feature.title} | " + " | ".join(_cells(report, feature, notes)) + " |")
-    lines += ["", *_further(report.further)]
+    lines += ["", *_further(report.further, report.kafka)]
     lines += ["", "## Notes", "", *[f"{number}. {note}" for number, note in enumerate(notes, 1)]]
     return "\n".join([*lines, ""])
 
 
-def _further(further: Further) -> Iterator[str]:
+def _further(further: Further, kafka: str) -> Iterator[str]:
     yield "## Other clients and applications"
     yield ""
     yield f"Against Apache Kafka {KAFKA} directly, and through two nodes in front of it, with the same result. A dash:"
-    yield "it is about what nodes alone have."
+    yield f"it is about what nodes alone have. Exclusive topics were in front of Apache Kafka {kafka}."
     yield ""
     yield "| client | what it did | directly | through nodes |"
     yield "|---|---|---|---|"

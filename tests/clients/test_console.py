@@ -112,7 +112,7 @@ def scene(stage: Stage, unique: Unique) -> list[str]:
     return [topic, txn, *groups]
 
 
-@pytest.mark.further("console-look")
+@pytest.mark.further("console-look", compares=True)
 def test_what_it_sees_of_nodes_is_what_it_sees_of_brokers(console: Path, stage: Stage, scene: list[str]) -> None:
     through, direct = both(console, stage, "look", *scene)
     assert [told.get("error") for told in direct.values()] == [told.get("error") for told in through.values()]
@@ -150,7 +150,7 @@ def sizes(told: Told) -> dict[str, int]:
     }
 
 
-@pytest.mark.further("console-edit")
+@pytest.mark.further("console-edit", compares=True)
 def test_what_it_changes_through_nodes_is_as_at_brokers(console: Path, stage: Stage, unique: Unique) -> None:
     names = {route: unique("edited") for route in Route}
     told = {

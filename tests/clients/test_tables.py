@@ -111,9 +111,10 @@ def further(*, rows: tuple[Row, ...] = ROWS, failing: str = "") -> Further:
 class _Item:
     row: str
     nodeid: str = "test"
+    compares: bool = False
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
-        return [getattr(pytest.mark, name)(self.row).mark]
+        return [getattr(pytest.mark, name)(self.row, compares=self.compares).mark]
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,9 @@ def test_a_row_passes_when_all_of_its_tests_were_run_and_none_failed() -> None:
     assert not further(rows=ROWS[1:]).complete(), "one was not run"
     for when in ("setup", "call", "teardown"):
         assert further(failing=when).result(first, Route.NODE) is False
+    both = further()
+    both.plan(cast("pytest.Item", _Item(first.name, compares=True)))
+    assert both.result(first, Route.DIRECT) is False, "it compares both, and was not run"
     other = further()
     other.plan(cast("pytest.Item", _Item(first.name, "deselected")))
     assert other.result(first, Route.NODE) is False
