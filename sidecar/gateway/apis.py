@@ -44,7 +44,7 @@ def cold_apis(
     grouped = GroupsApi(coordinators, resolver, claims, shadows)
     changes = TopicsApi(upstream, resolver)
     opaque = OpaqueApi(upstream)
-    merged = MergedApi(upstream, nodes)
+    merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
     replicas = ReplicasApi(upstream, resolver)
     shares = ShareApi(upstream, nodes.me.id, resolver, claims)

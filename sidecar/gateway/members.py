@@ -4,9 +4,11 @@ ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), Strea
 
 Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
 a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
-that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`). So is a
-share group's that subscribes to any shadow: which records were taken brokers keep by log, and a shadow's is its
-source's.
+that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`).
+
+A share group's member that subscribes to any shadow is refused with 42 INVALID_REQUEST: brokers keep the states of
+records by log, and a shadow's log is its source's. The Java client raises 42 with the reason and ends the membership;
+of 29 it drops the reason, and joins again without a pause (`AbstractHeartbeatRequestManager.onErrorResponse`).
 
 A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
 topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
@@ -47,7 +49,7 @@ HEARTBEAT_KEYS: Final = frozenset(_HEARTBEATS)
 
 
 _NO_SHARES: Final = KafkaError(
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic: subscribe to its source"
+    ErrorCode.INVALID_REQUEST, "a share group cannot read a shadow topic: subscribe to its source"
 )
 
 

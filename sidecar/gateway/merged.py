@@ -2,6 +2,9 @@
 ListTransactions (0-2), DescribeLogDirs (0-5). A client that asks all nodes, as tools do, sees each
 broker's part once.
 
+DescribeLogDirs for named partitions is about those that Metadata places on this node, at whichever brokers their
+replicas are: clients ask for a partition where Metadata says that it is (kadm, `Admin.describeReplicaLogDirs`).
+
 A node to which no broker belongs has nothing to list. When a broker is lost the metadata is refreshed, because its
 groups may have moved; if the broker is still listed, the lists answer 14 COORDINATOR_LOAD_IN_PROGRESS, which clients
 retry, and DescribeLogDirs closes the connection, as the broker's would be.
@@ -15,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, passing
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
@@ -25,15 +29,16 @@ from sidecar.protocol.messages import admin, groups, transactions
 from sidecar.protocol.metadata import MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
     from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
+_Answer = TypeVar("_Answer")
 _NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1}
 """What a node answers to which no broker belongs: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
 
@@ -41,35 +46,28 @@ _NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1
 class MergedApi:
     """Handles the requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory) -> None:
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._nodes = nodes
+        self._resolver = resolver
 
-    async def _ask_mine(self, client: Client, request: Request) -> list[Frame]:
-        """The answers of all brokers that belong to this node. Raises `DisconnectedError`."""
+    def _mine(self, client: Client) -> list[int]:
+        """The brokers that belong to this node."""
+        return self._nodes.at(client.listener).brokers_of(self._nodes.me.id, self._view.brokers)
+
+    async def _ask_all(
+        self, client: Client, brokers: Callable[[], Iterable[int]], ask: Callable[[int], Awaitable[_Answer]]
+    ) -> list[_Answer]:
+        """The answers of all of them. Raises `DisconnectedError`."""
         await self._upstream.brokers()
-        answers, lost = await self._ask_once(client, request)
+        answers, lost = await _settled(map(ask, brokers()))
         if lost is not None and not client.connection.closed:
             await self._upstream.metadata(MetadataRequest(()))
-            answers, lost = await self._ask_once(client, request)
+            answers, lost = await _settled(map(ask, brokers()))
         if lost is not None:
             raise lost
         return answers
-
-    async def _ask_once(self, client: Client, request: Request) -> tuple[list[Frame], DisconnectedError | None]:
-        mine = self._nodes.at(client.listener).brokers_of(self._nodes.me.id, self._view.brokers)
-        asked = [passing.ask(client, broker_id, request) for broker_id in mine]
-        answers: list[Frame] = []
-        lost: DisconnectedError | None = None
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(answer, DisconnectedError):
-                lost = answer
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                answers.append(answer)
-        return answers, lost
 
     async def _merge(
         self,
@@ -82,7 +80,9 @@ class MergedApi:
         message, version = form.message, request.version
         await asking.fields(message, request)
         try:
-            answers = await self._ask_mine(client, request)
+            answers = await self._ask_all(
+                client, lambda: self._mine(client), lambda broker_id: passing.ask(client, broker_id, request)
+            )
         except UpstreamError:
             if form.when_lost is None:
                 raise
@@ -104,8 +104,34 @@ class MergedApi:
         await self._merge(_TRANSACTIONS, client, exchange, request)
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """DescribeLogDirs: the directories of this node's brokers."""
-        await self._merge(_LOG_DIRS, client, exchange, request)
+        """DescribeLogDirs: the directories of this node's brokers, and all that hold named partitions of this node."""
+        message = admin.DESCRIBE_LOG_DIRS
+        topics: list[Values] | None = (await asking.fields(message, request))["topics"]
+        if topics is None:
+            await self._merge(_LOG_DIRS, client, exchange, request)
+            return
+        placed = [
+            topic | {"partitions": [index for index in topic["partitions"] if self._is_here(client, topic, index)]}
+            for topic in topics
+        ]
+        named = {"topics": [topic for topic in placed if topic["partitions"]]}
+
+        async def ask(broker_id: int) -> Values:
+            answer = await asking.one(client, broker_id, request, message, named)
+            if broker_id in self._mine(client):
+                return answer
+            return answer | {"results": [found for found in answer["results"] if found["topics"]]}
+
+        brokers = (lambda: self._view.brokers) if named["topics"] else (lambda: self._mine(client))
+        answers = await self._ask_all(client, brokers, ask)
+        await asking.answer(exchange, message, _joined_log_dirs(answers))
+
+    def _is_here(self, client: Client, topic: Values, partition: int) -> bool:
+        """Whether Metadata places the partition on this node."""
+        name: bytes = topic["topic"].encode()
+        if self._resolver.kind(name) is TopicKind.GOVERNED:
+            return self._nodes.serves(name) == self._nodes.me.id
+        return self._nodes.at(client.listener).of_partition(name, partition) == self._nodes.me.id
 
     # DescribeProducers --------------------------------------------------------------------------------------------
 
@@ -162,6 +188,20 @@ class MergedApi:
         if stale:
             self._upstream.refresh_soon(stale)
         return found
+
+
+async def _settled(asked: Iterable[Awaitable[_Answer]]) -> tuple[list[_Answer], DisconnectedError | None]:
+    """The answers that came, and why one did not."""
+    answers: list[_Answer] = []
+    lost: DisconnectedError | None = None
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(answer, DisconnectedError):
+            lost = answer
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            answers.append(answer)
+    return answers, lost
 
 
 def _by_topic(elements: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:

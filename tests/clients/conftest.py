@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,15 +19,18 @@ from tests.services import CHOICE, Services
 
 from . import gobuild, setting
 from .features import CELLS
+from .further import Further
 from .outcome import Route
 from .recipes import Recipes
 from .report import Report, as_markdown, as_text
 from .run import CellId, MatrixRun
 from .setting import AUTHORIZED, Behind
+from .stage import Stage, standing
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-matrix.md"
 _ROUTES = {"node": [Route.NODE], "direct": [Route.DIRECT], "both": [Route.NODE, Route.DIRECT]}
 _REPORT = pytest.StashKey[Report]()
+_FURTHER = pytest.StashKey[Further]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +48,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cells = [CellId(route, *cell) for route in routes for cell in CELLS]
         names = ["-".join([cell.route.value] * (len(routes) > 1) + [cell.client, cell.feature]) for cell in cells]
         metafunc.parametrize("cell", cells, ids=names)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FURTHER] = Further()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        config.stash[_FURTHER].plan(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.config.stash[_FURTHER].note(item, report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A newer Kafka and two nodes, for the tests of `further` rows."""
+    with standing(tmp_path_factory.mktemp("stage")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -92,11 +119,8 @@ def matrix(
         running.callback(run.close)
         run.start(cells)
         yield run
-        report = Report(dict(run.results), dict(run.versions), behind.version, count)
-        request.config.stash[_REPORT] = report
-        if report.complete(Route.NODE):
-            PAGE.parent.mkdir(parents=True, exist_ok=True)
-            PAGE.write_text(as_markdown(report), encoding="utf-8")
+        further = request.config.stash[_FURTHER]
+        request.config.stash[_REPORT] = Report(dict(run.results), dict(run.versions), behind.version, count, further)
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +132,7 @@ def ownctl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The matrix, and whether the page was written."""
+    """The matrix, and whether the page was written: it is, where all tests that fill it were run and passed."""
     report = config.stash.get(_REPORT, None)
     if report is None:
         return
@@ -116,5 +140,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("clients and features", sep="-")
         for line in as_text(report, route):
             terminalreporter.write_line(line)
-    if report.complete(Route.NODE):
+    if report.complete(Route.NODE) and report.further.complete():
+        PAGE.write_text(as_markdown(report), encoding="utf-8")
         terminalreporter.write_line(f"written: {PAGE.relative_to(Path(__file__).parents[2])}")

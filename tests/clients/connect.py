@@ -12,14 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sidecar.local import jars
 from sidecar.local.java import Java, Tuning
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.process import Child, Command
-from sidecar.local.progress import silent
 from tests.wait import wait_for
 
-LOCK: Final = Path(__file__).with_name("debezium.txt")
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "clients" / "debezium"
 PATIENCE: Final = 60.0
 _DATABASE: Final = "inventory"
@@ -82,15 +79,6 @@ class Postgres:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
-
-def class_path() -> str:
-    """The jars of `debezium.txt`, downloaded first where they are missing."""
-    pairs = (line.split(maxsplit=1) for line in LOCK.read_text().splitlines() if line and not line.startswith("#"))
-    locked = dict(pairs)
-    context = jars._context()
-    artifacts = [context.create_dependency(coordinate).artifact for coordinate in locked]
-    return os.pathsep.join(map(str, jars._download(artifacts, locked, silent)))
 
 
 class Worker:

@@ -19,6 +19,8 @@ from sidecar.local.jars import Jars
 from sidecar.local.java import Java
 
 from . import gobuild, javabuild
+from .further import OLD_JAVA
+from .locks import locked
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,8 +44,9 @@ class Recipes:
         self._jars = jars
         self._made: dict[str, list[str]] = {}
         self._makers: dict[str, Callable[[], list[str]]] = {
-            "java": lambda: self._java_command("Recipe"),
-            "java-leader": lambda: self._java_command("Leader"),
+            "java": lambda: self._java_command("Recipe", self._jars),
+            **{f"java-{version}": lambda version=version: self._old_java_command(version) for version in OLD_JAVA},
+            "java-leader": lambda: self._java_command("Leader", self._jars),
             "confluent-kafka": lambda: [sys.executable, str(SOURCES / "confluent.py")],
             "aiokafka": lambda: [sys.executable, str(SOURCES / "aio.py")],
             "kafka-python": lambda: [sys.executable, str(SOURCES / "kafka_python.py")],
@@ -59,10 +62,13 @@ class Recipes:
             self._made[client] = self._makers[client]()
         return self._made[client]
 
-    def _java_command(self, program: str) -> list[str]:
+    def _old_java_command(self, version: str) -> list[str]:
+        return self._java_command("Recipe", locked(f"kafka-clients-{version}"))
+
+    def _java_command(self, program: str, jars: Jars) -> list[str]:
         sources = sorted((SOURCES / "java").glob("*.java"))
-        jar = javabuild.compiled(self._java, self._jars, sources, "client-recipe")
-        path = os.pathsep.join([str(jar), self._jars.class_path])
+        jar = javabuild.compiled(self._java, jars, sources, "client-recipe")
+        path = os.pathsep.join([str(jar), jars.class_path])
         return [str(self._java.path), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", path, program]
 
     def _node_command(self) -> list[str]:

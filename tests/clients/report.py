@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .features import CELLS, CLIENTS, FEATURES, Client, Feature
+from .further import KAFKA, ROWS, Further
 from .outcome import Outcome, Result, Route
 from .run import CellId
 
@@ -20,6 +21,7 @@ class Report:
     versions: Mapping[str, str]
     kafka: str
     nodes: int
+    further: Further
 
     def routes(self) -> list[Route]:
         """The routes that were taken."""
@@ -76,8 +78,23 @@ def as_markdown(report: Report) -> str:
         for feature in FEATURES:
             if feature.section == section:
                 lines.append(f"| {feature.title} | " + " | ".join(_cells(report, feature, notes)) + " |")
+    lines += ["", *_further(report.further, report.kafka)]
     lines += ["", "## Notes", "", *[f"{number}. {note}" for number, note in enumerate(notes, 1)]]
     return "\n".join([*lines, ""])
+
+
+def _further(further: Further, kafka: str) -> Iterator[str]:
+    yield "## Other clients and applications"
+    yield ""
+    yield f"Against Apache Kafka {KAFKA} directly, and through two nodes in front of it, with the same result. A dash:"
+    yield f"it is about what nodes alone have. Exclusive topics were in front of Apache Kafka {kafka}."
+    yield ""
+    yield "| client | what it did | directly | through nodes |"
+    yield "|---|---|---|---|"
+    marks = {None: "–", True: "ok", False: "FAIL"}
+    for row in ROWS:
+        direct, through = (marks[further.result(row, route)] for route in (Route.DIRECT, Route.NODE))
+        yield f"| {row.client} | {row.title} | {direct} | {through} |"
 
 
 def _cells(report: Report, feature: Feature, notes: list[str]) -> Iterator[str]:

@@ -18,7 +18,8 @@ from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for
 
-from .connect import PATIENCE, Postgres, Worker, class_path, postgres_programs
+from .connect import PATIENCE, Postgres, Worker, postgres_programs
+from .locks import locked
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
@@ -36,12 +37,13 @@ def names(services: Services, topic: str) -> list[str]:
     return [json.loads(value)["after"]["name"] for value in read_log(services.kafka_bootstrap, topic)]
 
 
+@pytest.mark.further("debezium")
 def test_a_task_that_was_frozen_through_the_start_of_its_successor_is_shut_out(
     programs: Path, node: NodeProcess, services: Services, unique: Unique, tmp_path: Path
 ) -> None:
     prefix = unique("inventory")
     topic = create_topic(services.kafka_bootstrap, 1, f"{prefix}.public.orders")
-    rest, java, path = Rest(node.admin_url), find_java(), class_path()
+    rest, java, path = Rest(node.admin_url), find_java(), locked("debezium").class_path
     assert rest.call("PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})[0] == 200
     with Postgres(programs, tmp_path).running() as database:
         database.sql("CREATE TABLE orders (id serial PRIMARY KEY, name text)", "INSERT INTO orders (name) VALUES ('a')")

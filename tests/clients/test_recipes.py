@@ -21,6 +21,7 @@ from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for
 
+from .further import OLD_JAVA
 from .recipes import CannotBuildError, Recipes, Writer, read
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
@@ -49,7 +50,15 @@ CLIENTS = {
         "error POLICY_VIOLATION", "ok", "error PRODUCER_FENCED", missing="error UNKNOWN_TOPIC_OR_PARTITION"
     ),
 }
-each_client = pytest.mark.parametrize("client", CLIENTS)
+CLIENTS |= {f"java-{version}": CLIENTS["java"] for version in OLD_JAVA}
+
+
+def _marks(client: str) -> list[pytest.MarkDecorator]:
+    version = client.removeprefix("java-")
+    return [pytest.mark.further(f"old-java-governed-{version}")] if version in OLD_JAVA else []
+
+
+each_client = pytest.mark.parametrize("client", [pytest.param(client, marks=_marks(client)) for client in CLIENTS])
 
 
 @pytest.fixture

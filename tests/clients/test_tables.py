@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from .absences import ABSENCES, AIOKAFKA, KAFKA_PYTHON, LIBRDKAFKA, NoAttribute, NoJavaName, NoMention
 from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
+from .further import CONNECT, DEBEZIUM, FLINK, FLINK_CONNECTOR, KADM, KAFKA, OLD_JAVA, ROWS, Further, Row
+from .locks import LOCKS
 from .outcome import Outcome, Result, Route, judge
 from .report import Report, as_markdown, as_text
 from .run import CellId
@@ -91,8 +95,36 @@ def full(route: Route) -> dict[CellId, Result]:
     return {CellId(route, *cell): of(*cell) for cell in CELLS}
 
 
+def further(*, rows: tuple[Row, ...] = ROWS, failing: str = "") -> Further:
+    """As after a session in which each of these rows had a test at nodes alone, and one failed."""
+    found = Further()
+    for row in rows:
+        item = cast("pytest.Item", _Item(row.name))
+        found.plan(item)
+        phases = ("setup",) if (row, failing) == (rows[0], "setup") else ("setup", "call", "teardown")
+        for when in phases:
+            found.note(item, cast("pytest.TestReport", _Phase(when, when != failing or row is not rows[0])))
+    return found
+
+
+@dataclass(frozen=True)
+class _Item:
+    row: str
+    nodeid: str = "test"
+    compares: bool = False
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [getattr(pytest.mark, name)(self.row, compares=self.compares).mark]
+
+
+@dataclass(frozen=True)
+class _Phase:
+    when: str
+    passed: bool
+
+
 def report(results: dict[CellId, Result]) -> Report:
-    return Report(results, {client.name: f"{client.title} 1.2.3" for client in CLIENTS}, "4.1.1", 2)
+    return Report(results, {client.name: f"{client.title} 1.2.3" for client in CLIENTS}, "4.1.1", 2, further())
 
 
 def test_a_run_is_complete_only_when_every_cell_has_passed() -> None:
@@ -118,7 +150,7 @@ def test_the_terminal_shows_every_cell_and_names_what_failed() -> None:
 def test_the_page_has_a_mark_in_every_cell_and_a_note_for_each_that_is_not_ok() -> None:
     page = as_markdown(report(full(Route.NODE)))
     rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
-    assert len(rows) == len(FEATURES) + len({feature.section for feature in FEATURES})
+    assert len(rows) == len(FEATURES) + len({feature.section for feature in FEATURES}) + len(ROWS) + 1
     marks = [mark.strip() for row in rows for mark in row.strip("|").split("|")[1:]]
     assert all(marks)
     noted = {mark.split("[")[1].rstrip("]") for mark in marks if "[" in mark}
@@ -130,3 +162,31 @@ def test_the_page_speaks_of_direct_kafka_only_after_a_run_against_it() -> None:
     both = {**full(Route.NODE), **full(Route.DIRECT)}
     assert "ran against Kafka directly beside it" in as_markdown(report(both))
     assert "ran against Kafka directly beside it" not in as_markdown(report(full(Route.NODE)))
+
+
+def test_a_row_passes_when_all_of_its_tests_were_run_and_none_failed() -> None:
+    first = ROWS[0]
+    assert further().complete()
+    assert (further().result(first, Route.NODE), further().result(first, Route.DIRECT)) == (True, None)
+    assert not further(rows=ROWS[1:]).complete(), "one was not run"
+    for when in ("setup", "call", "teardown"):
+        assert further(failing=when).result(first, Route.NODE) is False
+    both = further()
+    both.plan(cast("pytest.Item", _Item(first.name, compares=True)))
+    assert both.result(first, Route.DIRECT) is False, "it compares both, and was not run"
+    other = further()
+    other.plan(cast("pytest.Item", _Item(first.name, "deselected")))
+    assert other.result(first, Route.NODE) is False
+
+
+def test_the_last_rows_are_named_once_and_have_the_versions_that_are_run() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    go = (Path(__file__).with_name("console") / "go.mod").read_text()
+    assert f"github.com/twmb/franz-go/pkg/kadm v{KADM}\n" in go
+    assert f"org.apache.kafka:connect-runtime:{CONNECT} " in (LOCKS / "debezium.txt").read_text()
+    assert f"io.debezium:debezium-connector-postgres:{DEBEZIUM} " in (LOCKS / "debezium.txt").read_text()
+    assert f"org.apache.flink:flink-clients:{FLINK} " in (LOCKS / f"flink-{FLINK}.txt").read_text()
+    assert f"org.apache.flink:flink-connector-kafka:{FLINK_CONNECTOR} " in (LOCKS / f"flink-{FLINK}.txt").read_text()
+    assert f"org.apache.kafka:kafka-streams:{KAFKA} " in (LOCKS / f"kafka-streams-{KAFKA}.txt").read_text()
+    for version in OLD_JAVA:
+        assert f"org.apache.kafka:kafka-clients:{version} " in (LOCKS / f"kafka-clients-{version}.txt").read_text()

@@ -17,6 +17,7 @@ from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.virtual import VirtualCluster
 from tests.kafka_calls import kafka_calls
 from tests.raw import RawClient
+from tests.topics import create_topic
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from sidecar.local import Kafka
     from tests.conftest import OwnKafka, Unique
+    from tests.services import Services
 
 
 @pytest.fixture(params=["three_nodes", "one_lonely_node"], ids=["a broker each", "three brokers behind one node"])
@@ -92,17 +94,56 @@ async def test_all_nodes_together_show_every_replica_once(
     def replicas() -> Counter[int]:
         answers = ask_all(nodes, asked)
         assert all(codes(answer) == {0} for answer in answers)
-        return Counter(
-            partition.partition_index
-            for answer in answers
-            for directory in answer.results
-            for found in directory.topics
-            for partition in found.partitions
-        )
+        return sum(map(shown, answers), Counter[int]())
 
     # Followers make their replicas a moment after the leader serves.
     wait_for(lambda: replicas() == dict.fromkeys(range(4), 3), "every replica to be shown once")
     assert replicas() == dict.fromkeys(range(4), 3)
+
+
+def shown(answer: Any) -> Counter[int]:
+    """How many replicas of each partition DescribeLogDirs shows."""
+    return Counter(
+        partition.partition_index
+        for directory in answer.results
+        for found in directory.topics
+        for partition in found.partitions
+    )
+
+
+def assert_each_shows_its_own(cluster: VirtualCluster, topic: str, replicas: int) -> None:
+    """Each node shows all replicas of the partitions that Metadata places on it, and of no others."""
+    with RawClient(cluster.bootstrap) as wire:
+        (found,) = wire.ask(request(3, 12, topics=[{"name": topic}])).topics
+    nodes = {each.partition_index: (*each.replica_nodes,) for each in found.partitions}
+    assert len(set(nodes.values())) > 1
+    asked = request(35, 4, topics=[{"topic": topic, "partitions": [*nodes]}])
+    for node in cluster.nodes:
+        here = Counter({index: replicas for index, placed in nodes.items() if placed == (node.id,)})
+        with RawClient(node.bootstrap) as wire:
+
+            def answered(wire: RawClient = wire) -> Any:
+                return wire.ask(asked)
+
+            wait_for(lambda ask=answered, here=here: shown(ask()) == here, f"what node {node.id} has")
+            names = [directory.log_dir for directory in answered().results]
+        assert len(names) == len(set(names)) > 0
+
+
+async def test_named_partitions_are_shown_by_the_node_where_metadata_has_them(
+    three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+) -> None:
+    """There clients ask for them: franz-go's kadm, and `Admin.describeReplicaLogDirs` of the Java client."""
+    topic = unique("orders")
+    async with kafka_calls(kafka_cluster.bootstrap) as calls:
+        await calls.create(topic, partitions=8, replicas=3)
+    assert_each_shows_its_own(three_nodes, topic, 3)
+
+
+def test_a_node_without_brokers_shows_named_partitions_too(
+    more_nodes_than_brokers: VirtualCluster, services: Services
+) -> None:
+    assert_each_shows_its_own(more_nodes_than_brokers, create_topic(services.kafka_bootstrap, 16), 1)
 
 
 async def test_directories_of_the_same_name_on_several_brokers_are_told_apart(

@@ -105,6 +105,6 @@ def test_the_versions_of_the_page_are_those_of_the_programs() -> None:
         ("", "2.2.4"),
     }
     assert all(version in text for version in ("1.61.1", "1.22.2", "2.2.4"))
-    lock = (ROOT / "tests" / "clients" / "debezium.txt").read_text()
+    lock = (ROOT / "tests" / "clients" / "locks" / "debezium.txt").read_text()
     [debezium] = re.findall(r"io\.debezium:debezium-connector-postgres:(\S+)", lock)
     assert debezium in text
