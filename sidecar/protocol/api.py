@@ -6,10 +6,6 @@ this table with what every upstream broker serves, as both sides then pick the h
 
 Reasons that recur:
 
-- *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its
-resolver.
-- *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
-- *one coordinator*: from this version on one request names many groups, each with its own coordinator upstream.
 - *newest known*: the newest version that Kafka 4.3 offers (`sidecar.protocol.offered`).
 """
 
@@ -107,17 +103,8 @@ _TABLE: Final = (
         shadow=ShadowRule.READ,
     ),
     Api(3, "Metadata", 0, 13, 9, Route.LOCAL, "newest known", shadow=ShadowRule.SHOWN),
-    Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10", shadow=ShadowRule.OWN),
-    Api(
-        9,
-        "OffsetFetch",
-        1,
-        7,
-        6,
-        Route.GROUP,
-        "one coordinator: many groups from 8; topic ids from 10",
-        shadow=ShadowRule.OWN,
-    ),
+    Api(8, "OffsetCommit", 2, 10, 8, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
+    Api(9, "OffsetFetch", 1, 10, 6, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(
         10,
         "FindCoordinator",
