@@ -1,7 +1,7 @@
 """The messages that a simulated broker reads and writes, as the product's own tables (`sidecar.protocol.schema`).
 
 Where the product has a table it is taken; what it reads by hand, or never serves, stands here, from Kafka's message
-definitions. `SERVED` are the versions that ApiVersions lists: at most those of Kafka 4.1.
+definitions. `SERVED` are the versions that ApiVersions lists: at most those of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     1: (4, 12),
     2: (1, 7),
     3: (0, 12),
-    8: (2, 9),
-    9: (1, 8),
+    8: (2, 10),
+    9: (1, 10),
     10: (0, 3),
     11: (0, 9),
     12: (0, 4),
@@ -168,14 +168,15 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 }
 """First and last version by API key."""
 
-_SERVED_BEFORE_4_1: Final = SERVED | {0: (3, 12)}  # KIP-516
-_SERVED_BEFORE_4: Final = SERVED | {0: (3, 11), 15: (0, 5)}  # KIP-890, KIP-1043
+_SERVED_BEFORE_4_3: Final = SERVED | {8: (2, 9), 9: (1, 9)}  # KIP-848
+_SERVED_BEFORE_4_1: Final = _SERVED_BEFORE_4_3 | {0: (3, 12)}  # KIP-516
+_SERVED_BEFORE_4: Final = _SERVED_BEFORE_4_1 | {0: (3, 11), 15: (0, 5)}  # KIP-890, KIP-1043
 
 
 def served(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
     """`SERVED`, as far as this release of Kafka has it."""
     if release >= (4, 1):
-        return SERVED
+        return SERVED if release >= (4, 3) else _SERVED_BEFORE_4_3
     return _SERVED_BEFORE_4_1 if release >= (4, 0) else _SERVED_BEFORE_4
 
 
