@@ -92,6 +92,23 @@ async def controller(
     return await one(client, upstream.live_broker(), request, message, values)
 
 
+async def anywhere(
+    client: Client, upstream: KafkaUpstream, request: Request, message: Message, values: Values
+) -> Values:
+    """Ask any broker for something that changes nothing; the next one where it is lost.
+
+    Raises `DisconnectedError`, `BadAnswerError`.
+    """
+    for _ in upstream.view.brokers:
+        client.links.recent = broker_id = any_broker(client, upstream)
+        try:
+            return await one(client, broker_id, request, message, values)
+        except DisconnectedError:
+            if client.connection.closed:
+                raise
+    return await one(client, upstream.live_broker(), request, message, values)
+
+
 async def read(message: Message, frame: Frame, version: int) -> Values:
     """The contents of a broker's answer, read in slices. Raises `BadAnswerError`: the client is not to blame for it."""
     try:

@@ -261,6 +261,16 @@ _TABLE: Final = (
         "newest known; brokers are listed as nodes",
         shadow=ShadowRule.OWN,
     ),
+    Api(
+        75,
+        "DescribeTopicPartitions",
+        0,
+        0,
+        0,
+        Route.ANY,
+        "newest known (KIP-966); a broker's page, with nodes as leaders and the only replicas",
+        shadow=ShadowRule.SHOWN,
+    ),
     Api(76, "ShareGroupHeartbeat", 1, 1, 1, Route.GROUP, "newest known (KIP-932)"),
     Api(77, "ShareGroupDescribe", 1, 1, 1, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(78, "ShareFetch", 1, 2, 1, Route.LEADERS, "newest known; leaders are not named to clients"),
@@ -350,6 +360,7 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 OWN: Final = 1000
 RELEASE: Final = 1001
 DESCRIBE_OWNERS: Final = 1002

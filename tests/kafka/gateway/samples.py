@@ -140,6 +140,7 @@ def samples(topic: str, group: str, topic_id: UUID = NO_TOPIC) -> dict[int, dict
         },
         69: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         74: {"resource_types": [16, 32]},
+        75: {"topics": [{"name": topic}, {"name": f"{topic}-unknown"}]},
         76: {"group_id": group, "member_id": "nobody-1", "member_epoch": 3, "subscribed_topic_names": [topic]},
         77: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         **{key: {"group_id": group, "member_id": "nobody-1", "share_session_epoch": 5} for key in (78, 79)},

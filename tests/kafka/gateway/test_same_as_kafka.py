@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.conftest import OwnKafka, Unique
     from tests.services import Services
 
-_HOT_OR_DESCRIBING_NODES = {0, 1, 2, 3, 10, 18, 21, 23, 60}
+_HOT_OR_DESCRIBING_NODES = {0, 1, 2, 3, 10, 18, 21, 23, 60, 75}
 _NEVER_THE_SAME_TWICE = {22}
 _REFUSED_ALWAYS = {45}
 _OF_SESSIONS = {78, 79}

@@ -134,6 +134,15 @@ def questions() -> list[Question]:
                 "include_topic_authorized_operations": True,
             },
         ),
+        *(
+            Question(
+                cluster.DESCRIBE_TOPIC_PARTITIONS,
+                0,
+                {"topics": [{"name": name} for name in named], "response_partition_limit": limit, "cursor": cursor},
+            )
+            for named in (NAMES, ())
+            for limit, cursor in ((2000, None), (1, None), (1, {"topic_name": "shut", "partition_index": 0}))
+        ),
         Question(cluster.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True}),
         Question(
             logs.LIST_OFFSETS,
