@@ -130,7 +130,7 @@ MESSAGES: Final[dict[int, Message]] = {
         logs.OFFSET_FOR_LEADER_EPOCH, transactions.ADD_PARTITIONS_TO_TXN, transactions.ADD_OFFSETS_TO_TXN,
         transactions.END_TXN, transactions.WRITE_TXN_MARKERS, groups.TXN_OFFSET_COMMIT, admin.DESCRIBE_CONFIGS,
         admin.CREATE_PARTITIONS, admin.INCREMENTAL_ALTER_CONFIGS, transactions.DESCRIBE_PRODUCERS,
-        transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS,
+        transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS, cluster.DESCRIBE_TOPIC_PARTITIONS,
     )
 }  # fmt: skip
 
@@ -165,6 +165,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     61: (0, 0),
     65: (0, 0),
     66: (0, 1),
+    75: (0, 0),
 }
 """First and last version by API key."""
 
@@ -187,6 +188,7 @@ _NAMES: Final = {
     20: "DeleteTopics", 21: "DeleteRecords", 22: "InitProducerId", 23: "OffsetForLeaderEpoch", 24: "AddPartitionsToTxn",
     25: "AddOffsetsToTxn", 26: "EndTxn", 27: "WriteTxnMarkers", 28: "TxnOffsetCommit", 32: "DescribeConfigs",
     37: "CreatePartitions", 44: "IncrementalAlterConfigs", 61: "DescribeProducers", 65: "DescribeTransactions",
+    75: "DescribeTopicPartitions",
 }  # fmt: skip
 
 
