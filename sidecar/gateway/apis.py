@@ -49,7 +49,7 @@ def cold_apis(
     merged = MergedApi(upstream, nodes)
     configs = ConfigsApi(upstream, nodes, resolver)
     replicas = ReplicasApi(upstream, resolver)
-    shares = ShareApi(upstream, nodes.me.id, resolver, claims)
+    shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
