@@ -73,7 +73,7 @@ FETCH: Final = Message(
     1,
     12,
     record(
-        Field("replica_id", INT32),
+        Field("replica_id", INT32, until=14),
         Field("max_wait_ms", INT32),
         Field("min_bytes", INT32),
         Field("max_bytes", INT32, since=3),
@@ -89,10 +89,17 @@ FETCH: Final = Message(
             Field("log_start_offset", INT64, since=5),
             Field("partition_max_bytes", INT32),
             topic="topic",
+            by_id=13,
         ),
         Field(
             "forgotten_topics_data",
-            Array(record(Field("topic", TEXT), Field("partitions", Array(INT32)))),
+            Array(
+                record(
+                    Field("topic", TEXT, until=12),
+                    Field("topic_id", UUID_BYTES, since=13),
+                    Field("partitions", Array(INT32)),
+                )
+            ),
             since=7,
         ),
         Field("rack_id", TEXT, since=11),
@@ -116,6 +123,7 @@ FETCH: Final = Message(
             Field("preferred_read_replica", INT32, since=11),
             Field("records", _RECORDS),
             topic="topic",
+            by_id=13,
         ),
     ),
 )
@@ -136,7 +144,7 @@ MESSAGES: Final[dict[int, Message]] = {
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     0: (3, 13),
-    1: (4, 12),
+    1: (4, 18),
     2: (1, 7),
     3: (0, 12),
     8: (2, 10),
@@ -170,7 +178,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 """First and last version by API key."""
 
 _SERVED_BEFORE_4_3: Final = SERVED | {8: (2, 9), 9: (1, 9)}  # KIP-848
-_SERVED_BEFORE_4_1: Final = _SERVED_BEFORE_4_3 | {0: (3, 12)}  # KIP-516
+_SERVED_BEFORE_4_1: Final = _SERVED_BEFORE_4_3 | {0: (3, 12), 1: (4, 17)}  # KIP-516, KIP-1166
 _SERVED_BEFORE_4: Final = _SERVED_BEFORE_4_1 | {0: (3, 11), 15: (0, 5)}  # KIP-890, KIP-1043
 
 
