@@ -34,12 +34,15 @@ MODULES: Final = {
     ),
     "cluster": (
         "Who is there: brokers, coordinators and the leaders of partitions.",
-        {"api_versions": 4, "metadata": 13, "find_coordinator": 6, "describe_cluster": 2},
+        {
+            "api_versions": 4, "metadata": 13, "find_coordinator": 6, "describe_cluster": 2,
+            "describe_topic_partitions": 0,
+        },
     ),
     "groups": (
         "Groups, their members and what they have committed.",
         {
-            "offset_commit": 9, "offset_fetch": 8, "join_group": 9, "heartbeat": 4, "leave_group": 5, "sync_group": 5,
+            "offset_commit": 10, "offset_fetch": 10, "join_group": 9, "heartbeat": 4, "leave_group": 5, "sync_group": 5,
             "describe_groups": 6, "list_groups": 5, "delete_groups": 2, "offset_delete": 0, "txn_offset_commit": 5,
         },
     ),

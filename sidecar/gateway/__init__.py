@@ -8,7 +8,9 @@
 | `fetch` | Fetch | pass whole, or split into long polls that block nobody |
 | `tables` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | pass whole, or split and merge |
 | `metadata` | Metadata, DescribeCluster, FindCoordinator, ApiVersions | answered with nodes instead of brokers |
+| `topic_partitions` | DescribeTopicPartitions | a broker's page, shown as Metadata shows topics |
 | `groups`, `transactions` | groups, transactions, producer ids | passed to `coordinators`, or refused |
+| `offset_fetch` | OffsetFetch | passed, or split by coordinator and merged |
 | `topics`, `configs` | CreateTopics…, DescribeConfigs… | split, less what is refused; `broker_names` hides brokers |
 | `merged` | ListGroups, DescribeLogDirs… | asked of the brokers that belong to this node, and merged |
 | `opaque` | ACLs, quotas, SCRAM, elections | passed as they are |

@@ -9,9 +9,10 @@ from sidecar.gateway import groups, members, topics, transactions
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
-from sidecar.gateway.guarded_cursors import refusal_of_deleting
+from sidecar.gateway.guarded_cursors import GuardedCursors, refusal_of_deleting
 from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
+from sidecar.gateway.offset_fetch import OffsetFetchApi
 from sidecar.gateway.opaque import OpaqueApi
 from sidecar.gateway.replicas import ReplicasApi
 from sidecar.gateway.share import ShareApi
@@ -41,13 +42,14 @@ def cold_apis(
 ) -> dict[int, ColdApi]:
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
-    grouped = GroupsApi(coordinators, resolver, claims, shadows)
+    guards = GuardedCursors(upstream, resolver, claims)
+    grouped = GroupsApi(coordinators, guards)
     changes = TopicsApi(upstream, resolver)
     opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
     replicas = ReplicasApi(upstream, resolver)
-    shares = ShareApi(upstream, nodes.me.id, resolver, claims)
+    shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
@@ -55,6 +57,7 @@ def cold_apis(
         **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
         **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
         **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(coordinators, resolver).handle),
+        9: OffsetFetchApi(coordinators, guards, shadows).handle,
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list_groups,
         22: producers.handle_init_producer_id,

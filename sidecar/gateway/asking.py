@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import passing
 from sidecar.gateway.client import AnswerWaiter
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.primitives import MalformedFrameError
@@ -21,11 +23,12 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
+    from sidecar.network.request import Exchange
     from sidecar.protocol.schema import Message, Values
 
 
+_HEAD_BYTES: Final = 14
+"""From the length prefix to the client id."""
 _PATIENCE_S: Final = 1.0
 """How long a broker may keep an answer that others would give as well."""
 
@@ -35,6 +38,14 @@ async def fields(message: Message, request: Request, *, whole: bool = True) -> V
     return await in_slices(
         message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version, whole=whole)
     )
+
+
+async def rewritten(client: Client, request: Request, message: Message, values: Values) -> Request:
+    """The request with other fields. Its client id is as it came: what upstream may see of it `passing` knows."""
+    raw = b"" if client.identity is None else client.identity.raw
+    data = await in_slices(message.write_request_steps(request.version, request.correlation_id, raw, values))
+    frame = Frame(bytearray(data), 0, len(data), True)
+    return Request(request.key, request.version, request.correlation_id, raw, frame, _HEAD_BYTES + len(raw))
 
 
 async def answer(exchange: Exchange, message: Message, values: Values) -> None:
@@ -78,6 +89,23 @@ async def controller(
     except DisconnectedError as error:
         if error.sent or client.connection.closed:
             raise
+    return await one(client, upstream.live_broker(), request, message, values)
+
+
+async def anywhere(
+    client: Client, upstream: KafkaUpstream, request: Request, message: Message, values: Values
+) -> Values:
+    """Ask any broker for something that changes nothing; the next one where it is lost.
+
+    Raises `DisconnectedError`, `BadAnswerError`.
+    """
+    for _ in upstream.view.brokers:
+        client.links.recent = broker_id = any_broker(client, upstream)
+        try:
+            return await one(client, broker_id, request, message, values)
+        except DisconnectedError:
+            if client.connection.closed:
+                raise
     return await one(client, upstream.live_broker(), request, message, values)
 
 

@@ -25,14 +25,14 @@ from sidecar.protocol.messages import admin
 from sidecar.protocol.metadata import MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+    from sidecar.protocol.schema import Values
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -126,10 +126,7 @@ class ConfigsApi:
         await asking.answer(exchange, message, values)
 
     async def _describe_anywhere(self, client: Client, request: Request, fields: Values) -> list[Values]:
-        upstream = self._upstream
-        answer = await self._ask(
-            client, lambda: asking.any_broker(client, upstream), request, admin.DESCRIBE_CONFIGS, fields, again=True
-        )
+        answer = await asking.anywhere(client, self._upstream, request, admin.DESCRIBE_CONFIGS, fields)
         results: list[Values] = answer["results"]
         await in_slices(self._show(results, client.listener))
         return results
@@ -177,9 +174,7 @@ class ConfigsApi:
                 exchange.note_error(error.code)
                 responses.append(_refused(resource, error))
         if kept or not responses:
-            answer = await self._ask(
-                client, self._upstream.controller, request, message, fields | {"resources": kept}, again=False
-            )
+            answer = await asking.controller(client, self._upstream, request, message, fields | {"resources": kept})
             responses = [*answer["responses"], *responses]
         await asking.answer(exchange, message, {"responses": responses})
 
@@ -193,27 +188,6 @@ class ConfigsApi:
             if any(names_brokers(config["name"], config["value"]) for config in resource["configs"]):
                 return _REPLICAS_LISTED
         return None
-
-    async def _ask(
-        self,
-        client: Client,
-        choose: Callable[[], int],
-        request: Request,
-        message: Message,
-        fields: Values,
-        *,
-        again: bool,
-    ) -> Values:
-        """Ask the chosen broker, and the next choice if it is lost: `again` even where it may have seen the request."""
-        for _ in range(1 + len(self._upstream.view.brokers)):
-            broker_id = choose()
-            client.links.recent = broker_id
-            try:
-                return await asking.one(client, broker_id, request, message, fields)
-            except DisconnectedError as error:
-                if client.connection.closed or (error.sent and not again):
-                    raise
-        return await asking.one(client, self._upstream.live_broker(), request, message, fields)
 
 
 def _node(nodes: Placement, name: str) -> NodeAddress | None:

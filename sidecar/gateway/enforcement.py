@@ -15,10 +15,10 @@ from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked, Asking
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.rights import Rights, WithoutRules
-from sidecar.network.framing import Frame
-from sidecar.network.request import Exchange, Request
+from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.protocol.api import api_name
+from sidecar.protocol.errors import ErrorCode
 from sidecar.security.acls import java_address
 
 if TYPE_CHECKING:
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.acl_mirror import AclMirror
     from sidecar.gateway.client import Client
-    from sidecar.network.request import Connection
+    from sidecar.network.request import Connection, Request
     from sidecar.protocol.primitives import Octets
     from sidecar.protocol.schema import Message, Values
 
     Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
 
-_HEAD_BYTES: Final = 14
-"""From the length prefix to the client id."""
 _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
 
@@ -44,6 +42,8 @@ OPERATORS_ALONE: Final = frozenset({20, 30, 31, 33, 37, 44, 51})
 own topics or brokers; CreateAcls, DeleteAcls, AlterUserScramCredentials.
 """
 _WITHOUT_RULES: Final = WithoutRules()
+_NO_REFUSALS: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID})
+"""An id of no topic is not refused by rights."""
 
 
 class AmendedExchange(Exchange):
@@ -108,7 +108,7 @@ class Enforcement:
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
-        if divided is not None and divided.code:
+        if divided is not None and divided.code not in _NO_REFUSALS:
             which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
             client.note_refusal(b"", divided.code, f"{api_name(request.key)} by {client.principal}: {which}")
         if divided is None:
@@ -121,7 +121,7 @@ class Enforcement:
                 exchange.note_error(divided.code)
             going_on = request
             if divided.fields is not fields:
-                going_on = await _rewritten(message, client, request, divided.fields)
+                going_on = await asking.rewritten(client, request, message, divided.fields)
             exchange.keeps = True
             await handle(client, exchange, going_on)
             await _amend(message, exchange, divided.amend)
@@ -136,14 +136,6 @@ class Enforcement:
     def _name_of(self, topic_id: bytes) -> str | None:
         name = self._upstream.view.names.get(topic_id)
         return None if name is None else name.decode()
-
-
-async def _rewritten(message: Message, client: Client, request: Request, fields: Values) -> Request:
-    """The request with other fields. Its client id is as it came: what upstream may see of it `passing` knows."""
-    raw = b"" if client.identity is None else client.identity.raw
-    data = await in_slices(message.write_request_steps(request.version, request.correlation_id, raw, fields))
-    frame = Frame(bytearray(data), 0, len(data), True)
-    return Request(request.key, request.version, request.correlation_id, raw, frame, _HEAD_BYTES + len(raw))
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:

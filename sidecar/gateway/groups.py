@@ -1,10 +1,10 @@
 """Consumer groups, passed to their coordinators: only the group's name is read.
 
-OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete
-(0) and TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own
-connection, so a JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer
-has the API's own error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.cursors`
-answers for shadows with a backlog limit; `gateway.guarded_cursors` refuses cursors that the client may not touch.
+OffsetCommit (2-10), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete (0) and
+TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own connection, so a
+JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer has the API's own
+error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.guarded_cursors` refuses
+cursors that the client may not touch; OffsetFetch is in `gateway.offset_fetch`.
 
 ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
 many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heartbeats of their members are in
@@ -17,14 +17,13 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.gateway import asking
+from sidecar.gateway.access.asked import called
 from sidecar.gateway.coordinators import Keyed
-from sidecar.gateway.cursors import FetchedCursors
-from sidecar.gateway.guarded_cursors import GuardedCursors
-from sidecar.network.framing import Frame
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -34,17 +33,13 @@ from sidecar.protocol.messages import groups, new_groups, shares
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.cluster.resolver import NameResolver
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
-    from sidecar.gateway.guarded_cursors import Refused
+    from sidecar.gateway.guarded_cursors import GuardedCursors
     from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
-    from sidecar.resources.readers import ReaderClaims
-    from sidecar.shadow.auto_reset import AutoReset
 
 _NO_GENERATION: Final = -1
-_NO_OFFSET: Final = -1
 _OPERATIONS_UNKNOWN: Final = -(2**31)
 
 
@@ -69,38 +64,15 @@ def _per_partition(fields: Callable[[], Values], code: int) -> Values:
     def refused(topic: Values) -> Values:
         partitions: list[Any] = topic["partitions"]
         indexes = [{"partition_index": found["partition_index"], "error_code": code} for found in partitions]
-        return {"name": topic["name"], "partitions": indexes}
+        return {**called(topic), "partitions": indexes}
 
     return {"topics": [refused(topic) for topic in fields()["topics"]]}
-
-
-def _fetched(fields: Callable[[], Values], code: int) -> Values:
-    """The error stands in front from version 2 on and per partition in all: not every client looks at both."""
-
-    def refused(index: int) -> Values:
-        return {
-            "partition_index": index,
-            "committed_offset": _NO_OFFSET,
-            "committed_leader_epoch": _NO_OFFSET,
-            "metadata": "",
-            "error_code": code,
-        }
-
-    topics: list[Values] = fields()["topics"] or []
-    return {
-        "error_code": code,
-        "topics": [
-            {"name": topic["name"], "partitions": [refused(index) for index in topic["partition_indexes"]]}
-            for topic in topics
-        ],
-    }
 
 
 _GROUPED: Final = {
     form.message.key: form
     for form in (
         _Grouped(groups.OFFSET_COMMIT, _per_partition),
-        _Grouped(groups.OFFSET_FETCH, _fetched),
         _Grouped(groups.JOIN_GROUP, _joined),
         _Grouped(groups.HEARTBEAT, _in_front),
         _Grouped(groups.LEAVE_GROUP, _in_front),
@@ -118,12 +90,9 @@ GROUP_KEYS: Final = frozenset(_GROUPED)
 class GroupsApi:
     """Handles the requests that name one group, of all clients of a node."""
 
-    def __init__(
-        self, coordinators: Coordinators, resolver: NameResolver, claims: ReaderClaims, shadows: AutoReset
-    ) -> None:
+    def __init__(self, coordinators: Coordinators, guards: GuardedCursors) -> None:
         self._coordinators = coordinators
-        self._guards = GuardedCursors(resolver, claims)
-        self._cursors = FetchedCursors(shadows)
+        self._guards = guards
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
@@ -139,16 +108,11 @@ class GroupsApi:
             await self._guarded(client, exchange, form, request, group)
             return
         try:
-            answer = await self._asked(client, request, group)
+            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
         except KafkaError as error:
             await _refuse(form, exchange, request, error.code)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
-
-    async def _asked(self, client: Client, request: Request, group: str) -> Frame:
-        answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
-        changed = await self._cursors.changed(group, answer, request) if self._cursors.concerns(request) else None
-        return answer if changed is None else Frame(bytearray(changed), 0, len(changed), True)
 
     async def _guarded(self, client: Client, exchange: Exchange, form: _Grouped, request: Request, group: str) -> None:
         """A request that may name cursors that are not its client's."""
@@ -156,23 +120,21 @@ class GroupsApi:
         refused: list[Values] = []
         for each in divided.refused:
             exchange.note_error(each.code)
-            refused.append(_refused_topic(form, each))
+            refused += _per_partition(partial(_of_one, each.topic), each.code)["topics"]
         if divided.request is None:
             await asking.answer(exchange, form.message, {"topics": refused})
             return
         try:
-            answer = await self._asked(client, divided.request, group)
+            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, divided.request)
         except KafkaError as error:
             await _refuse(form, exchange, request, error.code)
             return
-        joined = await self._guards.joined(client, answer, request, refused)
+        joined = await self._guards.joined(answer, request, refused)
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
 
 
-def _refused_topic(form: _Grouped, refused: Refused) -> Values:
-    refuse = _fetched if form.message is groups.OFFSET_FETCH else _per_partition
-    (topic,) = refuse(lambda: {"topics": [refused.topic]}, refused.code)["topics"]
-    return topic
+def _of_one(topic: Values) -> Values:
+    return {"topics": [topic]}
 
 
 async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:

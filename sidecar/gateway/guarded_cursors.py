@@ -1,11 +1,11 @@
-"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-5) of cursors that the client may not
-touch. The rest of such a request is passed on.
+"""OffsetCommit (2-10), OffsetDelete (0), TxnOffsetCommit (0-5) of cursors that the client may not touch. The rest of
+such a request is passed on. `gateway.offset_fetch` asks here which cursors a client may see.
 
-- Of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED, as Kafka answers for a topic without READ. A
-  request for all cursors of a group is answered without theirs.
+- Of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED, as Kafka answers for a topic without READ.
 - Written or deleted in a group where another reader has claimed the partition: 22 ILLEGAL_GENERATION
   (`sidecar.resources`), as the coordinator answers a member of an earlier generation. Reading them is allowed.
   DeleteGroups (0-2) of such a group: 68 NON_EMPTY_GROUP, as for a group with members.
+- Of a topic whose id nobody knows (OffsetCommit 10): 100 UNKNOWN_TOPIC_ID, as the coordinator might know whose it is.
 
 If no shadow has an allow list and nothing is claimed, requests are not parsed.
 """
@@ -15,24 +15,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.gateway import asking
-from sidecar.network.framing import Frame
-from sidecar.network.request import Request
+from sidecar.gateway.access.asked import called, ids_in
 from sidecar.network.slices import in_slices
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.protocol.schema import Message, Values
+    from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
+    from sidecar.protocol.schema import Values
     from sidecar.resources.readers import ReaderClaims
 
 _GUARDED: Final = {
-    message.key: message
-    for message in (groups.OFFSET_COMMIT, groups.OFFSET_FETCH, groups.OFFSET_DELETE, groups.TXN_OFFSET_COMMIT)
+    message.key: message for message in (groups.OFFSET_COMMIT, groups.OFFSET_DELETE, groups.TXN_OFFSET_COMMIT)
 }
-_HEAD_BYTES: Final = 14
-"""From the length prefix to the client id."""
 
 
 class Refused(NamedTuple):
@@ -59,69 +60,91 @@ def refusal_of_deleting(claims: ReaderClaims, client: Client, group: str) -> Kaf
 class GuardedCursors:
     """Takes requests apart and puts answers together."""
 
-    def __init__(self, resolver: NameResolver, claims: ReaderClaims) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, claims: ReaderClaims) -> None:
+        self._upstream = upstream
         self._resolver = resolver
         self._claims = claims
 
+    @property
+    def has_shadows(self) -> bool:
+        """Whether there is a shadow that not everybody may read."""
+        return self._resolver.has_guards
+
     def concerns(self, key: int) -> bool:
         """Whether requests of this API have to be looked at now."""
-        return key in _GUARDED and (self._resolver.has_guards or (self._claims.any and key != groups.OFFSET_FETCH.key))
+        return key in _GUARDED and (self._resolver.has_guards or self._claims.any)
+
+    async def learn(self, ids: Iterable[bytes]) -> None:
+        """Look the names of ids up that are not known."""
+        unknown = {*ids} - self._upstream.view.names.keys()
+        if unknown:
+            await self._upstream.find_ids(unknown)
+
+    def named(self, topic: Values) -> str | None:
+        """Which topic an element of a request or an answer is about; None for an id that is not known."""
+        topic_id: bytes | None = topic.get("topic_id")
+        if topic_id is None:
+            return topic["name"]
+        name = self._upstream.view.names.get(topic_id)
+        return None if name is None else name.decode()
+
+    def refusal(self, client: Client, topic: Values) -> int:
+        """Why a client may not see the cursors of a topic that it names; 0 where it may."""
+        if self.named(topic) is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if self.is_hidden(client, topic) else ErrorCode.NONE
+
+    def is_hidden(self, client: Client, topic: Values) -> bool:
+        """Whether a topic is a shadow that the client may not read."""
+        name = self.named(topic)
+        source = None if name is None else self._resolver.source(name.encode())
+        return source is not None and not source.may_be_read_by(client.principal)
 
     async def divide(self, group: str, client: Client, request: Request) -> Divided:
         """The request without what is not the client's. Raises `MalformedFrameError`."""
         message = _GUARDED[request.key]
         fields = await asking.fields(message, request)
-        topics: list[Any] = fields["topics"] or []
+        topics: list[Any] = fields["topics"]
+        await self.learn(ids_in(topics))
         kept: list[Values] = []
         refused: list[Refused] = []
         for topic in topics:
-            if self._is_denied(topic["name"], client):
-                refused.append(Refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-            elif message is groups.OFFSET_FETCH:
-                kept.append(topic)
+            code = self.refusal(client, topic)
+            if code:
+                refused.append(Refused(topic, code))
             else:
                 self._divide_claimed(group, topic, client, kept, refused)
         if not refused:
             return Divided(request, [])
         if not kept:
             return Divided(None, refused)
-        name = b"" if client.identity is None else client.identity.name.encode()
-        going_on = fields | {"topics": kept}
-        data = await in_slices(message.write_request_steps(request.version, request.correlation_id, name, going_on))
-        body = _HEAD_BYTES + len(name)
-        frame = Frame(bytearray(data), 0, len(data), True)
-        going = Request(request.key, request.version, request.correlation_id, name, frame, body)
-        return Divided(going, refused)
+        return Divided(await asking.rewritten(client, request, message, fields | {"topics": kept}), refused)
 
-    async def joined(self, client: Client, answer: Frame, request: Request, refused: list[Values]) -> bytes | None:
-        """The answer with what was refused, and without what may not be seen; None where it stays as it is."""
-        message: Message = _GUARDED[request.key]
-        if not refused and message is not groups.OFFSET_FETCH:
+    async def joined(self, answer: Frame, request: Request, refused: list[Values]) -> bytes | None:
+        """The answer with what was refused; None where it stays as it is."""
+        if not refused:
             return None
+        message = _GUARDED[request.key]
         values = await asking.read(message, answer, request.version)
-        topics: list[Any] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
-        if not refused and len(topics) == len(values["topics"]):
-            return None
-        by_name = {topic["name"]: topic for topic in topics}
+        topics: list[Any] = values["topics"]
+        known = {_key(topic): topic for topic in topics}
         for topic in refused:
-            there = by_name.get(topic["name"])
+            there = known.get(_key(topic))
             if there is None:
                 topics.append(topic)
             else:
                 there["partitions"] = [*there["partitions"], *topic["partitions"]]
-        return await in_slices(
-            message.answer_steps(request.version, request.correlation_id, values | {"topics": topics})
-        )
+        return await in_slices(message.answer_steps(request.version, request.correlation_id, values))
 
     def _divide_claimed(
         self, group: str, topic: Values, client: Client, kept: list[Values], refused: list[Refused]
     ) -> None:
-        name: str = topic["name"]
+        name = (self.named(topic) or "").encode()
         partitions: list[Any] = topic["partitions"]
         theirs: list[Values] = []
         others: list[Values] = []
         for found in partitions:
-            may = self._claims.may_commit(group, name.encode(), found["partition_index"], client)
+            may = self._claims.may_commit(group, name, found["partition_index"], client)
             (theirs if may else others).append(found)
         if not others:
             kept.append(topic)
@@ -130,6 +153,6 @@ class GuardedCursors:
         if theirs:
             kept.append(topic | {"partitions": theirs})
 
-    def _is_denied(self, topic: str, client: Client) -> bool:
-        source = self._resolver.source(topic.encode())
-        return source is not None and not source.may_be_read_by(client.principal)
+
+def _key(topic: Values) -> tuple[Any, ...]:
+    return (*called(topic).values(),)

@@ -1,5 +1,6 @@
-"""Who leads a partition now, in answers to Produce and Fetch that refuse it (KIP-951): the nodes where clients see the
-brokers. What a broker says of brokers is learnt, and never passed on: its addresses would lead clients past the nodes.
+"""Who leads a partition now, in answers to Produce, Fetch, ShareFetch and ShareAcknowledge that refuse it (KIP-951,
+KIP-932): the nodes where clients see the brokers. What a broker says of brokers is learnt, and never passed on: its
+addresses would lead clients past the nodes.
 
 A client takes the word of a newer leader epoch alone, and asks again at once.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind
-from sidecar.protocol.leaders import LEADER_ERRORS, Leader
+from sidecar.protocol.leaders import LEADER_ERRORS, Found, Leader
 from sidecar.protocol.produce import encode_answer
 from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import Kinds
     from sidecar.cluster.view import ClusterView
     from sidecar.network.request import Exchange
-    from sidecar.protocol.leaders import Found
     from sidecar.protocol.produce import ProduceResult
+    from sidecar.protocol.schema import Values
     from sidecar.protocol.topic_ids import Ids
 
 _UNKNOWN: Final = -1
@@ -65,6 +66,35 @@ class LeaderHints:
         if exchange.version >= FIRST_WITH_LEADERS:
             leaders = self.of(listener, (result[:3] for result in results))
         return encode_answer(exchange.correlation_id, exchange.version, results, throttle_ms, ids, leaders)
+
+    def learn_shared(self, answer: Values) -> None:
+        """Take what a broker says in an answer to ShareFetch or ShareAcknowledge."""
+        for name, found in self._shared(answer):
+            leader = found["current_leader"]
+            self.learn({(name, found["partition_index"]): Found(leader["leader_id"], leader["leader_epoch"])})
+
+    def share(self, listener: str, answer: Values) -> None:
+        """Name leaders in an answer to ShareFetch or ShareAcknowledge that names none."""
+        nodes: dict[int, Leader] = {}
+        for name, found in self._shared(answer):
+            leader = self._leader(listener, name, found["partition_index"])
+            if leader is not None:
+                nodes[leader.node] = leader
+                found["current_leader"] = {"leader_id": leader.node, "leader_epoch": leader.epoch}
+        answer["node_endpoints"] = [
+            {"node_id": each.node, "host": each.host, "port": each.port} for each in nodes.values()
+        ]
+
+    def _shared(self, answer: Values) -> list[tuple[bytes, Values]]:
+        """The partitions of an answer by topic ids that somebody is asked for who does not lead them."""
+        names = self._view.names
+        return [
+            (name, found)
+            for topic in answer["responses"]
+            if (name := names.get(topic["topic_id"])) is not None
+            for found in topic["partitions"]
+            if found["error_code"] in LEADER_ERRORS
+        ]
 
     def _leader(self, listener: str, topic: bytes, partition: int) -> Leader | None:
         placement, kind = self._nodes.at(listener), self._kinds[topic]

@@ -32,7 +32,7 @@ from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, Par
 from sidecar.protocol.primitives import RequestReader, at_once, new_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory, Placement
     from sidecar.cluster.resolver import NameResolver
@@ -153,13 +153,26 @@ class ClusterApi:
     async def _states_by_name(self, state: ClusterState, fields: MetadataRequest) -> dict[str, TopicState]:
         """The topics that were found, with the sources of shadows that were asked for by id."""
         known = {topic.name: topic for topic in state.topics}
-        if fields.ids:
-            found = MetadataRequest(tuple(known), False)
-            sources = set(self._with_sources(found).topics or ()) - known.keys()
-            if sources:
-                more = await self._upstream.metadata(MetadataRequest(tuple(sorted(sources)), False))
-                known |= {topic.name: topic for topic in more.topics}
-        return known
+        return (await self._sources_of(known)) | known if fields.ids else known
+
+    async def _sources_of(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """The sources of the shadows among some topics."""
+        found = (self._resolver.source(name.encode()) for name in names)
+        sources = sorted({source.topic.decode() for source in found if source is not None})
+        if not sources:
+            return {}
+        return {
+            each.name: each for each in (await self._upstream.metadata(MetadataRequest(tuple(sources), False))).topics
+        }
+
+    async def shown(self, topics: Iterable[TopicState], listener: str) -> tuple[TopicState, ...]:
+        """Topics of which some partitions are described, as clients of a listener see them in Metadata."""
+        found = [*topics]
+        known = await self._sources_of(topic.name for topic in found)
+        shadows = self._resolver.is_shadow
+        kept = tuple(self._shadow(topic, known) if shadows(topic.name.encode()) else topic for topic in found)
+        state = ClusterState(0, (), None, NO_LEADER, kept)
+        return (await in_slices(self._virtual_steps(state, _View(listener, _LISTENER_NOT_FOUND_FROM)))).topics
 
     def _topics_for(
         self, state: ClusterState, known: Mapping[str, TopicState], fields: MetadataRequest, client: Client

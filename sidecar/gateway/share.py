@@ -8,8 +8,8 @@ Each gives its part of the records that the client wants, so the client gets no 
 
 Of a topic that the client may not read, of one whose claim another reader has, and of a shadow (its records are another
 topic's, which has states of its own) a partition has 29 TOPIC_AUTHORIZATION_FAILED. That is looked up again before
-records go to the client, as they may have been waited for. No answer names a broker: leaders are left out of it, and
-clients ask for Metadata.
+records go to the client, as they may have been waited for. Where a broker does not lead a partition any more, the
+answer names the node that does (`gateway.leader_hints`), and never a broker.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
+from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.share_sessions import (
     FINAL,
     INITIAL,
@@ -40,6 +41,7 @@ from sidecar.security.acls import Operation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
@@ -74,10 +76,13 @@ class _Call:
 class ShareApi:
     """Handles both APIs for all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, node_id: int, resolver: NameResolver, claims: ReaderClaims) -> None:
+    def __init__(
+        self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, claims: ReaderClaims
+    ) -> None:
         self._upstream = upstream
         self._view = upstream.view
-        self._node_id = node_id
+        self._node_id = nodes.me.id
+        self._hints = LeaderHints(upstream.view, nodes, resolver.kinds)
         self._resolver = resolver
         self._claims = claims
 
@@ -109,6 +114,7 @@ class ShareApi:
             values = call.gathered.fetched()
         for code in {each["error_code"] for each in (values, *call.gathered.parts.values()) if each["error_code"]}:
             exchange.note_error(code)
+        self._hints.share(client.listener, values)
         await asking.answer(exchange, message, values)
 
     # Fetch --------------------------------------------------------------------------------------------------------
@@ -199,6 +205,7 @@ class ShareApi:
         if answer["error_code"]:
             self._failed(call, session, broker, acks, answer)
             return
+        self._hints.learn_shared(answer)
         call.gathered.take(answer)
         self._refresh(
             (topic["topic_id"], found["partition_index"])
@@ -268,6 +275,7 @@ class ShareApi:
         if answer["error_code"]:
             self._failed(call, session, broker, acks, answer)
         else:
+            self._hints.learn_shared(answer)
             call.gathered.take_acknowledged(answer)
 
     def _lost(self, call: _Call, session: ShareSession, broker: int, acks: Acks) -> None:

@@ -169,7 +169,7 @@ _NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
 
 
 class Gathered:
-    """What brokers answered, to become one answer. Leaders that they name are left out: clients know nodes alone."""
+    """What brokers answered, to become one answer. Leaders that they name are left out: `leader_hints` names nodes."""
 
     def __init__(self) -> None:
         self.parts: dict[Part, Values] = {}

@@ -11,6 +11,7 @@ from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
+from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.node.limits import audiences
 from sidecar.protocol import api
 
@@ -58,6 +59,7 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
         api.METADATA: cluster.handle_metadata,
         api.FIND_COORDINATOR: cluster.handle_find_coordinator,
         api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
+        api.DESCRIBE_TOPIC_PARTITIONS: TopicPartitionsApi(node.upstream, node.resolver, cluster).handle,
         **own.handlers(),
     }
     gateway.closed_callbacks.append(lambda client: rooms.governed.producers.connection_closed(client.connection.id))

@@ -6,10 +6,6 @@ this table with what every upstream broker serves, as both sides then pick the h
 
 Reasons that recur:
 
-- *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its
-resolver.
-- *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
-- *one coordinator*: from this version on one request names many groups, each with its own coordinator upstream.
 - *newest known*: the newest version that Kafka 4.3 offers (`sidecar.protocol.offered`).
 """
 
@@ -107,17 +103,8 @@ _TABLE: Final = (
         shadow=ShadowRule.READ,
     ),
     Api(3, "Metadata", 0, 13, 9, Route.LOCAL, "newest known", shadow=ShadowRule.SHOWN),
-    Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10", shadow=ShadowRule.OWN),
-    Api(
-        9,
-        "OffsetFetch",
-        1,
-        7,
-        6,
-        Route.GROUP,
-        "one coordinator: many groups from 8; topic ids from 10",
-        shadow=ShadowRule.OWN,
-    ),
+    Api(8, "OffsetCommit", 2, 10, 8, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
+    Api(9, "OffsetFetch", 1, 10, 6, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(
         10,
         "FindCoordinator",
@@ -283,10 +270,20 @@ _TABLE: Final = (
         "newest known; brokers are listed as nodes",
         shadow=ShadowRule.OWN,
     ),
+    Api(
+        75,
+        "DescribeTopicPartitions",
+        0,
+        0,
+        0,
+        Route.ANY,
+        "newest known (KIP-966); a broker's page, with nodes as leaders and the only replicas",
+        shadow=ShadowRule.SHOWN,
+    ),
     Api(76, "ShareGroupHeartbeat", 1, 1, 1, Route.GROUP, "newest known (KIP-932)"),
     Api(77, "ShareGroupDescribe", 1, 1, 1, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
-    Api(78, "ShareFetch", 1, 2, 1, Route.LEADERS, "newest known; leaders are not named to clients"),
-    Api(79, "ShareAcknowledge", 1, 2, 1, Route.LEADERS, "newest known; leaders are not named to clients"),
+    Api(78, "ShareFetch", 1, 2, 1, Route.LEADERS, "newest known; new leaders in answers are nodes"),
+    Api(79, "ShareAcknowledge", 1, 2, 1, Route.LEADERS, "newest known; new leaders in answers are nodes"),
     Api(88, "StreamsGroupHeartbeat", 0, 0, 0, Route.GROUP, "newest known (KIP-1071)", shadow=ShadowRule.OWN),
     Api(89, "StreamsGroupDescribe", 0, 0, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(90, "DescribeShareGroupOffsets", 0, 1, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
@@ -372,6 +369,7 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 OWN: Final = 1000
 RELEASE: Final = 1001
 DESCRIBE_OWNERS: Final = 1002

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.batch import batch_end, batch_sizes
-from sidecar.protocol.fetch_parts import FetchAnswer, FetchedPart, FetchPart, FetchRequest
+from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, RequestReader, new_tuple
 from sidecar.protocol.topic_ids import NO_NAMES
@@ -174,7 +174,8 @@ def error_element(version: int, partition: int, error: int) -> bytes:
         return flexible.error_element(partition, error)
     fixed = _ANSWER_PARTITION[5 if version >= 5 else 4]
     head = fixed.pack(partition, error, -1, -1, -1) if version >= 5 else fixed.pack(partition, error, -1, -1)
-    return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+    aborted = I32.pack(0 if error in NOT_LOOKED_FOR else -1)
+    return head + aborted + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
 class Watermarks(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from sidecar.protocol.fetch_parts import FetchAnswer, FetchedPart, FetchPart, FetchRequest
+from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest
 from sidecar.protocol.leaders import endpoint_tags, leader_tags, read_leader
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, new_tuple
@@ -201,7 +201,8 @@ def with_first_topic(buffer: Octets, start: int, end: int, version: int, topic: 
 
 def error_element(partition: int, error: int) -> bytes:
     """The element of a partition that could not be read: no records, offsets -1."""
-    return FIXED.pack(partition, error, -1, -1, -1) + b"\0" + _NO_REPLICA + b"\x01\0"
+    aborted = b"\x01" if error in NOT_LOOKED_FOR else b"\0"
+    return FIXED.pack(partition, error, -1, -1, -1) + aborted + _NO_REPLICA + b"\x01\0"
 
 
 def empty_element(buffer: Octets, start: int) -> bytes:

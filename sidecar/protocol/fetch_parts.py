@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from sidecar.protocol.leaders import Found
     from sidecar.protocol.topic_ids import Ids
+
+
+NOT_LOOKED_FOR: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID}
+)
+"""What a broker answers before it looks at a log (`KafkaApis.handleFetchRequest`): with an empty list of aborted
+transactions, where other errors have null (`FetchResponse.partitionResponse`).
+"""
 
 
 class FetchPart(NamedTuple):

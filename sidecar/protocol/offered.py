@@ -40,7 +40,6 @@ NOT_SERVED: Final = {
     64: "UnregisterBroker: names a broker, which a virtual cluster does not show",
     71: f"GetTelemetrySubscriptions (KIP-714): {_TELEMETRY}",
     72: f"PushTelemetry (KIP-714): {_TELEMETRY}",
-    75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
     80: f"AddRaftVoter: {_QUORUM}",
     81: f"RemoveRaftVoter: {_QUORUM}",
     83: f"InitializeShareGroupState: {_BROKERS}",

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim import wire
+from tests.sim import flexible, wire
 from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Read, Sent, Told
 from tests.sim.wire import LostError, Wire
 
@@ -27,6 +27,9 @@ UNSENT = -2
 OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, UNKNOWN_PRODUCER, FENCED = 45, 46, 47, 59, 90
 _RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72, 74, 75, 76, -1})
 _STALE: Final = frozenset({3, 5, 6, 9, 13, 72})
+UNKNOWN_TOPIC_ID: Final = 100
+_BY_ID: Final = 18
+"""The version of Fetch by topic id."""
 """Codes after which leaders are looked up again."""
 _SEQUENCES: Final = 2**31
 _EPOCHS: Final = 2**15
@@ -561,7 +564,9 @@ def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class Consumer:
-    """Reads all partitions of a topic or shadow from the beginning, for ever."""
+    """Reads all partitions of a topic or shadow from the beginning, for ever. `by_id`: as clients of today, which ask
+    for the topic's id, and again where that is gone (KIP-516).
+    """
 
     def __init__(
         self,
@@ -571,10 +576,14 @@ class Consumer:
         ledger: Ledger,
         rng: random.Random,
         wait_ms: int = 500,
+        *,
+        by_id: bool = False,
     ) -> None:
         self.topic = topic
         self.ledger = ledger
         self.positions: dict[int, int] = {}
+        self._by_id = by_id
+        self._topic_id: bytes | None = None
         self.connections = Connections(client_id, nodes, topic, rng)
         self.closed = False
         self._wait_ms = wait_ms
@@ -602,14 +611,32 @@ class Consumer:
             to = await self.connections.leader(partitions[0])
             if to is None:
                 return False
-            data = await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0)
+            rows = await (self._fetch_by_id(to, offsets) if self._by_id else self._fetch(to, offsets))
         except LostError:
             return False
-        fine = True
-        for partition, found in wire.fetched(data).items():
+        fine = bool(rows)
+        for partition, found in rows.items():
             fine = fine and found.error == NONE
             self._take(partition, found)
         return fine
+
+    async def _fetch(self, to: Wire, offsets: dict[int, int]) -> dict[int, wire.Fetched]:
+        return wire.fetched(await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0))
+
+    async def _fetch_by_id(self, to: Wire, offsets: dict[int, int]) -> dict[int, wire.Fetched]:
+        """Nothing where the topic is not there."""
+        if self._topic_id is None:
+            asked = flexible.metadata([self.topic])
+            data = await to.call(wire.METADATA, asked, 5.0, version=flexible.METADATA_VERSION)
+            self._topic_id = flexible.ids(data).get(self.topic)
+        if self._topic_id is None:
+            return {}
+        places = {partition: flexible.Place(offset) for partition, offset in offsets.items()}
+        body = flexible.fetch(_BY_ID, self._topic_id, places, self._wait_ms)
+        rows = flexible.fetched(_BY_ID, await to.call(wire.FETCH, body, 5.0, version=_BY_ID))
+        if any(row.error == UNKNOWN_TOPIC_ID for row in rows.values()):
+            self._topic_id = None
+        return {index: wire.Fetched(row.error, row.high_watermark, row.records) for index, row in rows.items()}
 
     def _take(self, partition: int, found: wire.Fetched) -> None:
         position = self.positions.get(partition, 0)

@@ -34,7 +34,9 @@ def consume(play: Play, topic: str) -> None:
     host = play.client_host("reader")
     name = host.name.removeprefix("client-")
     with play.world.loop.on(host):
-        consumer = clients.Consumer(name, play.world.addresses, topic, play.world.ledger, play.world.rng)
+        consumer = clients.Consumer(
+            name, play.world.addresses, topic, play.world.ledger, play.world.rng, by_id=play.history.by_id
+        )
     play.consumers.append((consumer, host))
     play.world.spawn(host, consumer.run())
 

@@ -76,13 +76,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All of it. `seed` decides what steps leave open; `length`: seconds until everything is healed."""
+    """All of it. `seed` decides what steps leave open; `length`: seconds until everything is healed. `compares`: in the
+    end nodes' answers to Fetch are held against those of brokers (`comparing`); `by_id`: readers name topics by id.
+    """
 
     seed: int
     shape: Shape
     length: float
     steps: tuple[Step, ...]
     weather: Mapping[str, float] = field(default_factory=dict)
+    compares: bool = False
+    by_id: bool = False
 
     def without(self, steps: set[int]) -> History:
         """Some steps left out, by their places."""
@@ -97,6 +101,8 @@ class History:
 class Mix:
     """How long histories are, in seconds, and which share of them has what takes much time: brokers that forget
     producers, readers of a shadow that come back, ownership records that are lost, minutes in which little happens.
+    `compared` end with a comparison of answers, and in `by_id` readers name topics by id: each has a stream of chance
+    of its own, so that the rest of what a seed plays stays.
     """
 
     seconds: tuple[float, float] = (0.8, 1.8)
@@ -104,11 +110,15 @@ class Mix:
     shadows: float = 0.03
     losses: float = 0.02
     long: float = 0.003
+    compared: float = 0.25
+    by_id: float = 0.25
 
 
 USUAL: Final = Mix()
-FIRST: Final = Mix((1.5, 4.0), 0.05, 0.05, 0.025, 0.015)
+FIRST: Final = Mix((1.5, 4.0), 0.05, 0.05, 0.025, 0.015, 0.0, 0.0)
 """What seeds meant when those of `test_seeds.FOUND` were found."""
+BY_NAME: Final = replace(USUAL, by_id=0.0)
+"""The same, of `test_seeds.FOUND_LATER`."""
 
 
 def make(seed: int, mix: Mix = USUAL) -> History:
@@ -134,7 +144,9 @@ def make(seed: int, mix: Mix = USUAL) -> History:
         "spike_s": rng.choice((0.02, 0.1, 0.4)),
         "splits": rng.choice((0.0, 0.02, 0.2)),
     }
-    return History(seed, shape, length, tuple(sorted(steps, key=lambda step: step.at)), weather)
+    compares = random.Random(f"{seed} compares").random() < mix.compared
+    by_id = random.Random(f"{seed} by id").random() < mix.by_id
+    return History(seed, shape, length, tuple(sorted(steps, key=lambda step: step.at)), weather, compares, by_id)
 
 
 # What applications do ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.sim import applications, ending, faults, guests, kafka_faults
 from tests.sim.checker import check
 from tests.sim.collect import evidence_of
+from tests.sim.comparing import compare
 from tests.sim.host import Host
 from tests.sim.inside import Inside
 from tests.sim.moments import MOMENTS
@@ -101,6 +102,8 @@ class Play:
         ending.heal(self)
         ending.go_on(self)
         ending.probe(self)
+        if history.compares:
+            compare(self)
         ending.rest(self)
         return Outcome(
             history.seed,
@@ -153,6 +156,7 @@ class Play:
 
 _NO_FAULTS: Final = frozenset(
     {
+        "answers compared",
         "broker_started", "broker_thawed", "claim released", "claimed", "elected", "elected_unclean", "fenced_broker",
         "isr_expanded", "isr_shrunk", "leaderless", "metadata_lag", "owned by request", "policy changed",
         "producer id renewed", "start refused", "stranger answered", "transaction committed", "truncated",

@@ -41,6 +41,11 @@ class Asking(NamedTuple):
     creates: bool = True
     name_of: Callable[[bytes], str | None] = lambda _id: None
 
+    def named(self, topic: Values) -> str | None:
+        """Which topic an element of the request or its answer is about; None for an id that is not known."""
+        topic_id: bytes | None = topic.get("topic_id")
+        return topic["name"] if topic_id is None else self.name_of(topic_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Divided:
@@ -85,6 +90,11 @@ def ids_in(topics: Iterable[Values] | None) -> list[bytes]:
     """The ids by which topics are named in a list of a request."""
     ids: Iterable[bytes] = (topic.get("topic_id", NO_TOPIC_ID) for topic in topics or ())
     return [topic_id for topic_id in ids if topic_id != NO_TOPIC_ID]
+
+
+def called(topic: Values) -> Values:
+    """How an element of a request calls its topic: by its name, or by its id."""
+    return {field: topic[field] for field in ("name", "topic_id") if field in topic}
 
 
 def whole(values: Values, code: int) -> Divided:

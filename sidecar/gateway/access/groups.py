@@ -12,14 +12,19 @@ from sidecar.gateway.access.asked import (
     Asked,
     Asking,
     Divided,
+    called,
+    ids_in,
     some,
     whole,
 )
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import groups
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from sidecar.protocol.schema import Values
 
 
@@ -44,24 +49,39 @@ def _join_group(asking: Asking) -> Divided | None:
     return whole({"error_code": GROUP, "generation_id": NO_ID, "protocol_name": name}, GROUP)
 
 
+def _why(asking: Asking, topic: Values) -> int:
+    """Why a topic of a request is refused: an id that is not known has no rights (`KafkaApis`, KIP-516)."""
+    return ErrorCode.UNKNOWN_TOPIC_ID if asking.named(topic) is None else TOPIC
+
+
 def _committed(topic: Values, code: int) -> Values:
     """A topic of OffsetCommit, TxnOffsetCommit or OffsetDelete of which nothing was written."""
     partitions = [{"partition_index": each["partition_index"], "error_code": code} for each in topic["partitions"]]
-    return {"name": topic["name"], "partitions": partitions}
+    return {**called(topic), "partitions": partitions}
 
 
 def _all_refused(asking: Asking, code: int) -> Divided:
     return whole({"topics": [_committed(topic, code) for topic in asking.fields["topics"]]}, code)
 
 
+def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
+    def may(topic: Values) -> bool:
+        name = asking.named(topic)
+        return name is not None and asking.rights.topic(operation, name)
+
+    return may
+
+
 def _readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
     """The topics of a commit that the client may read go on."""
+    may = _may(asking, Operation.READ)
+    code = min((_why(asking, topic) for topic in asking.fields["topics"] if not may(topic)), default=0)
     return some(
         asking,
         ("topics", "topics"),
-        lambda topic: asking.rights.topic(Operation.READ, topic["name"]),
-        lambda topic: _committed(topic, TOPIC),
-        TOPIC,
+        may,
+        lambda topic: _committed(topic, _why(asking, topic)),
+        code,
         empty_goes_on=empty_goes_on,
     )
 
@@ -89,22 +109,43 @@ def _fetched(topic: Values, code: int) -> Values:
         offset = {"committed_offset": NO_ID, "committed_leader_epoch": NO_ID, "metadata": ""}
         return {"partition_index": index, "error_code": code} | offset
 
-    return {"name": topic["name"], "partitions": [refused(index) for index in topic["partition_indexes"]]}
+    return {**called(topic), "partitions": [refused(index) for index in topic["partition_indexes"]]}
+
+
+def _group_fetched(asking: Asking, group: Values) -> Divided:
+    """What is left of a group in OffsetFetch: a request before version 8, an element of it since."""
+    topics: list[Values] | None = group["topics"]
+    if not asking.rights.group(Operation.DESCRIBE, group["group_id"]):
+        refused = [_fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
+        return whole({"group_id": group["group_id"], "error_code": GROUP, "topics": refused}, GROUP)
+    may = _may(asking, Operation.DESCRIBE)
+    if topics is None:
+        return Divided(group, lambda answer: answer | {"topics": [each for each in answer["topics"] if may(each)]})
+    codes = [_why(asking, topic) for topic in topics if not may(topic)]
+    hidden = [_fetched(topic, _why(asking, topic)) for topic in topics if not may(topic)]
+
+    def amend(answer: Values) -> Values:
+        return answer if answer.get("error_code") else answer | {"topics": [*answer["topics"], *hidden]}
+
+    return Divided(group | {"topics": [topic for topic in topics if may(topic)]}, amend, min(codes, default=0))
 
 
 def _offset_fetch(asking: Asking) -> Divided | None:
-    fields, rights = asking.fields, asking.rights
-    topics: list[Values] | None = fields["topics"]
-    if not rights.group(Operation.DESCRIBE, fields["group_id"]):
-        refused = [_fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
-        return whole({"error_code": GROUP, "topics": refused}, GROUP)
+    if "groups" not in asking.fields:
+        divided = _group_fetched(asking, asking.fields)
+        return divided if divided.code or asking.fields["topics"] is None else None
+    found = [_group_fetched(asking, group) for group in asking.fields["groups"]]
+    kept = [each.fields for each in found if each.fields is not None]
+    code = next((each.code for each in found if each.code), 0)
+    if not code and all(group["topics"] is not None for group in kept):
+        return None
 
-    def may(topic: Values) -> bool:
-        return rights.topic(Operation.DESCRIBE, topic["name"])
+    def amend(answer: Values) -> Values:
+        """Brokers answer in the order of the request."""
+        left = iter(answer.get("groups", ()))
+        return answer | {"groups": [each.amend({} if each.fields is None else next(left)) for each in found]}
 
-    if topics is None:
-        return Divided(fields, lambda answer: answer | {"topics": [each for each in answer["topics"] if may(each)]})
-    return some(asking, ("topics", "topics"), may, lambda topic: _fetched(topic, TOPIC), TOPIC, empty_goes_on=True)
+    return Divided(asking.fields | {"groups": kept} if kept else None, amend, code)
 
 
 def _describe_groups(asking: Asking) -> Divided | None:
@@ -152,9 +193,13 @@ def _list_groups(asking: Asking) -> Divided | None:
     return Divided(asking.fields, lambda answer: answer | {"groups": [each for each in answer["groups"] if may(each)]})
 
 
+def _ids_fetched(fields: Values) -> Iterable[bytes]:
+    return (topic_id for group in fields.get("groups", ()) for topic_id in ids_in(group["topics"]))
+
+
 ROWS: Final = (
-    Asked(groups.OFFSET_COMMIT, _offset_commit),
-    Asked(groups.OFFSET_FETCH, _offset_fetch),
+    Asked(groups.OFFSET_COMMIT, _offset_commit, ids=lambda fields: ids_in(fields["topics"])),
+    Asked(groups.OFFSET_FETCH, _offset_fetch, ids=_ids_fetched),
     Asked(groups.JOIN_GROUP, _join_group),
     Asked(groups.HEARTBEAT, _member),
     Asked(groups.LEAVE_GROUP, _member),

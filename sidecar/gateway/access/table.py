@@ -31,6 +31,7 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     18: Open("a client asks for it before it has logged in"),
     **dict.fromkeys(LOGIN_APIS, Open("what a client logs in with")),
     21: PerTopic(Operation.DELETE),
+    75: PerTopic(Operation.DESCRIBE),
     78: PerTopic(Operation.READ),
     79: PerTopic(Operation.READ),
     23: PerTopic(Operation.DESCRIBE, instead=Operation.CLUSTER_ACTION),

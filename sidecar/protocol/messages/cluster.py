@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from sidecar.protocol.kinds import BOOLEAN, INT8, INT16, INT32, NULLABLE_TEXT, TEXT, UUID_BYTES
-from sidecar.protocol.schema import Array, Field, Message, record
+from sidecar.protocol.schema import Array, Field, Message, Nullable, record
 
 API_VERSIONS: Final = Message(
     18, 3,
@@ -116,5 +116,36 @@ DESCRIBE_CLUSTER: Final = Message(
             Field("is_fenced", BOOLEAN, since=2),
         ))),
         Field("cluster_authorized_operations", INT32),
+    ),
+)
+
+DESCRIBE_TOPIC_PARTITIONS: Final = Message(
+    75, 0,
+    record(
+        Field("topics", Array(record(Field("name", TEXT)))),
+        Field("response_partition_limit", INT32),
+        Field("cursor", Nullable(record(Field("topic_name", TEXT), Field("partition_index", INT32)))),
+    ),
+    record(
+        Field("throttle_time_ms", INT32),
+        Field("topics", Array(record(
+            Field("error_code", INT16),
+            Field("name", NULLABLE_TEXT),
+            Field("topic_id", UUID_BYTES),
+            Field("is_internal", BOOLEAN),
+            Field("partitions", Array(record(
+                Field("error_code", INT16),
+                Field("partition_index", INT32),
+                Field("leader_id", INT32),
+                Field("leader_epoch", INT32),
+                Field("replica_nodes", Array(INT32)),
+                Field("isr_nodes", Array(INT32)),
+                Field("eligible_leader_replicas", Array(INT32, nullable_since=0)),
+                Field("last_known_elr", Array(INT32, nullable_since=0)),
+                Field("offline_replicas", Array(INT32)),
+            ))),
+            Field("topic_authorized_operations", INT32),
+        ))),
+        Field("next_cursor", Nullable(record(Field("topic_name", TEXT), Field("partition_index", INT32)))),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.protocol.kinds import BOOLEAN, BYTES, INT16, INT32, INT64, NULLABLE_TEXT, TEXT
+from sidecar.protocol.kinds import BOOLEAN, BYTES, INT16, INT32, INT64, NULLABLE_TEXT, TEXT, UUID_BYTES
 from sidecar.protocol.schema import NEVER, Array, Field, Message, record
 
 OFFSET_COMMIT: Final = Message(
@@ -20,7 +20,8 @@ OFFSET_COMMIT: Final = Message(
         Field("group_instance_id", NULLABLE_TEXT, since=7),
         Field("retention_time_ms", INT64, until=4),
         Field("topics", Array(record(
-            Field("name", TEXT),
+            Field("topic_id", UUID_BYTES, since=10),
+            Field("name", TEXT, until=9),
             Field("partitions", Array(record(
                 Field("partition_index", INT32),
                 Field("committed_offset", INT64),
@@ -32,7 +33,8 @@ OFFSET_COMMIT: Final = Message(
     record(
         Field("throttle_time_ms", INT32, since=3),
         Field("topics", Array(record(
-            Field("name", TEXT),
+            Field("topic_id", UUID_BYTES, since=10),
+            Field("name", TEXT, until=9),
             Field("partitions", Array(record(Field("partition_index", INT32), Field("error_code", INT16)))),
         ))),
     ),
@@ -43,8 +45,11 @@ OFFSET_FETCH: Final = Message(
     record(
         Field("groups", Array(record(
             Field("group_id", TEXT),
+            Field("member_id", NULLABLE_TEXT, since=9),
+            Field("member_epoch", INT32, since=9),
             Field("topics", Array(record(
-                Field("name", TEXT),
+                Field("topic_id", UUID_BYTES, since=10),
+                Field("name", TEXT, until=9),
                 Field("partition_indexes", Array(INT32)),
             ), nullable_since=0)),
         )), since=8),
@@ -60,7 +65,8 @@ OFFSET_FETCH: Final = Message(
         Field("groups", Array(record(
             Field("group_id", TEXT),
             Field("topics", Array(record(
-                Field("name", TEXT),
+                Field("topic_id", UUID_BYTES, since=10),
+                Field("name", TEXT, until=9),
                 Field("partitions", Array(record(
                     Field("partition_index", INT32),
                     Field("committed_offset", INT64),

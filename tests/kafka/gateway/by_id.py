@@ -1,8 +1,11 @@
-"""Topics by their ids on the wire: requests of kio's, what their answers say, and topics that are created anew."""
+"""Topics by their ids on the wire: requests of kio's, what their answers say, topics that are created anew, and leaders
+that a node has not heard of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +15,10 @@ from confluent_kafka.admin import (
     NewTopic,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from sidecar.cluster.view import TopicRoute
 from tests import raw
 from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.virtual import Node, VirtualCluster
 from tests.raw import RawClient
 from tests.wait import wait_for
 
@@ -124,3 +129,26 @@ def write(bootstrap: str, topic: str, count: int = 3) -> None:
     with RawClient(bootstrap) as wire:
         for index in (0, 1):
             assert produced(wire.ask(produce(9, {(topic, index): bytes(raw.batch(count=count))})))[topic, index] == 0
+
+
+def mislead(cluster: VirtualCluster, topic: str, *, node: Node | None = None, partition: int = 0) -> int:
+    """Have a node (the first) believe that another broker leads a partition, as after an election that it did not hear
+    of; the leader epoch that it does not know.
+    """
+    upstream = (node or cluster.nodes[0]).upstream
+    cluster.run(upstream.layout(topic, refresh=True))
+    view = upstream.view
+    route = view.route(topic.encode())
+    assert route is not None
+    wrong = next(broker for broker in view.brokers if broker != route.leaders[partition])
+
+    async def replace() -> None:
+        leaders, epochs = (
+            route.leaders | {partition: wrong},
+            route.leader_epochs | {partition: route.leader_epochs[partition] - 1},
+        )
+        view._topics[topic.encode()] = TopicRoute(route.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+        view.version += 1
+
+    cluster.run(replace())
+    return route.leader_epochs[partition]

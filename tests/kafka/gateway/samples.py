@@ -10,17 +10,36 @@ _NO_MEMBER = {"generation_id": 5, "member_id": "nobody-1", "protocol_type": "con
 _NO_PRODUCER = {"producer_id": 987_654_321, "producer_epoch": 3}
 
 
-def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
-    """Contents by API key, about an existing topic with one partition at least and a group without members."""
+NO_TOPIC = UUID(int=4711)
+
+
+def samples(topic: str, group: str, topic_id: UUID = NO_TOPIC) -> dict[int, dict[str, Any]]:
+    """Contents by API key, about an existing topic with one partition at least and a group without members. `topic_id`
+    is the topic's; without it requests by id are about none.
+    """
     txn = f"txn-{group}"
     return {
         8: {
             "group_id": group,
             "generation_id": -1,
             "generation_id_or_member_epoch": -1,
-            "topics": [{"name": topic, "partitions": _ONE_PARTITION}, {"name": "no-such-topic", "partitions": ()}],
+            "topics": [
+                {"name": topic, "topic_id": topic_id, "partitions": _ONE_PARTITION},
+                {"name": "no-such-topic", "topic_id": NO_TOPIC, "partitions": ()},
+            ],
         },
-        9: {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0, 77]}]},
+        9: {
+            "group_id": group,
+            "topics": [{"name": topic, "partition_indexes": [0, 77]}],
+            "groups": [
+                {"group_id": group, "topics": [{"name": topic, "topic_id": topic_id, "partition_indexes": [0, 77]}]},
+                {"group_id": f"{group}-unknown", "topics": None},
+                {
+                    "group_id": f"{group}-none",
+                    "topics": [{"name": "x", "topic_id": NO_TOPIC, "partition_indexes": [3]}],
+                },
+            ],
+        },
         11: {"group_id": group, "session_timeout": 1, "rebalance_timeout": 1, "protocol_type": "consumer"},
         12: {"group_id": group, **_NO_MEMBER},
         13: {"group_id": group, "member_id": "nobody-1", "members": [{"member_id": "nobody-1"}]},
@@ -42,7 +61,7 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         },
         20: {
             "topic_names": [f"{topic}-unknown"],
-            "topics": [{"name": f"{topic}-unknown"}, {"name": None, "topic_id": UUID(int=4711)}],
+            "topics": [{"name": f"{topic}-unknown"}, {"name": None, "topic_id": NO_TOPIC}],
         },
         24: {"transactional_id": txn, **_NO_PRODUCER, "topics": [{"name": topic, "partitions": [0]}]},
         25: {"transactional_id": txn, **_NO_PRODUCER, "group_id": group},
@@ -121,6 +140,7 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         },
         69: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         74: {"resource_types": [16, 32]},
+        75: {"topics": [{"name": topic}, {"name": f"{topic}-unknown"}]},
         76: {"group_id": group, "member_id": "nobody-1", "member_epoch": 3, "subscribed_topic_names": [topic]},
         77: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
         **{key: {"group_id": group, "member_id": "nobody-1", "share_session_epoch": 5} for key in (78, 79)},

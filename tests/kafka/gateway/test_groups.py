@@ -153,7 +153,7 @@ async def test_offsets_committed_through_one_node_are_fetched_through_another_an
 
 
 EVERY_GROUP_API = [
-    (key, version) for key in sorted(GROUP_KEYS | {68, 76}) for version in range(APIS[key].first, APIS[key].last + 1)
+    (key, version) for key in sorted(GROUP_KEYS | {9, 68, 76}) for version in range(APIS[key].first, APIS[key].last + 1)
 ]
 
 

@@ -33,7 +33,7 @@ def describing(topic: str, group: str, nodes: list[int]) -> dict[int, dict[str, 
     everything = [{"resource_type": kind, "resource_name": str(node)} for kind in (4, 8) for node in nodes]
     return samples(topic, group) | {
         3: {"topics": [{"name": topic}]},
-        10: {"key": group},
+        10: {"key": group, "coordinator_keys": [group]},
         22: {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1},
         32: {
             "resources": [*everything, {"resource_type": 2, "resource_name": topic}],

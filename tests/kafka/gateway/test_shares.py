@@ -14,6 +14,7 @@ from sidecar.local.tools import find_tools
 from sidecar.protocol.calls import AclBinding
 from sidecar.security.acls import Acls, Operation, PatternType, Permission, ResourceType
 from tests import raw
+from tests.kafka.gateway.by_id import mislead
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.virtual import VirtualCluster
@@ -285,6 +286,28 @@ async def test_a_partition_that_is_not_there_has_its_error(scene: Scene, nodes: 
         answer = consumer.fetch(leader, max_wait=0)
         found.append({part.error_code.value for topic in answer.responses for part in topic.partitions})
     assert found == [{3}, {3}, {100}]
+
+
+async def test_a_member_hears_of_a_new_leader_by_the_node_and_never_of_a_broker(
+    scene: Scene, nodes: VirtualCluster
+) -> None:
+    """The node believes that another broker leads a partition, as after an election that it did not hear of."""
+    consumer = scene.consumer(nodes)
+    taken = consumer.take()
+    leader, (index, *_) = next(iter(consumer.led.items()))
+    node = next(each for each in nodes.nodes if each.id == leader)
+    epoch = mislead(nodes, scene.topic, node=node, partition=index)
+    answer = consumer.fetch(leader)
+    (part,) = (part for topic in answer.responses for part in topic.partitions if part.error_code.value)
+    assert (part.partition_index, part.error_code.value) == (index, 6)
+    assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, epoch)
+    assert [(each.node_id, each.host, each.port) for each in answer.node_endpoints] == [
+        (leader, "127.0.0.1", node.port)
+    ]
+    scene.write()
+    found: dict[int, list[tuple[int, int]]] = {}
+    wait_for(lambda: index in _more(consumer, leader, found), "records of the partition that the node has found again")
+    assert taken.keys() >= {index}
 
 
 class _Mirror:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -13,7 +12,6 @@ from confluent_kafka.admin import (
 )
 
 from sidecar.cluster.resolver import ANYBODY, Source
-from sidecar.cluster.view import TopicRoute
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.logs import LIST_OFFSETS
 from tests import raw
@@ -25,6 +23,7 @@ from tests.kafka.gateway.by_id import (
     fetched,
     id_of,
     metadata,
+    mislead,
     produce,
     produced,
     recreate,
@@ -214,26 +213,6 @@ def test_no_client_writes_under_a_transactional_id_of_the_sidecar(topics: Topics
 
 
 # New leaders (KIP-951) ----------------------------------------------------------------------------------------------
-
-
-def mislead(cluster: VirtualCluster, topic: str) -> int:
-    """Have the first node believe that another broker leads partition 0, as after an election that it did not hear of;
-    the leader epoch that it does not know.
-    """
-    upstream = cluster.nodes[0].upstream
-    cluster.run(upstream.layout(topic, refresh=True))
-    view = upstream.view
-    route = view.route(topic.encode())
-    assert route is not None
-    wrong = next(broker for broker in view.brokers if broker != route.leaders[0])
-
-    async def replace() -> None:
-        leaders, epochs = route.leaders | {0: wrong}, route.leader_epochs | {0: route.leader_epochs[0] - 1}
-        view._topics[topic.encode()] = TopicRoute(route.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
-        view.version += 1
-
-    cluster.run(replace())
-    return route.leader_epochs[0]
 
 
 @pytest.fixture

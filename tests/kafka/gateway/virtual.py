@@ -17,6 +17,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
+from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.network.listening import close_server
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import UpstreamError
@@ -252,6 +253,7 @@ class VirtualCluster:
             3: cluster.handle_metadata,
             10: cluster.handle_find_coordinator,
             60: cluster.handle_describe_cluster,
+            75: TopicPartitionsApi(upstream, self.resolver, cluster).handle,
             **cold_apis(upstream, nodes, self.resolver, self.claims, cast(Any, self.sessions), auto_reset),
         }
         assert hot.keys() | cold.keys() == APIS.keys()

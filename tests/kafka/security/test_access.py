@@ -45,6 +45,8 @@ NEW_GROUPS: Final = ("new-mine", "new-theirs")
 """Of KIP-848, with a member that has all topics."""
 _STREAMS: Final = "streams"
 HAS_STREAMS: Final = parse_version(default_version()) >= (4, 2, 0)
+HAS_OFFSETS_BY_ID: Final = parse_version(default_version()) >= (4, 3, 0)
+"""As far as was measured: 4.1.1 offers OffsetCommit 9 and OffsetFetch 9."""
 IDS: Final = ("id-mine", "id-theirs")
 ROUNDS: Final = 60
 
@@ -131,6 +133,15 @@ def questions() -> list[Question]:
                 "include_cluster_authorized_operations": True,
                 "include_topic_authorized_operations": True,
             },
+        ),
+        *(
+            Question(
+                cluster.DESCRIBE_TOPIC_PARTITIONS,
+                0,
+                {"topics": [{"name": name} for name in named], "response_partition_limit": limit, "cursor": cursor},
+            )
+            for named in (NAMES, ())
+            for limit, cursor in ((2000, None), (1, None), (1, {"topic_name": "shut", "partition_index": 0}))
         ),
         Question(cluster.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True}),
         Question(
@@ -399,7 +410,24 @@ async def questions_by_id(broker: Secured) -> list[Question]:
         Question(cluster.METADATA, 12, {"topics": named, "include_topic_authorized_operations": True}),
         Question(cluster.METADATA, 10, {"topics": [{"name": name} for name in NAMES]}),
         Question(admin.DELETE_TOPICS, 6, {"topics": _undeleted(ids), "timeout_ms": 5000}),
+        *_offsets_by_id([*ids, b"nobody's id 1234"]),
     ]
+
+
+def _offsets_by_id(ids: list[bytes]) -> list[Question]:
+    """Of groups: versions 8 and 9 by name, 10 by id (KIP-848). Which rights an element lacks shows in its code."""
+    fetched = [{"name": name, "partition_indexes": [0]} for name in NAMES]
+    by_id = [{"topic_id": each, "partition_indexes": [number]} for number, each in enumerate(ids)]
+    found: list[Question] = []
+    for version, named in ((8, fetched), (9, fetched), (10, by_id))[: 3 if HAS_OFFSETS_BY_ID else 2]:
+        asked = [{"group_id": group, "member_epoch": -1, "topics": each} for group in GROUPS for each in (named, None)]
+        found += [
+            Question(groups.OFFSET_FETCH, version, {"groups": asked}),
+            Question(groups.OFFSET_FETCH, version, {"groups": asked[:1]}),
+        ]
+    topics = [{"topic_id": each, "partitions": [_commit(number)]} for number, each in enumerate(ids)]
+    commits = ({"group_id": group, "generation_id_or_member_epoch": -1, "topics": topics} for group in GROUPS)
+    return [*found, *(Question(groups.OFFSET_COMMIT, 10, each) for each in commits if HAS_OFFSETS_BY_ID)]
 
 
 def _undeleted(ids: list[bytes]) -> list[Values]:

@@ -147,7 +147,7 @@ def test_what_retention_took_is_no_backlog(
     assert committed(node.bootstrap, group, shadow) == [10]
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 10))
 def test_every_version_of_offset_fetch_is_told_the_end(
     node: NodeProcess, services: Services, source: str, shadow: str, unique: Unique, version: int
 ) -> None:
@@ -160,10 +160,12 @@ def test_every_version_of_offset_fetch_is_told_the_end(
     reader.close()
     topics = [{"name": name, "partition_indexes": [0, 1]} for name in (source, shadow)]
     for asked in (topics, None) if version >= 2 else (topics,):
+        fields = {"group_id": group, "topics": asked}
         with RawClient(node.bootstrap) as wire:
-            answer = wire.ask_values(
-                messages.OFFSET_FETCH, request(messages.OFFSET_FETCH.key, version, group_id=group, topics=asked)
-            )
+            question = request(messages.OFFSET_FETCH.key, version, **fields, groups=[fields])
+            answer = wire.ask_values(messages.OFFSET_FETCH, question)
+        if version >= 8:
+            (answer,) = answer["groups"]
         assert answer.get("error_code", 0) == 0
         found: dict[tuple[str, int], dict[str, Any]] = {
             (topic["name"], each["partition_index"]): each for topic in answer["topics"] for each in topic["partitions"]

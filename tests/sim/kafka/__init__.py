@@ -5,14 +5,22 @@ Comments cite files of Kafka 4.1 with line numbers: KA is KafkaApis.scala, UL Un
 ProducerStateManager.java, PAI ProducerAppendInfo.java, TC TransactionCoordinator.scala.
 """
 
-from tests.sim.kafka import apis_fetch, apis_groups, apis_offsets, apis_produce, apis_topics, apis_transactions
+from tests.sim.kafka import (
+    apis_fetch,
+    apis_groups,
+    apis_offsets,
+    apis_pages,
+    apis_produce,
+    apis_topics,
+    apis_transactions,
+)
 from tests.sim.kafka.broker import Broker
 from tests.sim.kafka.channel import Channel
 from tests.sim.kafka.cluster import Cluster
 from tests.sim.kafka.controller import CONTROLLER
 from tests.sim.kafka.settings import Cancellable, ClusterSettings, Peer, Scheduler
 
-_HANDLERS = (apis_fetch, apis_groups, apis_offsets, apis_produce, apis_topics, apis_transactions)
+_HANDLERS = (apis_fetch, apis_groups, apis_offsets, apis_pages, apis_produce, apis_topics, apis_transactions)
 """Each enters its handlers when it is imported."""
 
 __all__ = ["CONTROLLER", "Broker", "Cancellable", "Channel", "Cluster", "ClusterSettings", "Peer", "Scheduler"]

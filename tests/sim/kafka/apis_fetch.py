@@ -1,9 +1,13 @@
 """Fetch, api key 1 (`KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages`, `DelayedFetch`).
 
-Fetch sessions are declined: the answer's session id is 0, as from a broker whose cache is full (KIP-227).
+Topics are named by id from version 13 on (KIP-516). Tagged fields are left out: new leaders (KIP-951), and where the
+logs of a reader and of the leader part (KIP-595). Fetch sessions are declined: the answer's session id is 0, as from a
+broker whose cache is full (KIP-227).
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from sidecar.protocol.schema import Values
 from tests.sim.kafka import errors
@@ -11,6 +15,9 @@ from tests.sim.kafka.broker import Broker, serves
 from tests.sim.kafka.channel import Request
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.replica import Replica
+
+_NOT_THERE: Final = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID)
+_NOT_WAITED_FOR: Final = (errors.NONE, *_NOT_THERE)
 
 
 class _Fetch:
@@ -54,15 +61,17 @@ class _Fetch:
         topics: list[Values] = []
         for topic in values["topics"]:
             rows: list[Values] = []
+            name = self._name(topic)
             for part in topic["partitions"]:
-                row = self._read(topic["topic"], part, left, first=size == 0)
+                row = self._read(name, part, left, first=size == 0)
                 rows.append(row)
                 found = len(row["records"])
                 size += found
                 left -= found
                 # what this broker does not know of is left out of the waiting (`KafkaApis.handleFetchRequest`)
-                at_once = at_once or row["error_code"] not in (errors.NONE, errors.UNKNOWN_TOPIC_OR_PARTITION)
-            topics.append({"topic": topic["topic"], "partitions": rows})
+                at_once = at_once or row["error_code"] not in _NOT_WAITED_FOR
+            topics.append({called: topic[called] for called in ("topic", "topic_id") if called in topic})
+            topics[-1]["partitions"] = rows
         if not at_once and size < values["min_bytes"] and self.replicas:
             return False
         self.done = True
@@ -79,9 +88,18 @@ class _Fetch:
         self.request.answer({"error_code": 0, "session_id": 0, "responses": topics})
         return True
 
-    def _read(self, topic: str, part: Values, left: int, *, first: bool) -> Values:
+    def _name(self, topic: Values) -> str | None:
+        """Which topic is named, be it by its id; None for an id that nobody has."""
+        if "topic" in topic:
+            return topic["topic"]
+        found = self.broker.image.by_id.get(topic["topic_id"])
+        return None if found is None else found.name
+
+    def _read(self, topic: str | None, part: Values, left: int, *, first: bool) -> Values:
         index: int = part["partition"]
         try:
+            if topic is None:
+                raise RefusedError(errors.UNKNOWN_TOPIC_ID)
             replica = self._replica(topic, index, part.get("current_leader_epoch", -1))
             offset: int = part["fetch_offset"]
             log = replica.log
@@ -93,7 +111,7 @@ class _Fetch:
             return {
                 "partition_index": index, "error_code": error.code, "high_watermark": -1, "last_stable_offset": -1,
                 "log_start_offset": -1, "preferred_read_replica": -1, "records": b"",
-                "aborted_transactions": [] if error.code == errors.UNKNOWN_TOPIC_OR_PARTITION else None,
+                "aborted_transactions": [] if error.code in _NOT_THERE else None,
             }  # fmt: skip
         self.replicas.append(replica)
         stable = replica.stable_offset()

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from sidecar.protocol.schema import Values
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from tests.sim.kafka import errors
 from tests.sim.kafka.broker import Broker, serves
 from tests.sim.kafka.channel import Request
@@ -45,8 +46,23 @@ def _refusal(broker: Broker, values: Values, stamp: tuple[int, int]) -> int:
     return errors.NONE
 
 
-def _unfit(broker: Broker, topic: str, part: Values) -> int:
+def _name(broker: Broker, topic: Values) -> str | None:
+    """Which topic is named, be it by its id (version 10); None for an id that nobody has."""
+    if "name" in topic:
+        return topic["name"]
+    found = broker.image.by_id.get(topic["topic_id"])
+    return None if found is None else found.name
+
+
+def _called(topic: Values) -> Values:
+    """A topic in an answer, as the request calls it."""
+    return {field: topic[field] for field in ("name", "topic_id") if field in topic}
+
+
+def _unfit(broker: Broker, topic: str | None, part: Values) -> int:
     """Why an offset is not kept, as an error code (offset.metadata.max.bytes)."""
+    if topic is None:
+        return errors.UNKNOWN_TOPIC_ID
     if broker.image.partition(topic, part["partition_index"]) is None:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
     return errors.OFFSET_METADATA_TOO_LARGE if len(part["committed_metadata"] or "") > 4096 else errors.NONE
@@ -56,33 +72,30 @@ def _commit(
     broker: Broker, request: Request, generation: int, member: str, stamp: tuple[int, int] | None = None
 ) -> None:
     values = request.values
-    refused_parts = {
-        (topic["name"], part["partition_index"]): code
+    places = [
+        (_name(broker, topic), topic.get("topic_id", NO_TOPIC_ID), part)
         for topic in values["topics"]
         for part in topic["partitions"]
-        if (code := _unfit(broker, topic["name"], part))
-    }
+    ]
+    refusals = [_unfit(broker, name, part) for name, _, part in places]
     commits = tuple(
         Commit(
-            values["group_id"], topic["name"], part["partition_index"], part["committed_offset"],
-            part.get("committed_leader_epoch", -1), part["committed_metadata"] or "",
+            values["group_id"], name or "", part["partition_index"], part["committed_offset"],
+            part.get("committed_leader_epoch", -1), part["committed_metadata"] or "", topic_id,
         )
-        for topic in values["topics"]
-        for part in topic["partitions"]
-        if (topic["name"], part["partition_index"]) not in refused_parts
+        for (name, topic_id, part), code in zip(places, refusals, strict=True)
+        if not code
     )  # fmt: skip
 
     def done(error: int) -> None:
+        codes = iter([code or error for code in refusals])
         topics = [
-            {
-                "name": topic["name"],
+            _called(topic)
+            | {
                 "partitions": [
-                    {
-                        "partition_index": part["partition_index"],
-                        "error_code": refused_parts.get((topic["name"], part["partition_index"]), error),
-                    }
+                    {"partition_index": part["partition_index"], "error_code": next(codes)}
                     for part in topic["partitions"]
-                ],
+                ]
             }
             for topic in values["topics"]
         ]
@@ -101,44 +114,62 @@ def offset_fetch(broker: Broker, request: Request) -> None:
     if request.version >= 8:
         rows: list[Values] = []
         for each in values["groups"]:
-            topics, error = _offsets(broker, each["group_id"], each["topics"], stable=values["require_stable"])
+            topics, error = _offsets(broker, each, stable=values["require_stable"], by_id=request.version >= 10)
             rows.append({"group_id": each["group_id"], "topics": topics, "error_code": error})
         request.answer({"groups": rows})
         return
-    stable = values.get("require_stable", False)
-    topics, error = _offsets(broker, values["group_id"], values["topics"], stable=stable)
+    topics, error = _offsets(broker, values, stable=values.get("require_stable", False), by_id=False)
     request.answer({"topics": topics, "error_code": error})
 
 
-def _offsets(broker: Broker, name: str, wanted: list[Values] | None, *, stable: bool) -> tuple[list[Values], int]:
-    """`stable`: no offset where that of an open transaction may take its place (KIP-447)."""
+def _offsets(broker: Broker, asked: Values, *, stable: bool, by_id: bool) -> tuple[list[Values], int]:
+    """`stable`: no offset where that of an open transaction may take its place (KIP-447). `by_id`: topics are named by
+    their ids in the answer; one that was committed by the id of a former topic counts as none.
+    """
     try:
-        _, group = broker.groups.find(name)
+        _, group = broker.groups.find(asked["group_id"])
     except RefusedError as error:
         return [], error.code
     known = group.offsets if group is not None else {}
     pending = {place for offsets in group.pending.values() for place in offsets} if group is not None and stable else ()
+    wanted: list[Values] | None = asked["topics"]
     if wanted is None:
-        named: dict[str, list[int]] = {}
-        for topic, index in known:
-            named.setdefault(topic, []).append(index)
-        wanted = [{"name": topic, "partition_indexes": indexes} for topic, indexes in named.items()]
+        wanted = _all(broker, known, by_id=by_id)
     rows: list[Values] = []
     for topic in wanted:
+        name = _name(broker, topic)
         parts: list[dict[str, Any]] = []
         for index in topic["partition_indexes"]:
-            waits = (topic["name"], index) in pending
-            commit = None if waits else known.get((topic["name"], index))
+            waits = (name, index) in pending
+            commit = None if waits or name is None else known.get((name, index))
+            if commit is not None and by_id and commit.topic_id not in (NO_TOPIC_ID, topic["topic_id"]):
+                commit = None
             parts.append(
                 {
                     "partition_index": index, "committed_offset": -1 if commit is None else commit.offset,
                     "committed_leader_epoch": -1 if commit is None else commit.leader_epoch,
                     "metadata": "" if commit is None else commit.metadata,
-                    "error_code": errors.UNSTABLE_OFFSET_COMMIT if waits else errors.NONE,
+                    "error_code": errors.UNKNOWN_TOPIC_ID if name is None
+                    else errors.UNSTABLE_OFFSET_COMMIT if waits else errors.NONE,
                 }
             )  # fmt: skip
-        rows.append({"name": topic["name"], "partitions": parts})
+        rows.append(_called(topic) | {"partitions": parts})
     return rows, errors.NONE
+
+
+def _all(broker: Broker, known: dict[tuple[str, int], Commit], *, by_id: bool) -> list[Values]:
+    """All that a group has committed; without what cannot be named, where topics are named by id."""
+    named: dict[str, list[int]] = {}
+    for topic, index in known:
+        named.setdefault(topic, []).append(index)
+    if not by_id:
+        return [{"name": topic, "partition_indexes": indexes} for topic, indexes in named.items()]
+    topics = broker.image.topics
+    return [
+        {"topic_id": topics[topic].id, "partition_indexes": indexes}
+        for topic, indexes in named.items()
+        if topic in topics
+    ]
 
 
 @serves(11)

@@ -106,14 +106,14 @@ def _described(broker: Broker, topic: TopicImage) -> Values:
     return {
         "error_code": 0, "name": topic.name, "topic_id": topic.id, "is_internal": topic.name in INTERNAL,
         "partitions": [
-            _partition(index, each, live, broker.cluster.settings.version)
+            partition_row(index, each, live, broker.cluster.settings.version)
             for index, each in enumerate(topic.partitions)
         ],
         "topic_authorized_operations": _NO_OPERATIONS,
     }  # fmt: skip
 
 
-def _partition(index: int, image: PartitionImage, live: frozenset[int], version: tuple[int, int]) -> Values:
+def partition_row(index: int, image: PartitionImage, live: frozenset[int], version: tuple[int, int]) -> Values:
     """`MetadataCache.getPartitionMetadata`: 5 where the leader is not there. Since 4.1 the last replica leaves the ISR
     as well; it stays an eligible leader (KIP-966).
     """

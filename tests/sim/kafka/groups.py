@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.protocol.schema import Values
+from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from tests.sim.kafka import batches, errors
 from tests.sim.kafka.errors import RefusedError
 
@@ -48,6 +49,8 @@ class Commit(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
+    topic_id: bytes = NO_TOPIC_ID
+    """By which it was committed (version 10)."""
     at: int = -1
     """Where it stands in the log."""
 

@@ -1,7 +1,7 @@
 """The messages that a simulated broker reads and writes, as the product's own tables (`sidecar.protocol.schema`).
 
 Where the product has a table it is taken; what it reads by hand, or never serves, stands here, from Kafka's message
-definitions. `SERVED` are the versions that ApiVersions lists: at most those of Kafka 4.1.
+definitions. `SERVED` are the versions that ApiVersions lists: at most those of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FETCH: Final = Message(
     1,
     12,
     record(
-        Field("replica_id", INT32),
+        Field("replica_id", INT32, until=14),
         Field("max_wait_ms", INT32),
         Field("min_bytes", INT32),
         Field("max_bytes", INT32, since=3),
@@ -89,10 +89,17 @@ FETCH: Final = Message(
             Field("log_start_offset", INT64, since=5),
             Field("partition_max_bytes", INT32),
             topic="topic",
+            by_id=13,
         ),
         Field(
             "forgotten_topics_data",
-            Array(record(Field("topic", TEXT), Field("partitions", Array(INT32)))),
+            Array(
+                record(
+                    Field("topic", TEXT, until=12),
+                    Field("topic_id", UUID_BYTES, since=13),
+                    Field("partitions", Array(INT32)),
+                )
+            ),
             since=7,
         ),
         Field("rack_id", TEXT, since=11),
@@ -116,6 +123,7 @@ FETCH: Final = Message(
             Field("preferred_read_replica", INT32, since=11),
             Field("records", _RECORDS),
             topic="topic",
+            by_id=13,
         ),
     ),
 )
@@ -130,17 +138,17 @@ MESSAGES: Final[dict[int, Message]] = {
         logs.OFFSET_FOR_LEADER_EPOCH, transactions.ADD_PARTITIONS_TO_TXN, transactions.ADD_OFFSETS_TO_TXN,
         transactions.END_TXN, transactions.WRITE_TXN_MARKERS, groups.TXN_OFFSET_COMMIT, admin.DESCRIBE_CONFIGS,
         admin.CREATE_PARTITIONS, admin.INCREMENTAL_ALTER_CONFIGS, transactions.DESCRIBE_PRODUCERS,
-        transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS,
+        transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS, cluster.DESCRIBE_TOPIC_PARTITIONS,
     )
 }  # fmt: skip
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     0: (3, 13),
-    1: (4, 12),
+    1: (4, 18),
     2: (1, 7),
     3: (0, 12),
-    8: (2, 9),
-    9: (1, 8),
+    8: (2, 10),
+    9: (1, 10),
     10: (0, 3),
     11: (0, 9),
     12: (0, 4),
@@ -165,17 +173,19 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     61: (0, 0),
     65: (0, 0),
     66: (0, 1),
+    75: (0, 0),
 }
 """First and last version by API key."""
 
-_SERVED_BEFORE_4_1: Final = SERVED | {0: (3, 12)}  # KIP-516
-_SERVED_BEFORE_4: Final = SERVED | {0: (3, 11), 15: (0, 5)}  # KIP-890, KIP-1043
+_SERVED_BEFORE_4_3: Final = SERVED | {8: (2, 9), 9: (1, 9)}  # KIP-848
+_SERVED_BEFORE_4_1: Final = _SERVED_BEFORE_4_3 | {0: (3, 12), 1: (4, 17)}  # KIP-516, KIP-1166
+_SERVED_BEFORE_4: Final = _SERVED_BEFORE_4_1 | {0: (3, 11), 15: (0, 5)}  # KIP-890, KIP-1043
 
 
 def served(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
     """`SERVED`, as far as this release of Kafka has it."""
     if release >= (4, 1):
-        return SERVED
+        return SERVED if release >= (4, 3) else _SERVED_BEFORE_4_3
     return _SERVED_BEFORE_4_1 if release >= (4, 0) else _SERVED_BEFORE_4
 
 
@@ -186,6 +196,7 @@ _NAMES: Final = {
     20: "DeleteTopics", 21: "DeleteRecords", 22: "InitProducerId", 23: "OffsetForLeaderEpoch", 24: "AddPartitionsToTxn",
     25: "AddOffsetsToTxn", 26: "EndTxn", 27: "WriteTxnMarkers", 28: "TxnOffsetCommit", 32: "DescribeConfigs",
     37: "CreatePartitions", 44: "IncrementalAlterConfigs", 61: "DescribeProducers", 65: "DescribeTransactions",
+    75: "DescribeTopicPartitions",
 }  # fmt: skip
 
 

@@ -65,9 +65,8 @@ def test_every_api_has_a_row() -> None:
 
 def test_what_is_split_by_leader_and_hot_names_its_operation() -> None:
     hot = {key for key, row in ACCESS.items() if isinstance(row, PerTopic)}
-    assert hot == {key for key, api in APIS.items() if api.route is Route.LEADERS} - {
-        transactions.DESCRIBE_PRODUCERS.key
-    }
+    split = {key for key, api in APIS.items() if api.route is Route.LEADERS} - {transactions.DESCRIBE_PRODUCERS.key}
+    assert hot == split | {cluster.DESCRIBE_TOPIC_PARTITIONS.key}, "pages refuse topics themselves, too"
 
 
 def test_a_request_of_which_all_is_allowed_goes_on_as_it_is() -> None:

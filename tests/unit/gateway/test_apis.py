@@ -21,7 +21,7 @@ from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset, Moved
 
 _HOT = {0, 1, 2, 18, 21, 23}
-_DESCRIBING_NODES = {3, 10, 60}
+_DESCRIBING_NODES = {3, 10, 60, 75}
 
 
 class NoSessions:

@@ -19,6 +19,8 @@ from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, Topi
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sidecar.protocol.schema import Values
+
 MOVED, FENCED = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 BROKERS = (Broker(1, "kafka-1", 9_092), Broker(2, "kafka-2", 9_092))
 INSIDE = ListenerAddress("INSIDE", "node-7", 19_092)
@@ -94,4 +96,55 @@ def test_what_a_broker_says_of_the_topic_that_had_the_name_before_is_not_learnt(
 ) -> None:
     """The request was by the old id, and the topic was created anew before the answer came."""
     hints.learn({(b"owned", 0): Found(2, 60)}, {b"owned": topic_id.bytes})
+    assert view.leader(b"owned", 0) == leader
+
+
+# Answers to ShareFetch and ShareAcknowledge --------------------------------------------------------------------------
+
+NOBODYS = UUID(int=99)
+
+
+def shared(*errors: tuple[UUID, int, int], leader: int = -1, epoch: int = -1) -> Values:
+    """Topic id, partition, error code of each; a broker says who leads it."""
+    return {
+        "responses": [
+            {
+                "topic_id": topic_id.bytes,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "error_code": code,
+                        "current_leader": {"leader_id": leader, "leader_epoch": epoch},
+                    }
+                ],
+            }
+            for topic_id, index, code in errors
+        ],
+        "node_endpoints": [],
+    }
+
+
+def told(answer: Values) -> tuple[list[tuple[int, int]], list[tuple[int, str, int]]]:
+    leaders = [part["current_leader"] for topic in answer["responses"] for part in topic["partitions"]]
+    return [(each["leader_id"], each["leader_epoch"]) for each in leaders], [
+        (each["node_id"], each["host"], each["port"]) for each in answer["node_endpoints"]
+    ]
+
+
+def test_share_consumers_hear_of_nodes_where_they_ask_the_wrong_one(hints: LeaderHints) -> None:
+    answer = shared((UUID(int=2), 0, MOVED), (UUID(int=2), 7, MOVED), (UUID(int=2), 0, 0), (NOBODYS, 0, FENCED))
+    hints.share("INSIDE", answer)
+    assert told(answer) == ([(8, 5), (-1, -1), (-1, -1), (-1, -1)], [(8, "node-8", 19_092)])
+    elsewhere = shared((UUID(int=2), 0, MOVED))
+    hints.share("OUTSIDE", elsewhere)
+    assert told(elsewhere) == ([(-1, -1)], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "epoch", "leader"), [(MOVED, 6, 2), (FENCED, 6, 2), (MOVED, 5, 1), (0, 6, 1), (MOVED, -1, 1)]
+)
+def test_what_a_broker_says_to_a_share_consumer_is_learnt(
+    hints: LeaderHints, view: ClusterView, error: int, epoch: int, leader: int
+) -> None:
+    hints.learn_shared(shared((UUID(int=2), 0, error), (NOBODYS, 0, error), leader=2, epoch=epoch))
     assert view.leader(b"owned", 0) == leader

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sidecar.gateway.metadata import served_versions
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import APIS
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
-from sidecar.protocol.calls import ClusterFeatures
+from sidecar.protocol.calls import ClusterFeatures, ServedVersions
 from sidecar.protocol.messages.cluster import API_VERSIONS
-from sidecar.protocol.offered import NOT_SERVED
+from sidecar.protocol.offered import NEWEST, NOT_SERVED
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
 
@@ -98,3 +99,12 @@ def test_the_table_names_an_api_as_kafka_does_and_knows_where_it_becomes_flexibl
 def test_no_key_is_both_served_and_left_out() -> None:
     assert not APIS.keys() & NOT_SERVED.keys()
     assert all(reason for reason in NOT_SERVED.values())
+
+
+def test_telemetry_is_declined_also_where_brokers_collect_it() -> None:
+    """A client that is told of GetTelemetrySubscriptions (KIP-714) would push metrics about a node to brokers."""
+    offered = {key: ServedVersions(0, last) for key, last in NEWEST.items()}
+    offered |= {key: ServedVersions(0, 0) for key in (71, 72)}
+    told = {found.key for found in served_versions(offered)}
+    assert told == APIS.keys()
+    assert not told & {71, 72}

@@ -209,6 +209,17 @@ def test_a_partition_that_could_not_be_read_has_an_error_and_no_records(version:
 
 
 @every_version
+@pytest.mark.parametrize(("error", "aborted"), [(3, ()), (29, ()), (100, ()), (1, None), (6, None), (74, None)])
+def test_what_is_refused_unseen_has_no_aborted_transactions_and_the_rest_no_list_of_them(
+    version: int, error: int, aborted: tuple[()] | None
+) -> None:
+    """As by a broker: `tests/sim/kafka/scenarios/fetch.py` compares the simulated one with real ones."""
+    frame = b"".join(fetch.encode_answer(7, version, [(b"an id of 16 byte", fetch.error_element(version, 0, error))]))
+    ((_, found),) = partitions(kio.answer_of(answer_class(version), frame))
+    assert (found.error_code.value, found.aborted_transactions) == (error, aborted)
+
+
+@every_version
 @settings(max_examples=20)
 @given(data=st.data())
 def test_a_partition_without_its_records_tells_of_no_aborted_transactions(version: int, data: st.DataObject) -> None:

@@ -31,6 +31,23 @@ def of_one_broker(function: Scenario) -> Scenario:
     return scenario(function)
 
 
+def versions(talk: Talk, version: int) -> tuple[int, dict[int, tuple[int, int]], int]:
+    """ApiVersions: error, versions by API key, size of the answer behind them."""
+    body = b"\x05test\x021\0" if version >= 3 else b""
+    frame = Struct(">hhih").pack(18, version, 7, 4) + b"test" + (b"\0" if version >= 3 else b"") + body
+    answer = talk.exchange(None, Struct(">i").pack(len(frame)) + frame)
+    assert answer is not None
+    error = Struct(">h").unpack_from(answer, 8)[0]
+    flexible = version >= 3 and not error
+    count, at = (answer[10] - 1, 11) if flexible else (Struct(">i").unpack_from(answer, 10)[0], 14)
+    found: dict[int, tuple[int, int]] = {}
+    for _ in range(count):
+        key, first, last = Struct(">hhh").unpack_from(answer, at)
+        found[key] = first, last
+        at += 6 + flexible
+    return error, found, len(answer) - at
+
+
 # Produce, Fetch, ListOffsets -----------------------------------------------------------------------------------------
 
 

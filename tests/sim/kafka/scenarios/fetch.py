@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.kafka.scenarios.common import listed, of_one_broker, read_row, scenario, seen
+from tests.sim.kafka.scenarios.common import finish, listed, of_one_broker, read_row, scenario, seen, versions
 from tests.sim.kafka.talk import Talk, fetch_fields
 
 
@@ -171,3 +171,56 @@ def max_bytes_of_0_still_brings_a_batch(talk: Talk) -> list[Any]:
     found = [seen(talk, topic, max_bytes=whole, partition_max_bytes=part) for whole, part in
              ((0, 0), (0, 1000), (1000, 0), (-1, 1000), (1000, -1))]  # fmt: skip
     return [(each[0], len(each[5]), each[1:4]) for each in found]
+
+
+# Every version -------------------------------------------------------------------------------------------------------
+
+
+def _asked(talk: Talk, version: int, topic: str, offset: int = 0, *, by: bytes = b"", **more: Any) -> list[Any]:
+    """The rows of an answer; from version 13 on the topic is named by its id, or by the id that is given."""
+    fields = fetch_fields(topic, offset, **more)
+    (named,) = fields["topics"]
+    if version >= 13:
+        asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        topic_id = by or talk.ask(None, 3, 12, asked)["topics"][0]["topic_id"]
+        fields["topics"] = [{"topic_id": topic_id, "partitions": named["partitions"]}]
+    answer = talk.ask(talk.leader_of(topic), 1, version, fields)
+    for each in answer["responses"]:
+        assert each.get("topic", topic) == topic
+        assert "topic_id" not in each or each["topic_id"] == fields["topics"][0]["topic_id"]
+    return [answer.get("error_code"), [read_row(row) for row in _rows(answer)]]
+
+
+@scenario
+def every_version_reads_the_same(talk: Talk) -> list[Any]:
+    topic = talk.topic()
+    for count in (1, 3, 2):
+        talk.produce(topic, *[b"v"] * count)
+    _, offered, _ = versions(talk, 3)
+    last = offered[1][1]
+    return [last, *(_asked(talk, version, topic, offset) for version in range(4, last + 1) for offset in (0, 4, 6, 7))]
+
+
+@scenario
+def topics_that_no_id_names_are_not_read(talk: Talk) -> list[Any]:
+    topic = talk.topic()
+    talk.produce(topic, b"v")
+    _, offered, _ = versions(talk, 3)
+    found: list[Any] = []
+    for version in range(13, offered[1][1] + 1):
+        found += [_asked(talk, version, topic, by=each) for each in (b"nobody's id 1234", bytes(16))]
+        found += [_asked(talk, version, topic, partition=9), _asked(talk, version, topic, epoch=7)]
+    return found
+
+
+@scenario
+def aborted_records_are_told_by_id(talk: Talk) -> list[Any]:
+    topic, name = talk.topic(), talk.unique("txn")
+    _, pid, epoch = talk.init(name)
+    for commit in (False, True, False):
+        talk.add(name, pid, epoch, topic)
+        talk.produce(topic, b"v", pid=pid, epoch=epoch, seq=0, attributes=0x10, transactional_id=name)
+        finish(talk, name, pid, epoch, commit=commit)
+        _, pid, epoch = talk.init(name)
+    talk.produce(topic, b"v")
+    return [_asked(talk, 13, topic, offset, isolation=isolation) for offset in range(8) for isolation in (0, 1)]

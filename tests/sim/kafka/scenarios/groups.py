@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.kafka.scenarios.common import commit_fields, committed, group_at, scenario
+from tests.sim.kafka.scenarios.common import commit_fields, committed, group_at, scenario, versions
 from tests.sim.kafka.talk import Talk
 
 
@@ -109,6 +109,69 @@ def offsets_of_partitions_that_are_not_there(talk: Talk) -> list[Any]:
     topic, group = talk.topic(), talk.unique("group")
     return [_commit(talk, group, topic, 7, partition=5), _commit(talk, group, topic + "-none", 7),
             committed(talk, group, topic, partition=5), committed(talk, group, topic + "-none")]  # fmt: skip
+
+
+def _id_of(talk: Talk, topic: str) -> bytes:
+    fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    return talk.ask(None, 3, 12, fields)["topics"][0]["topic_id"]
+
+
+def _fetched(talk: Talk, version: int, groups: dict[str, list[Any] | None]) -> list[Any]:
+    """OffsetFetch of groups of one coordinator; a topic is a name or an id. Per group its error and offsets."""
+    named = [
+        {
+            "group_id": group, "member_id": None, "member_epoch": -1,
+            "topics": places and [{"topic_id" if isinstance(topic, bytes) else "name": topic,
+                                   "partition_indexes": [index]} for topic, index in places],
+        }
+        for group, places in groups.items()
+    ]  # fmt: skip
+    answer = talk.ask(group_at(talk, next(iter(groups))), 9, version, {"groups": named, "require_stable": False})
+    return [
+        (row["error_code"], [(part["partition_index"], part["error_code"], part["committed_offset"], part["metadata"])
+                             for topic in row["topics"] for part in topic["partitions"]])
+        for row in answer["groups"]
+    ]  # fmt: skip
+
+
+@scenario
+def offsets_of_groups_in_one_request(talk: Talk) -> list[Any]:
+    topic, group = talk.topic(2), talk.unique("group")
+    _commit(talk, group, topic, 7)
+    found: list[Any] = []
+    for version in (8, 9):
+        found.append(_fetched(talk, version, {group: [(topic, 0), (topic, 1), (topic + "-none", 0)]}))
+        found += [_fetched(talk, version, {group: places}) for places in (None, [], [(topic, 77)])]
+    return found
+
+
+@scenario
+def offsets_by_the_ids_of_topics(talk: Talk) -> list[Any]:
+    """From Kafka 4.3 on (KIP-848): what was committed by id is there by name, and the other way round."""
+    _, offered, _ = versions(talk, 3)
+    found: list[Any] = [offered[8][1], offered[9][1]]
+    if min(found) < 10:
+        return found
+    topic, other, group = talk.topic(2), talk.topic(), talk.unique("group")
+    mine, its, nobodys = _id_of(talk, topic), _id_of(talk, other), b"nobody's id 1234"
+    for places in ([(mine, 0)], [(nobodys, 0)], [(mine, 1), (nobodys, 3), (its, 0), (mine, 99)], [(bytes(16), 0)]):
+        fields = commit_fields(group, topic, 0) | {
+            "topics": [
+                {"topic_id": topic_id, "partitions": [
+                    {"partition_index": index, "committed_offset": 5, "committed_leader_epoch": -1,
+                     "committed_metadata": "note"}]}
+                for topic_id, index in places
+            ]
+        }  # fmt: skip
+        rows = talk.ask(group_at(talk, group), 8, 10, fields)["topics"]
+        found.append(sorted(([mine, its, nobodys, bytes(16)].index(row["topic_id"]), part["partition_index"],
+                             part["error_code"]) for row in rows for part in row["partitions"]))  # fmt: skip
+    found += [committed(talk, group, topic, partition=index) for index in (0, 1)]
+    _commit(talk, group, other, 9)
+    (listed,) = _fetched(talk, 10, {group: None})
+    return [*found, listed[0], sorted(listed[1]),
+            *(_fetched(talk, 10, {group: [place]}) for place in ((mine, 0), (mine, 7), (its, 0), (nobodys, 0)))
+            ]  # fmt: skip
 
 
 @scenario

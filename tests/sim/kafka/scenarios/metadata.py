@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from tests.sim.kafka.scenarios.common import scenario
+from tests.sim.kafka.scenarios.common import scenario, versions
 from tests.sim.kafka.tables import SERVED
 from tests.sim.kafka.talk import Talk
 
@@ -16,42 +16,25 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 # ApiVersions ---------------------------------------------------------------------------------------------------------
 
 
-def _versions(talk: Talk, version: int) -> tuple[int, dict[int, tuple[int, int]], int]:
-    """Error, versions by API key, size of the answer behind them."""
-    body = b"\x05test\x021\0" if version >= 3 else b""
-    frame = Struct(">hhih").pack(18, version, 7, 4) + b"test" + (b"\0" if version >= 3 else b"") + body
-    answer = talk.exchange(None, Struct(">i").pack(len(frame)) + frame)
-    assert answer is not None
-    error = Struct(">h").unpack_from(answer, 8)[0]
-    flexible = version >= 3 and not error
-    count, at = (answer[10] - 1, 11) if flexible else (Struct(">i").unpack_from(answer, 10)[0], 14)
-    found: dict[int, tuple[int, int]] = {}
-    for _ in range(count):
-        key, first, last = Struct(">hhh").unpack_from(answer, at)
-        found[key] = first, last
-        at += 6 + flexible
-    return error, found, len(answer) - at
-
-
 @scenario
 def every_version_that_is_told_is_served(talk: Talk) -> list[Any]:
     """A real broker serves more; none of what the simulation serves may be missing."""
-    _, found, _ = _versions(talk, 3)
+    _, found, _ = versions(talk, 3)
     return [
         key for key, (first, last) in SERVED.items() if not (found[key][0] <= first or not key) or found[key][1] < last
     ] + [found[0][0]]
 
 
 @scenario
-def answers_of_each_version_of_api_versions(talk: Talk) -> list[Any]:
-    found = [_versions(talk, version) for version in range(5)]
+def answers_of_each_version_of_apiversions(talk: Talk) -> list[Any]:
+    found = [versions(talk, version) for version in range(5)]
     return [(error, set(SERVED) <= set(rows), rest if version < 3 else rest > 0)
             for version, (error, rows, rest) in enumerate(found)]  # fmt: skip
 
 
 @scenario
 def a_version_of_api_versions_that_nobody_knows(talk: Talk) -> list[Any]:
-    error, rows, rest = _versions(talk, 99)
+    error, rows, rest = versions(talk, 99)
     return [error, list(rows), rest]
 
 

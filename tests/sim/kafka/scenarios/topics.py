@@ -256,3 +256,53 @@ def a_new_partition_is_empty_and_leads(talk: Talk) -> list[Any]:
         talk.pause(0.02)
     found += [talk.latest(name, 1), talk.latest(name, 0), talk.produce(name, b"v", partition=1)]
     return [*found, sorted((row["partition_index"], row["leader_epoch"]) for row in rows)]
+
+
+# DescribeTopicPartitions ---------------------------------------------------------------------------------------------
+
+
+def _page(talk: Talk, names: list[str], limit: int, cursor: tuple[str, int] | None = None) -> list[Any]:
+    """The rows of a page about topics by their number in `names`, and where the next one begins."""
+    place = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
+    fields = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": place}
+    answer = talk.ask(None, 75, 0, fields)
+    rows = [
+        (names.index(row["name"]), row["error_code"], row["topic_id"] != bytes(16), row["is_internal"],
+         row["topic_authorized_operations"],
+         [(each["error_code"], each["partition_index"], each["leader_epoch"], len(each["isr_nodes"]),
+           each["eligible_leader_replicas"], each["last_known_elr"], each["offline_replicas"])
+          for each in row["partitions"]])
+        for row in answer["topics"]
+    ]  # fmt: skip
+    further = answer["next_cursor"]
+    return [rows, further and (names.index(further["topic_name"]), further["partition_index"])]
+
+
+@scenario
+def topics_page_by_page(talk: Talk) -> list[Any]:
+    names = sorted(talk.topic(2) for _ in range(3))  # alike, as their order is chance
+    found: list[Any] = [_page(talk, names, limit) for limit in (-1, 0, 1, 2, 3, 4, 5, 6, 7, 2000)]
+    found += [_page(talk, names, 2, (name, index)) for name in names for index in (0, 1, 2, 77)]
+    return found
+
+
+@scenario
+def pages_of_what_is_not_there(talk: Talk) -> list[Any]:
+    names = sorted([talk.topic(2), talk.unique("none"), "a b", "..", "__consumer_offsets-not"])
+    found: list[Any] = [_page(talk, names, limit) for limit in (1, 2, 9)]
+    found += [_page(talk, names, 1, (name, 0)) for name in names]
+    return [*found, _page(talk, names, 1, ("zz-nobody", 0)), _page(talk, names, 1, (names[0], -1))]
+
+
+@scenario
+def pages_of_all_topics(talk: Talk) -> list[Any]:
+    name = talk.topic(3)
+    place = {"topic_name": name, "partition_index": 1}
+    answer = talk.ask(None, 75, 0, {"topics": [], "response_partition_limit": 1, "cursor": place})
+    (row,) = answer["topics"]
+    further = answer["next_cursor"]
+    refused = talk.ask(
+        None, 75, 0, {"topics": [], "response_partition_limit": 1, "cursor": place | {"partition_index": -1}}
+    )
+    return [row["name"] == name, [each["partition_index"] for each in row["partitions"]],
+            further["topic_name"] == name, further["partition_index"], refused]  # fmt: skip

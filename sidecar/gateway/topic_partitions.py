@@ -1,0 +1,155 @@
+"""DescribeTopicPartitions (0): topics and their partitions page by page (KIP-966), with nodes instead of brokers.
+
+A page is a broker's, read again as Metadata shows topics (`gateway.metadata`): a partition's one replica, in sync, is
+the node that serves it, and a shadow has the partitions and leader epochs of its source. Replicas that could lead or
+led last are brokers': both lists are empty.
+
+What the client may not see is left out of the list of all topics, and is refused with 29 TOPIC_AUTHORIZATION_FAILED
+where it is named: topics that Kafka's ACLs hide, and shadows of others. A cursor never stands at such a topic, as it
+would name it: pages are read on until the next one that the client may see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sidecar.gateway import asking
+from sidecar.gateway.rights import may_see
+from sidecar.protocol.caller import BadAnswerError
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.messages.cluster import DESCRIBE_TOPIC_PARTITIONS
+from sidecar.protocol.metadata import NO_OPERATIONS, PartitionState, TopicState
+from sidecar.security.acls import ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.metadata import ClusterApi
+    from sidecar.network.request import Exchange, Request
+    from sidecar.protocol.schema import Values
+
+_LONGEST: Final = 2000
+"""Partitions of a page: Kafka's default of max.request.partition.size.limit."""
+
+
+class TopicPartitionsApi:
+    """Handles the requests of all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, cluster: ClusterApi) -> None:
+        self._upstream = upstream
+        self._resolver = resolver
+        self._cluster = cluster
+
+    async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """One page."""
+        fields = await asking.fields(DESCRIBE_TOPIC_PARTITIONS, request)
+        named = [topic["name"] for topic in fields["topics"]]
+        cursor: Values | None = fields["cursor"]
+        if cursor is not None and (cursor["partition_index"] < 0 or (named and cursor["topic_name"] not in named)):
+            exchange.note_error(ErrorCode.INVALID_REQUEST)
+            await _answer(exchange, [_error(name, ErrorCode.INVALID_REQUEST) for name in named], None)
+            return
+        wanted = sorted(name for name in {*named} if cursor is None or name >= cursor["topic_name"])
+        seen = [name for name in wanted if self._may_see(client, name)]
+        hidden = sorted({*wanted}.difference(seen))
+        for name in hidden:
+            client.note_refusal(name.encode(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+            exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        found: list[Values] = []
+        further: Values | None = None
+        if seen or not named:
+            if named and cursor is not None and cursor["topic_name"] not in seen:
+                cursor = None
+            asked: Values = {"topics": [{"name": name} for name in seen], "cursor": cursor}
+            most = max(1, min(_LONGEST, fields["response_partition_limit"]))
+            found, further = await self._page(client, request, asked, most)
+        states = await self._cluster.shown(map(_state, found), client.listener)
+        topics = [_topic(client, state) for state in states]
+        topics += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in hidden]
+        await _answer(exchange, topics, further)
+
+    async def _page(
+        self, client: Client, request: Request, asked: Values, left: int
+    ) -> tuple[list[Values], Values | None]:
+        """The topics of a page that the client may see, and where the next one begins. `left`: partitions, 1 or more.
+        Raises `BadAnswerError`, `DisconnectedError`.
+        """
+        found: list[Values] = []
+        while True:
+            limited = asked | {"response_partition_limit": left or _LONGEST}
+            answer = await asking.anywhere(client, self._upstream, request, DESCRIBE_TOPIC_PARTITIONS, limited)
+            shown = [topic for topic in answer["topics"] if self._may_see(client, topic["name"])]
+            for topic in shown:
+                if not left:
+                    return found, {"topic_name": topic["name"], "partition_index": 0}
+                if found and found[-1]["name"] == topic["name"]:
+                    found[-1]["partitions"] += topic["partitions"]
+                else:
+                    found.append(topic)
+                left = max(0, left - len(topic["partitions"]))
+            further: Values | None = answer["next_cursor"]
+            is_full = not left or len(shown) == len(answer["topics"])
+            if further is None or (is_full and self._may_see(client, further["topic_name"])):
+                return found, further
+            if further == asked["cursor"]:
+                raise BadAnswerError("a page of topics that ends where it begins")
+            asked = asked | {"cursor": further}
+
+    def _may_see(self, client: Client, topic: str) -> bool:
+        source = self._resolver.source(topic.encode())
+        return may_see(client, topic) and (source is None or source.may_be_read_by(client.principal))
+
+
+def _state(topic: Values) -> TopicState:
+    partitions: list[Any] = topic["partitions"]
+    return TopicState(
+        topic["name"],
+        topic["error_code"],
+        UUID(bytes=topic["topic_id"]),
+        topic["is_internal"],
+        tuple(
+            PartitionState(each["partition_index"], each["error_code"], each["leader_id"], each["leader_epoch"])
+            for each in partitions
+        ),
+        topic["topic_authorized_operations"],
+    )
+
+
+def _topic(client: Client, topic: TopicState) -> Values:
+    operations, rights = topic.operations, client.rights
+    if rights is not None:
+        operations &= rights.allowed(ResourceType.TOPIC, topic.name)
+    return {
+        "error_code": topic.error,
+        "name": topic.name,
+        "topic_id": topic.topic_id.bytes,
+        "is_internal": topic.internal,
+        "partitions": list(map(_partition, topic.partitions)),
+        "topic_authorized_operations": operations,
+    }
+
+
+def _partition(partition: PartitionState) -> Values:
+    """Without an error: brokers say of a partition without a leader that it has none (`KRaftMetadataCache`)."""
+    replicas = [] if partition.leader < 0 else [partition.leader]
+    return {
+        "partition_index": partition.partition,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": replicas,
+        "isr_nodes": replicas,
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+    }
+
+
+def _error(name: str, code: int) -> Values:
+    return {"error_code": code, "name": name, "topic_authorized_operations": NO_OPERATIONS}
+
+
+async def _answer(exchange: Exchange, topics: Iterable[Values], further: Values | None) -> None:
+    await asking.answer(exchange, DESCRIBE_TOPIC_PARTITIONS, {"topics": [*topics], "next_cursor": further})

@@ -1,0 +1,124 @@
+"""The same Fetch to a node and to the leader that it reads from: both answers are the same, in every version and form.
+
+Asked when a history is over, so that what it did to the logs is there: elections, truncation, aborted transactions,
+deleted records. The leader is asked before the node and behind it: where its own two answers differ, something was
+written meanwhile, and nothing is compared.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.sim import flexible, wire
+from tests.sim.collect import open_shadows
+from tests.sim.flexible import Place, Row
+from tests.sim.world import TOPICS
+
+if TYPE_CHECKING:
+    from tests.sim.kafka.replica import Replica
+    from tests.sim.play import Play
+
+_VERSIONS: Final = (4, 6, 8, 10, 11, 12, 13, 15, 16, 17, 18)
+_FIRST_BY_ID: Final = 13
+_QUESTIONS: Final = 24
+_WAIT_S: Final = 5.0
+_CLAIMED: Final = "guarded"
+"""Whose readers are held to claims."""
+
+
+class Question(NamedTuple):
+    """A Fetch of one partition. `topic` is the name that the node is asked under, and `log` the one whose log that is;
+    `topic_id`: of the topic and of the log, where it is asked by id.
+    """
+
+    topic: str
+    log: str
+    partition: int
+    version: int
+    place: Place
+    isolation: int
+    ids: tuple[bytes, bytes] | None
+
+
+def questions(play: Play, rng: random.Random) -> list[Question]:
+    """At the edges of all logs that the history was about, and a little beyond them."""
+    world, found = play.world, list[Question]()
+    there = world.cluster.controller.topics
+    shadows = open_shadows(world)
+    names = [*play.topics, *(name for name, plan in TOPICS.items() if plan.shadow_of in play.topics)]
+    readable = sorted(
+        name
+        for name in {*names}.intersection(TOPICS).intersection(there) - {_CLAIMED}
+        if not TOPICS[name].shadow_of or name in shadows
+    )
+    for _ in range(_QUESTIONS if readable else 0):
+        topic = rng.choice(readable)
+        log = TOPICS[topic].shadow_of or topic
+        partition = rng.randrange(len(there[log].partitions))
+        replica = world.cluster.replica(log, partition)
+        if replica is None:
+            continue
+        version = rng.choice(_VERSIONS)
+        ids = None
+        if version >= _FIRST_BY_ID:
+            ids = there[topic].id, there[log].id
+            if rng.random() < 0.1:
+                ids = (nobodys := rng.randbytes(16)), nobodys
+        found.append(Question(topic, log, partition, version, _place(rng, replica), rng.choice((0, 1)), ids))
+    return found
+
+
+def _place(rng: random.Random, replica: Replica) -> Place:
+    log = replica.log
+    edges = (log.start, replica.stable_offset(), replica.high_watermark, log.end, (log.start + log.end) // 2)
+    offset = max(0, rng.choice(edges) + rng.choice((-1, 0, 0, 0, 1)))
+    epoch = rng.choice((-1, -1, -1, replica.epoch, replica.epoch - 1, replica.epoch + 1))
+    return Place(offset, epoch, rng.choice((1 << 20, 1 << 20, 1, 300)))
+
+
+async def ask(address: tuple[str, int], question: Question, *, of_log: bool) -> Row | None:
+    """The answer of a node, or (`of_log`) of a broker; None without one."""
+    topic: str | bytes = question.log if of_log else question.topic
+    if question.ids is not None:
+        topic = question.ids[1] if of_log else question.ids[0]
+    body = flexible.fetch(question.version, topic, {question.partition: question.place}, isolation=question.isolation)
+    try:
+        to = await wire.Wire.open(address, "comparing")
+        data = await to.call(wire.FETCH, body, _WAIT_S, version=question.version)
+    except wire.LostError:
+        return None
+    to.close()
+    return flexible.fetched(question.version, data).get(question.partition)
+
+
+async def _compare(play: Play, question: Question, node: tuple[str, int]) -> None:
+    cluster = play.world.cluster
+    leader = cluster.brokers[cluster.leader(question.log, question.partition)].address
+    before = await ask(leader, question, of_log=True)
+    mine = await ask(node, question, of_log=False)
+    if before is None or before != await ask(leader, question, of_log=True):
+        return
+    play.effect("answers compared")
+    if mine != before:
+        play.stuck.append(f"a Fetch is answered otherwise by a node: {question}: {_shown(mine)}, not {_shown(before)}")
+
+
+def _shown(row: Row | None) -> str:
+    return "nothing" if row is None else str(row._replace(records=b"%d bytes" % len(row.records)))
+
+
+def compare(play: Play) -> None:
+    """Ask, at the end of a history. What differs is noted in `Play.stuck`."""
+    world = play.world
+    if not all(map(world.serving, world.nodes)):
+        return
+    rng = random.Random(f"{play.history.seed} comparing")
+    host = play.client_host("comparing")
+
+    async def all_of_them() -> None:
+        for question in questions(play, rng):
+            await _compare(play, question, rng.choice(world.addresses))
+
+    world.loop.finish(all_of_them(), host, 60.0)
+    world.loop.kill(host)
