@@ -258,7 +258,11 @@ class Message:
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
         """As `request_steps`, at once."""
-        return at_once(self.request_steps(buffer, body, end, version))
+        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
+        reader.tags(form.flexible)
+        values = self.request.read(reader, form)
+        self._check_end(reader, version)
+        return values
 
     def request_steps(
         self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True

@@ -171,11 +171,11 @@ def _main() -> None:
         from tests.sim.mutants.edits import install  # noqa: PLC0415 - it must come before the product is imported
 
         install(edits)
-    pages.keep_memory()
     for name in _PACKAGES:
         importlib.import_module(name)
     gc.collect()
     before = pages.spans()
+    pages.keep_memory()
     pages.pad()
     from sidecar.protocol import codecs  # noqa: F401, PLC0415 - the product imports it with the first packed batch
     from tests.sim import play, world  # noqa: F401, PLC0415 - all of it, before a world takes over
