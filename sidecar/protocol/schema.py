@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -238,6 +239,12 @@ def _parts(fields: Iterable[Field]) -> Iterator[Part]:
             yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
 
 
+@lru_cache(maxsize=512)
+def _form(version: int, flexible: bool) -> Form:
+    """Each is made once."""
+    return Form(version, flexible)
+
+
 def record(*fields: Field) -> Record:
     """A record of these fields."""
     return Record(fields)
@@ -254,7 +261,7 @@ class Message:
 
     def form(self, version: int) -> Form:
         """How this version is written."""
-        return Form(version, version >= self.flexible)
+        return _form(version, version >= self.flexible)
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
         """As `request_steps`, at once."""
