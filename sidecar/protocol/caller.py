@@ -228,7 +228,6 @@ def frame_steps(
 ) -> Generator[None, None, AnswerT]:
     """As `decode_frame`; in slices where the request knows how (`decode_steps`, which is `decode` as a generator)."""
     reader = Reader(buffer, start, end)
-    what = f"answer to api key {request.api_key} v{request.api_version}"
     try:
         found = reader.i32()
         reader.tags(request.flexible and request.api_key != API_VERSIONS)  # KIP-511: a header that everybody can read
@@ -238,9 +237,13 @@ def frame_steps(
         else:
             answer = request.decode(reader)
     except MalformedFrameError as error:
-        raise BadAnswerError(f"{what}: {error}") from None
+        raise BadAnswerError(f"{_answer_to(request)}: {error}") from None
     if found != correlation_id:
-        raise BadAnswerError(f"{what}: correlation id {found} instead of {correlation_id}")
+        raise BadAnswerError(f"{_answer_to(request)}: correlation id {found} instead of {correlation_id}")
     if reader.remaining:
-        raise BadAnswerError(f"{what}: {reader.remaining} bytes left over")
+        raise BadAnswerError(f"{_answer_to(request)}: {reader.remaining} bytes left over")
     return answer
+
+
+def _answer_to(request: Request[object]) -> str:
+    return f"answer to api key {request.api_key} v{request.api_version}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -238,6 +239,12 @@ def _parts(fields: Iterable[Field]) -> Iterator[Part]:
             yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
 
 
+@lru_cache(maxsize=512)
+def _form(version: int, flexible: bool) -> Form:
+    """Each is made once."""
+    return Form(version, flexible)
+
+
 def record(*fields: Field) -> Record:
     """A record of these fields."""
     return Record(fields)
@@ -254,11 +261,15 @@ class Message:
 
     def form(self, version: int) -> Form:
         """How this version is written."""
-        return Form(version, version >= self.flexible)
+        return _form(version, version >= self.flexible)
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
         """As `request_steps`, at once."""
-        return at_once(self.request_steps(buffer, body, end, version))
+        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
+        reader.tags(form.flexible)
+        values = self.request.read(reader, form)
+        self._check_end(reader, version)
+        return values
 
     def request_steps(
         self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True

@@ -8,10 +8,10 @@ hashed by a running number, so that sets of them have one order in every process
 from __future__ import annotations
 
 import asyncio
-import heapq
 from asyncio import events
 from collections import deque
 from contextlib import contextmanager
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class SimLoop(asyncio.BaseEventLoop):
         when = self.now + delay
         handle = SimHandle(callback, args, context, self.current, when)
         self._count += 1
-        heapq.heappush(self._timers, (when, self._count, handle))
+        heappush(self._timers, (when, self._count, handle))
         return handle
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
@@ -146,7 +146,7 @@ class SimLoop(asyncio.BaseEventLoop):
             when += host.slept
         handle = SimHandle(callback, args, context, host, when)
         self._count += 1
-        heapq.heappush(self._timers, (when, self._count, handle))
+        heappush(self._timers, (when, self._count, handle))
         return handle
 
     def at(
@@ -160,13 +160,13 @@ class SimLoop(asyncio.BaseEventLoop):
         """Call something on a host at a moment of virtual time."""
         handle = SimHandle(callback, args, context, host, when)
         self._count += 1
-        heapq.heappush(self._timers, (when, self._count, handle))
+        heappush(self._timers, (when, self._count, handle))
         return handle
 
     def deliver(self, host: Host | None, when: float, callback: Callable[..., object], *args: Any) -> None:
         """As `at`, for what reaches a host from outside: no clock of its own decides when."""
         self._count += 1
-        heapq.heappush(self._timers, (when, self._count, SimHandle(callback, args, None, host, when, True)))
+        heappush(self._timers, (when, self._count, SimHandle(callback, args, None, host, when, True)))
 
     def soon(self, host: Host | None, callback: Callable[..., object], *args: Any) -> None:
         """Call something on a host as soon as it gets to it."""
@@ -257,7 +257,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle.due += slept
                 self._count += 1
                 self._timers.append((handle.due, self._count, handle))
-            heapq.heapify(self._timers)
+            heapify(self._timers)
         if timers_first:
             held.sort(key=lambda handle: not (handle.due and _sleeps(handle)))
         self._queue.extend(held)
@@ -275,17 +275,17 @@ class SimLoop(asyncio.BaseEventLoop):
         self, until: float, stop: Callable[[], bool] | None = None
     ) -> None:
         """Run everything that is due up to a moment, or until `stop` holds after some callback."""
-        queue, pop = self._queue, heapq.heappop
+        queue, pop = self._queue, heappop
         before, window_end, window_steps = events._get_running_loop(), self.now + _LIVELOCK_S, 0
         events._set_running_loop(self)
         try:
             while True:
-                timers = self._timers
-                while timers and timers[0][0] <= self.now:
+                timers, now = self._timers, self.now
+                while timers and timers[0][0] <= now:
                     queue.append(pop(timers)[2])
                 if not queue:
                     if not timers or timers[0][0] > until:
-                        self.now = max(self.now, until)
+                        self.now = max(now, until)
                         return
                     self.now = timers[0][0]
                     continue

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _RUNTIME: Final = cast(Any, lupa).LuaRuntime(encoding=None, unpack_returned_tuples=True)
 _COMPILED: Final[dict[bytes, Any]] = {}
 _TABLE: Final = _RUNTIME.table_from
-_LIST: Final = _RUNTIME.eval(b"function(...) return {...} end")
+_LIST: Final = 0.5
+"""In front of the members of a list, which Lua gets as so many values: no number of Redis."""
 _RUN: Final = _RUNTIME.execute(b"""
 local function encode(reply)
   local kind = type(reply)
@@ -48,12 +49,19 @@ local function encode(reply)
   return '*' .. #parts .. '\\r\\n' .. table.concat(parts)
 end
 
-return function(script, redis, count, ...)
+local function listed(first, ...)
+  if first == 0.5 then
+    return {...}
+  end
+  return first
+end
+
+return function(script, call, count, ...)
   local keys, args = {...}, {}
   for index = count + 1, select('#', ...) do
     args[index - count], keys[index] = keys[index], nil
   end
-  return encode(script(keys, args, redis))
+  return encode(script(keys, args, {call = function(...) return listed(call(...)) end}))
 end
 """)
 """A script with so many of the arguments as its keys: its reply in RESP."""
@@ -84,7 +92,6 @@ class SimRedis:
         self._kept: tuple[dict[bytes, Any], dict[bytes, float]] = ({}, {})
         self._starts = 0
         self._now = 0.0
-        self._lua = _TABLE({b"call": self.call_from_lua})
         for script in vars(scripts).values():
             if isinstance(script, scripts.Script):
                 compiled(script.sha, script.text)
@@ -181,7 +188,7 @@ class SimRedis:
         if reply is None:
             return False
         if kind is list:
-            return _LIST(*[False if each is None else each for each in reply])
+            return _LIST, *[False if each is None else each for each in reply]
         return _TABLE({b"ok": bytes(reply)})
 
     def _find(self, key: bytes) -> Any:
@@ -305,7 +312,7 @@ class SimRedis:
         return self._run_script(script, int(count), rest)
 
     def _run_script(self, script: Any, count: int, rest: tuple[bytes, ...]) -> Any:
-        return Encoded(_RUN(script, self._lua, count, *rest))
+        return Encoded(_RUN(script, self.call_from_lua, count, *rest))
 
 
 def compiled(name: bytes, text: bytes) -> Any:

@@ -8,6 +8,7 @@ number instead, and what a turn of `sidecar.network.turn` has to write is kept p
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import sys
@@ -90,6 +91,7 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
 
     rng = reseed(seed)
     swapped: dict[int, Any] = {
+        id(asyncio.get_running_loop): lambda: loop,  # which asks the system for the process's id each time
         id(time.time): wall,
         id(time.monotonic): monotonic,
         id(time.perf_counter): monotonic,
@@ -110,6 +112,7 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
         if name.startswith(_PACKAGES) and module is not None:
             _exchange_in_module(module, swapped)
     loop.on_switch = _swap_turn
+    _list_no_tasks()
     slow = typing._get_protocol_attrs  # type: ignore[attr-defined]  # before Python 3.12 asked at every isinstance
     typing._get_protocol_attrs = cache(slow)  # type: ignore[attr-defined]
     _quiet_logs(loop, log)
@@ -161,6 +164,13 @@ def _instead(value: Any, swapped: dict[int, Any]) -> Any:
     if type(value) is partial and id(value.func) in swapped:
         return partial(swapped[id(value.func)], *value.args, **value.keywords)
     return swapped.get(id(value), value)
+
+
+def _list_no_tasks() -> None:
+    """Hosts know their tasks: nobody asks for the set of weak references that asyncio keeps of them."""
+    tasks = getattr(asyncio.tasks, "_all_tasks", None)
+    if tasks is not None:
+        tasks.add = bool  # which does nothing
 
 
 def _swap_turn(old: Host | None, new: Host | None) -> None:

@@ -2,13 +2,14 @@
 plays on a fork of that.
 
 So imports, and the start of nodes, topics and policies, are paid once, and nothing of a history is left for the next.
-Requests and outcomes are pickles behind their length, on standard input and output. `Worker` starts it, and sets the
-hash seed.
+How the forks come by their memory is in `pages`. Requests and outcomes are pickles behind their length, on standard
+input and output. `Worker` starts it, and sets the hash seed.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import resource
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
-from tests.sim import lines
+from tests.sim import lines, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct(">I")
 _CPU_S: Final = 60
 _ROOT: Final = Path(__file__).parents[2]
+_ROOM: Final = 6 * 1024 * 1024
+"""What a world and most histories need."""
+_PACKAGES: Final = (
+    "aiohttp", "cramjam", "crc32c", "google._upb._message", "google.protobuf.json_format", "hiredis", "lupa.lua51",
+    "pydantic_settings", "redis.asyncio", "structlog", "zstandard",
+)  # fmt: skip
+"""What others have written, most of which no history runs: it is imported first, and lies apart (`pages`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,7 @@ def _read(source: BinaryIO | Any) -> bytes | None:
 class _WorldProcess:
     """A fork with a world of one shape, and the pipes to and from it."""
 
-    def __init__(self, shape: Shape, others: Iterable[_WorldProcess]) -> None:
+    def __init__(self, shape: Shape, others: Iterable[_WorldProcess], before: list[pages.Span]) -> None:
         (requests, to), (source, answers) = os.pipe(), os.pipe()
         self._child = os.fork()
         if self._child == 0:
@@ -129,7 +137,7 @@ class _WorldProcess:
                 os.close(end)
             with os.fdopen(requests, "rb") as read, os.fdopen(answers, "wb") as written:
                 try:
-                    _serve(shape, read, written)
+                    _serve(shape, before, read, written)
                 except BaseException:  # noqa: BLE001 - the process ends in any case
                     traceback.print_exc()
                 os._exit(0)
@@ -163,16 +171,25 @@ def _main() -> None:
         from tests.sim.mutants.edits import install  # noqa: PLC0415 - it must come before the product is imported
 
         install(edits)
+    for name in _PACKAGES:
+        importlib.import_module(name)
+    gc.collect()
+    before = pages.spans()
+    pages.keep_memory()
+    pages.pad()
     from sidecar.protocol import codecs  # noqa: F401, PLC0415 - the product imports it with the first packed batch
     from tests.sim import play, world  # noqa: F401, PLC0415 - all of it, before a world takes over
 
+    pages.make_room(_ROOM)
     gc.collect()
     gc.freeze()
+    warm = pages.newer(before)
+    pages.own([page for page in pages.newer([]) if page not in warm])  # the table that a fork copies is shorter then
     worlds: dict[Shape, _WorldProcess] = {}
     while (wish := _read(requests)) is not None:
         shape = pickle.loads(wish).history.shape
         if shape not in worlds:
-            worlds[shape] = _WorldProcess(shape, worlds.values())
+            worlds[shape] = _WorldProcess(shape, worlds.values(), before)
         answer = worlds[shape].play(wish)
         if answer is None:
             worlds.pop(shape).end()
@@ -182,7 +199,7 @@ def _main() -> None:
         each.end()
 
 
-def _serve(shape: Shape, requests: BinaryIO, answers: BinaryIO) -> None:
+def _serve(shape: Shape, before: list[pages.Span], requests: BinaryIO, answers: BinaryIO) -> None:
     from tests.sim.world import World  # noqa: PLC0415 - see `_main`
 
     world = World(0, shape)
@@ -190,9 +207,11 @@ def _serve(shape: Shape, requests: BinaryIO, answers: BinaryIO) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+    warm = pages.newer(before)
     while (wish := _receive(requests)) is not None:
         child = os.fork()
         if child == 0:
+            pages.own(warm)
             _play(world, wish, answers)
         _, status = os.waitpid(child, 0)
         if status:

@@ -45,12 +45,31 @@ def api_versions(broker: Broker, request: Request) -> None:
 
 @serves(3)
 def metadata(broker: Broker, request: Request) -> None:
-    """From the broker's own image, however old. Creates a topic only where auto.create.topics.enable says so."""
+    """From the broker's own image, however old. Creates a topic only where auto.create.topics.enable says so. What
+    finds all topics is encoded once for an image.
+    """
+    image, asked = broker.image, (request.version, request.frame[request.body :])
+    frames = image.answers.get(asked)
+    rows = _rows(broker, request) if frames is None else []
+    if frames is None and not any(row["error_code"] for row in rows):
+        frames = image.answers[asked] = {}
+    live = sorted(image.live)
+    controller = broker.cluster.scheduler.rng.choice(live) if live else -1  # KRaft: any live broker
+    if frames is None or request.override or request.throttle_ms:
+        request.answer(_told(broker, live, controller, rows or _rows(broker, request)))
+        return
+    if controller not in frames:
+        frames[controller] = request.encoded(_told(broker, live, controller, rows or _rows(broker, request)))
+    request.answer_again(frames[controller])
+
+
+def _rows(broker: Broker, request: Request) -> list[Values]:
     wanted = request.values["topics"]
     image = broker.image
-    everything = wanted is None or (request.version == 0 and not wanted)
+    if wanted is None or (request.version == 0 and not wanted):
+        return [_described(broker, topic) for topic in image.topics.values()]
     rows: list[Values] = []
-    for each in _each_once(wanted) if wanted and not everything else ():
+    for each in _each_once(wanted) if wanted else ():
         name, topic_id = each.get("name"), each.get("topic_id", _NO_ID)
         by_id = name is None
         topic = image.by_id.get(topic_id) if by_id else image.topics.get(name)
@@ -59,21 +78,19 @@ def metadata(broker: Broker, request: Request) -> None:
             rows.append(_unknown(code, name, topic_id))
         else:
             rows.append(_described(broker, topic))
-    if everything:
-        rows = [_described(broker, topic) for topic in image.topics.values()]
-    live = sorted(image.live)
-    request.answer(
-        {
-            "brokers": [
-                {"node_id": each, "host": broker.cluster.brokers[each].address[0],
-                 "port": broker.cluster.brokers[each].address[1], "rack": None}
-                for each in live
-            ],
-            "cluster_id": broker.cluster.settings.cluster_id,
-            "controller_id": broker.cluster.scheduler.rng.choice(live) if live else -1,  # KRaft: any live broker
-            "topics": rows, "cluster_authorized_operations": _NO_OPERATIONS,
-        }
-    )  # fmt: skip
+    return rows
+
+
+def _told(broker: Broker, live: list[int], controller: int, rows: list[Values]) -> Values:
+    brokers = broker.cluster.brokers
+    return {
+        "brokers": [
+            {"node_id": each, "host": brokers[each].address[0], "port": brokers[each].address[1], "rack": None}
+            for each in live
+        ],
+        "cluster_id": broker.cluster.settings.cluster_id, "controller_id": controller, "topics": rows,
+        "cluster_authorized_operations": _NO_OPERATIONS,
+    }  # fmt: skip
 
 
 def _each_once(wanted: list[Values]) -> list[Values]:

@@ -7,10 +7,11 @@ muted), and with a throttle time some while after that (KIP-219).
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.protocol.messages.cluster import METADATA
 from sidecar.protocol.schema import Message, Values
 from tests.sim.kafka.tables import MESSAGES, name_of
 
@@ -56,6 +57,9 @@ class Request:
 
     def decode(self) -> Values:
         assert self.message is not None
+        if self.key == METADATA.key:
+            self.values = _wanted(self.version, self.frame[self.body :])
+            return self.values
         self.values = self.message.decode_request(self.frame, self.body, len(self.frame), self.version)
         return self.values
 
@@ -65,7 +69,16 @@ class Request:
             put_error(values, self.override)
         if self.throttle_ms:
             values["throttle_time_ms"] = self.throttle_ms
-        self.answer_bytes(self.message.encode_answer(self.version, self.correlation, values))
+        self.answer_bytes(self.encoded(values))
+
+    def encoded(self, values: Values) -> bytes:
+        """An answer as a frame."""
+        assert self.message is not None
+        return self.message.encode_answer(self.version, self.correlation, values)
+
+    def answer_again(self, frame: bytes) -> None:
+        """Answer as an equal request was answered."""
+        self.answer_bytes(frame[:4] + _SIZE.pack(self.correlation) + frame[8:])
 
     def answer_bytes(self, frame: bytes) -> None:
         self.channel.answer_to(self, frame)
@@ -73,6 +86,12 @@ class Request:
     def no_answer(self) -> None:
         """Produce with acks=0."""
         self.channel.answer(b"", self.throttle_ms)
+
+
+@lru_cache(maxsize=512)
+def _wanted(version: int, body: bytes) -> Values:
+    """A Metadata request, which nodes repeat; nobody changes what it holds."""
+    return METADATA.decode_request(body, 0, len(body), version)
 
 
 def put_error(values: Any, code: int) -> None:

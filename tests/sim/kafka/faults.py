@@ -72,7 +72,8 @@ class Faults:
         return list(self._cleaned.get((topic, partition), {}).values())
 
     def delay(self, span: Span) -> float:
-        return self.scheduler.rng.uniform(*span)
+        low, high = span  # as `uniform` has it
+        return low + (high - low) * self.scheduler.rng.random()
 
     def transaction_partition(self, transactional_id: str) -> int:
         """`TransactionStateManager.partitionFor`."""

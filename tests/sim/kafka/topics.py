@@ -63,7 +63,7 @@ class TopicImage(NamedTuple):
 class Image:
     """One broker's picture of the cluster. `version` rises with every change that it has heard of."""
 
-    __slots__ = ("by_id", "live", "topics", "version")
+    __slots__ = ("answers", "by_id", "live", "topics", "version")
 
     def __init__(self, topics: Mapping[str, TopicImage], live: frozenset[int], version: int) -> None:
         self.topics: dict[str, TopicImage] = dict(topics)
@@ -71,6 +71,8 @@ class Image:
         self.live = live
         """Brokers that are not fenced."""
         self.version = version
+        self.answers: dict[tuple[int, bytes], dict[int, bytes]] = {}
+        """To Metadata, by its version and body, then by the controller that they name."""
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         found = self.topics.get(topic)
