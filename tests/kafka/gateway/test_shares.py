@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.gateway import asking
 from sidecar.gateway.rights import Rights
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.local.tools import find_tools
@@ -22,7 +23,7 @@ from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from sidecar.gateway.client import Client
     from tests.conftest import Unique
@@ -285,6 +286,53 @@ async def test_a_partition_that_is_not_there_has_its_error(scene: Scene, nodes: 
         answer = consumer.fetch(leader, max_wait=0)
         found.append({part.error_code.value for topic in answer.responses for part in topic.partitions})
     assert found == [{3}, {3}, {100}]
+
+
+@pytest.mark.parametrize("limits", [{"min_bytes": 0}, {"max_bytes": 0}, {"max_records": 0}])
+async def test_brokers_that_do_not_wait_are_not_asked_without_a_pause(
+    scene: Scene, nodes: VirtualCluster, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    """One request of a client would become thousands, for as long as it says that it waits."""
+    consumer = scene.consumer(nodes)
+    assert records(consumer.take()) == ALL
+    asked: list[int] = []
+    one = asking.one
+
+    async def counted(client: Any, broker: int, *rest: Any) -> Any:
+        asked.append(broker)
+        return await one(client, broker, *rest)
+
+    monkeypatch.setattr(asking, "one", counted)
+    for leader in consumer.wires:
+        answer = consumer.fetch(leader, max_wait=3_000, **limits)
+        assert (answer.error_code.value, acquired(answer)) == (0, {})
+    assert 0 < len(asked) <= 4 * len(consumer.wires)
+
+
+async def test_topics_that_are_not_there_are_looked_up_once_for_a_request(
+    scene: Scene, nodes: VirtualCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = scene.consumer(nodes)
+    assert records(consumer.take()) == ALL
+    looked_up: list[set[bytes]] = []
+    for node in nodes.nodes:
+        monkeypatch.setattr(node.upstream, "find_ids", _noted(looked_up, node.upstream.find_ids))
+    leader = next(iter(consumer.wires))
+    unknown = uuid.uuid4()
+    topics = [{"topic_id": unknown, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}]
+    answer = consumer.wires[leader].ask(
+        request(78, 2, **consumer._whose(leader), max_wait=1_000, **_SIZES, topics=topics, share_acquire_mode=0)
+    )
+    assert [topic.topic_id for topic in answer.responses if topic.partitions[0].error_code.value == 100] == [unknown]
+    assert looked_up == [{unknown.bytes}]
+
+
+def _noted(found: list[set[bytes]], ask: Callable[[set[bytes]], Awaitable[bool]]) -> Any:
+    async def noted(ids: set[bytes]) -> bool:
+        found.append(ids)
+        return await ask(ids)
+
+    return noted
 
 
 class _Mirror:
