@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar.gateway import asking
+from sidecar.gateway.enforcement import Enforcement
 from sidecar.gateway.rights import Rights
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.local.tools import find_tools
@@ -312,12 +313,14 @@ async def test_brokers_that_do_not_wait_are_not_asked_without_a_pause(
 async def test_topics_that_are_not_there_are_looked_up_once_for_a_request(
     scene: Scene, nodes: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert records(scene.consumer(nodes).take()) == ALL
     consumer = scene.consumer(nodes)
-    assert records(consumer.take()) == ALL
+    leader = next(iter(consumer.wires))
+    consumer.led[leader] = [*range(PARTITIONS)]  # of both brokers: they are asked in rounds
+    assert acquired(consumer.fetch(leader)) == {}
     looked_up: list[set[bytes]] = []
     for node in nodes.nodes:
         monkeypatch.setattr(node.upstream, "find_ids", _noted(looked_up, node.upstream.find_ids))
-    leader = next(iter(consumer.wires))
     unknown = uuid.uuid4()
     topics = [{"topic_id": unknown, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}]
     answer = consumer.wires[leader].ask(
@@ -325,6 +328,23 @@ async def test_topics_that_are_not_there_are_looked_up_once_for_a_request(
     )
     assert [topic.topic_id for topic in answer.responses if topic.partitions[0].error_code.value == 100] == [unknown]
     assert looked_up == [{unknown.bytes}]
+
+
+async def test_without_acls_nobody_deletes_or_changes_the_states_of_share_groups(
+    scene: Scene, nodes: VirtualCluster
+) -> None:
+    consumer, name = scene.consumer(nodes), "__share_group_state"
+    consumer.take()
+    for node in nodes.nodes:
+        node.gateway.enforcement = Enforcement(node.upstream, None)
+    with RawClient(nodes.bootstrap.split(",", maxsplit=1)[0]) as wire:
+        config = {"name": "retention.ms", "config_operation": 0, "value": "1"}
+        resource = {"resource_type": 2, "resource_name": name, "configs": [config]}
+        (altered,) = wire.ask(request(44, 1, resources=[resource], validate_only=False)).responses
+        (deleted,) = wire.ask(request(20, 5, topic_names=[name])).responses
+        assert (altered.error_code.value, deleted.error_code.value) == (29, 29)
+        (shown,) = wire.ask(request(3, 12, topics=[{"name": name}])).topics
+        assert shown.partitions
 
 
 def _noted(found: list[set[bytes]], ask: Callable[[set[bytes]], Awaitable[bool]]) -> Any:
