@@ -305,7 +305,8 @@ async def test_brokers_that_do_not_wait_are_not_asked_without_a_pause(
 
     monkeypatch.setattr(asking, "one", counted)
     for leader in consumer.wires:
-        answer = consumer.fetch(leader, max_wait=3_000, **limits)
+        asked_for: dict[str, Any] = {"max_wait": 3_000, **limits}
+        answer = consumer.fetch(leader, **asked_for)
         assert (answer.error_code.value, acquired(answer)) == (0, {})
     assert 0 < len(asked) <= 4 * len(consumer.wires)
 
