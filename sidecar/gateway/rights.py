@@ -157,9 +157,10 @@ class Rights:
             return False
         if not self.topic(operation, topic.decode(errors="replace")):
             return True
-        if len(self._granted) >= Verdicts.LIMIT:
-            self._granted.clear()
-        self._granted.add(key)
+        if len(topic) <= Verdicts.LONGEST:
+            if len(self._granted) >= Verdicts.LIMIT:
+                self._granted.clear()
+            self._granted.add(key)
         return False
 
     def refused(self, operation: int, parts: Iterable[Part]) -> frozenset[bytes]:

@@ -164,6 +164,13 @@ def test_topics_that_coordinators_write_to_are_read_at_most_but_by_super_users()
         assert chief.topic(Operation.WRITE, name)
 
 
+def test_what_is_granted_on_long_names_is_not_remembered() -> None:
+    found = rights(rule(Operation.ALL, "*"))
+    for size in (249, 32_000):
+        assert not found.refuses(Operation.WRITE, b"t" * size)
+    assert [len(name) for _, name in found._granted] == [249]
+
+
 def test_rights_follow_the_acls_and_the_principal() -> None:
     client, mirror = Client(), Mirror(rule(Operation.WRITE, "a"))
     found = Rights(client, "10.0.0.1", mirror)
