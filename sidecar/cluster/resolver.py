@@ -22,6 +22,8 @@ INTERNAL_PREFIX: Final = b"__sidecar_"
 TRANSACTIONAL_ID_PREFIX: Final = "sidecar."
 
 
+LONGEST_TOPIC: Final = 249
+"""Bytes of a topic's name. Clients may say longer ones, up to 32 KiB: nothing remembers those."""
 _LEGAL: Final = re.compile(rb"[a-zA-Z0-9._-]{1,249}\Z")
 
 
@@ -87,9 +89,10 @@ class Kinds(dict[bytes, TopicKind]):
 
     def __missing__(self, topic: bytes) -> TopicKind:
         found = self._look_up(topic)
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        self[topic] = found
+        if len(topic) <= LONGEST_TOPIC:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[topic] = found
         return found
 
 

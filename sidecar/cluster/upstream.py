@@ -25,6 +25,9 @@ AnswerT = TypeVar("AnswerT")
 
 _VERSIONS_TIMEOUT_S: Final = 5.0
 _VERSIONS_EVERY_S: Final = 1.0
+_COORDINATORS: Final = 100_000
+_COORDINATORS_CHARS: Final = 16 * 1024 * 1024
+"""How many keys are remembered, and how long they may be together: a client names groups as it likes."""
 
 
 class _Shared(Generic[QuestionT, AnswerT]):
@@ -63,6 +66,7 @@ class KafkaUpstream(Brokers):
             bootstrap, connect_timeout=connect_timeout, request_timeout=request_timeout, access=access, rng=rng
         )
         self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
+        self._coordinators_chars = 0
         self._asking = _Shared(self._ask_metadata)
         self._describing = _Shared(self._ask_all)
         self._refresh = Refresh(self.find_leaders)
@@ -79,14 +83,22 @@ class KafkaUpstream(Brokers):
             raise KafkaError(answer.error, answer.message or f"no coordinator for {key}")
         if answer.broker_id not in self.view.brokers:
             await self.metadata(MetadataRequest(()))
-        if len(self._coordinators) > 100_000:
-            self._coordinators.clear()
-        self._coordinators[key, kind] = answer.broker_id
+        self._remember(key, kind, answer.broker_id)
         return answer.broker_id
+
+    def _remember(self, key: str, kind: CoordinatorKind, broker_id: int) -> None:
+        known = self._coordinators
+        if (key, kind) not in known:
+            self._coordinators_chars += len(key)
+            if len(known) >= _COORDINATORS or self._coordinators_chars > _COORDINATORS_CHARS:
+                known.clear()
+                self._coordinators_chars = len(key)
+        known[key, kind] = broker_id
 
     def forget_coordinator(self, key: str, kind: CoordinatorKind) -> None:
         """See `Upstream.forget_coordinator`."""
-        self._coordinators.pop((key, kind), None)
+        if self._coordinators.pop((key, kind), None) is not None:
+            self._coordinators_chars -= len(key)
 
     async def metadata(self, request: MetadataRequest) -> ClusterState:
         """Ask a broker; questions that are the same and under way together are asked once."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import MODE_NUMBERS, MODES
+from sidecar.cluster.resolver import LONGEST_TOPIC
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -94,17 +95,20 @@ def _first(*values: Any) -> Any:
 class PolicyBook:
     """All policies of a cluster of nodes. A change of one makes another book."""
 
-    __slots__ = ("_by_name", "_default", "_prefixes", "effective")
+    __slots__ = ("_by_name", "_default", "_known", "_prefixes")
 
     def __init__(self, by_name: Mapping[str, PolicyFields], default: PolicyFields | None = None) -> None:
         """`default` governs every topic that no policy covers, and decides what those leave open."""
         self._by_name = dict(by_name)
         self._default = default
         self._prefixes = sorted((name[:-1] for name in by_name if name.endswith("*")), key=len, reverse=True)
-        self.effective = lru_cache(_REMEMBERED)(self._effective)
+        self._known = lru_cache(_REMEMBERED)(self._effective)
+
+    def effective(self, topic: str) -> PolicyFields | None:
         """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never
         covered. Each batch that is not its owner's asks for it.
         """
+        return self._known(topic) if len(topic) <= LONGEST_TOPIC else self._effective(topic)
 
     def exact(self, name: str) -> PolicyFields | None:
         """The policy set under exactly this name or pattern."""

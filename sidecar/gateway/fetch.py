@@ -113,10 +113,11 @@ class FetchApi:
         if in_session or not fields.parts:
             _answer(client, request, _FETCH_SESSION_ID_NOT_FOUND if in_session else 0)
             return
-        if client.rights is not None and client.rights.enforced and fields.replica_id >= 0:
+        if fields.replica_id >= 0:  # leaders would take its offsets for what a replica has, and acknowledge records
             exchange = FetchExchange(client, request, fields, self._node)
             client.connection.expect(exchange)
             exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            client.note_refusal(b"", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "brokers alone read as followers do")
             exchange.refuse_all(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return
         if unknown := unknown_ids(fields.ids):

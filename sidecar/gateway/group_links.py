@@ -13,7 +13,8 @@ whose coordinator assigns partitions (KIP-848, KIP-932, KIP-1071) go as commits 
 answered when that is replicated.
 
 Each request passes as it is, under the group's own member and generation. What a broker would hang up on, or is large,
-does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection.
+does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection. The
+shared one on which that shows is left alone for as long.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class GroupLinks:
 
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
+        self._unread_until: dict[UpstreamConnection, float] = {}
+        """By the loop's clock: the connections on which a broker has throttled somebody."""
 
     async def ask(self, client: Client, broker_id: int, request: Request) -> Frame:
         """The coordinator's answer. Raises `DisconnectedError`."""
@@ -75,7 +78,9 @@ class GroupLinks:
             connection = self._connection(broker_id, request.key)
             if connection is not None:
                 answer = await self._ask_with_others(connection, client, request)
-                links.throttled = links.throttled or _throttle_ms(request, answer) > 0
+                if throttle_ms := _throttle_ms(request, answer):
+                    links.throttled = True
+                    self._leave_alone(connection, throttle_ms / 1000)
                 return answer
             gives_up = True
         answer = await passing.ask(client, broker_id, request)
@@ -94,17 +99,25 @@ class GroupLinks:
             connection.close(f"no answer within {limit:g} s")
             raise DisconnectedError(f"the coordinator did not answer within {limit:g} s", sent=True) from None
 
+    def _leave_alone(self, connection: UpstreamConnection, seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._unread_until = {each: until for each, until in self._unread_until.items() if until > now}
+        self._unread_until[connection] = now + seconds
+
     def _connection(self, broker_id: int, key: int) -> UpstreamConnection | None:
-        """One on which nothing is under way, else the one with the least; None for what writes then. Raises
-        `DisconnectedError`.
+        """One on which nothing is under way, else the one with the least; None for what writes then, and where brokers
+        read none. Raises `DisconnectedError`.
         """
         found: list[UpstreamConnection] = []
+        now = asyncio.get_running_loop().time()
         for channel in _REPLICATED if key in _WRITES else _CHANNELS:
             connection = self._upstream.connection(broker_id, channel)
+            if self._unread_until.get(connection, 0.0) > now:
+                continue
             if not connection.unanswered:
                 return connection
             found.append(connection)
-        return None if key in _WRITES else min(found, key=lambda each: each.unanswered)
+        return None if key in _WRITES else min(found, key=lambda each: each.unanswered, default=None)
 
 
 def _may_share(throttled: bool, request: Request) -> bool:

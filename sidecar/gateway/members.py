@@ -4,7 +4,9 @@ ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), Strea
 
 Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
 a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
-that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`).
+that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`). So is an
+application of Kafka Streams whose own topics, which the coordinator makes with the rights of the node, would be the
+sidecar's (`__sidecar_*`) or a shadow.
 
 A share group's member that subscribes to any shadow is refused with 42 INVALID_REQUEST: brokers keep the states of
 records by log, and a shadow's log is its source's. The Java client raises 42 with the reason and ends the membership;
@@ -21,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking
-from sidecar.gateway.access.members import NOT_EXPANDED, not_beaten, streams_topics
+from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten, streams_topics
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
@@ -75,11 +77,15 @@ class MembersApi:
             exchange.answer([answer.view(answer.start, answer.end)])
 
     async def _check(self, client: Client, message: Message, request: Request) -> None:
-        """Raise `KafkaError` if the member would read a shadow that is not for it."""
-        is_share = message is shares.SHARE_GROUP_HEARTBEAT
-        if not (self._resolver.has_shadows if is_share else self._resolver.has_guards):
+        """Raise `KafkaError` if the member would read a shadow that is not for it, or have made what is not."""
+        is_share, is_streams = message is shares.SHARE_GROUP_HEARTBEAT, message is new_groups.STREAMS_GROUP_HEARTBEAT
+        if not (is_streams or (self._resolver.has_shadows if is_share else self._resolver.has_guards)):
             return
         fields = await asking.fields(message, request)
+        for topic in made_topics(fields["topology"]) if is_streams else ():
+            if (error := self._resolver.kind(topic.encode()).change_refused) is not None:
+                client.note_refusal(topic.encode(), error.code, error.message)
+                raise error
         for topic in _subscribed(fields):
             if is_share and self._resolver.is_shadow(topic.encode()):
                 client.note_refusal(topic.encode(), _NO_SHARES.code, _NO_SHARES.message)

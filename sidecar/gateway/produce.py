@@ -31,7 +31,7 @@ from sidecar.gateway.by_id import refused_ids
 from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, SplitProduce, behind_lost, refusal
-from sidecar.gateway.write_rights import denied_topics, refused_transaction
+from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
 from sidecar.network.request import RejectError
 from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
@@ -220,8 +220,7 @@ class ProduceApi:
                     return
                 fields = self._walk(request)
             refused = _NONE_REFUSED if client.rights is None else self._denied(client.rights, client, request, fields)
-            if without_name := refused_ids(fields.ids, asked=asked):
-                refused = {**refused, **without_name}
+            refused = with_unknown(refused, refused_ids(fields.ids, asked=asked))
             if not self._is_plain(client, request, fields):
                 return
             if (error := _refused_whole(client, fields)) is not None:

@@ -14,7 +14,7 @@ from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, S
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that coordinators alone write to. A broker refuses most of it too, but not to a client that calls itself
 `__admin_client`."""
 _SIDECARS_OWN: Final = INTERNAL_PREFIX.decode()
@@ -157,9 +157,10 @@ class Rights:
             return False
         if not self.topic(operation, topic.decode(errors="replace")):
             return True
-        if len(self._granted) >= Verdicts.LIMIT:
-            self._granted.clear()
-        self._granted.add(key)
+        if len(topic) <= Verdicts.LONGEST:
+            if len(self._granted) >= Verdicts.LIMIT:
+                self._granted.clear()
+            self._granted.add(key)
         return False
 
     def refused(self, operation: int, parts: Iterable[Part]) -> frozenset[bytes]:

@@ -141,7 +141,7 @@ class ShareApi:
         wait_s = min(max(0, fields["max_wait_ms"]) / 1000, _LONGEST_S)
         deadline, is_first = loop.time() + wait_s, True
         while True:
-            by_broker, refused = await self._places(call.client, session.parts)
+            by_broker, refused = await self._places(call.client, session.parts, look=is_first)
             for code, parts in refused.items():
                 call.gathered.refuse(parts, code)
             theirs, nowhere = session.acks_by_broker(acks)
@@ -150,12 +150,19 @@ class ShareApi:
             left = session.brokers.keys() - by_broker.keys()
             if left:
                 await self._end(call, session, left, theirs)
-            await self._ask_all(call, session, by_broker, theirs, max(0.0, deadline - loop.time()), is_first=is_first)
+            began, restarts = loop.time(), call.restarts
+            wait_s = max(0.0, deadline - began)
+            if len(by_broker) > 1:
+                wait_s = 0.0 if is_first else min(wait_s, _ROUND_S)
+            await self._ask_all(call, session, by_broker, theirs, wait_s)
             is_first = False
             if call.gathered.has_records or not by_broker or call.gathered.error or call.client.connection.closed:
                 return
-            if loop.time() >= deadline:
+            now = loop.time()
+            if now >= deadline:
                 return
+            if now - began < wait_s / 2 and call.restarts == restarts:
+                return  # brokers do not wait for records with such limits: they would be asked without a pause
 
     async def _ask_all(
         self,
@@ -164,13 +171,9 @@ class ShareApi:
         by_broker: dict[int, list[Part]],
         acks: dict[int, Acks],
         wait_s: float,
-        *,
-        is_first: bool,
     ) -> None:
         """One round: each broker is asked for its part of what the client wants, or told what it has acknowledged."""
         fields, count = call.fields, len(by_broker)
-        if count > 1:
-            wait_s = 0.0 if is_first else min(wait_s, _ROUND_S)
         limits = {"max_wait_ms": round(wait_s * 1000), "max_bytes": fields["max_bytes"] // max(1, count)}
         if count > 1:
             limits["min_bytes"] = min(fields["min_bytes"], 1)
@@ -294,15 +297,19 @@ class ShareApi:
     # Places -------------------------------------------------------------------------------------------------------
 
     async def _places(
-        self, client: Client, parts: Iterable[Part]
+        self, client: Client, parts: Iterable[Part], *, look: bool = True
     ) -> tuple[dict[int, list[Part]], dict[int, list[Part]]]:
-        """Partitions by their leaders, and those that none is asked for, by error code."""
+        """Partitions by their leaders, and those that none is asked for, by error code. `look`: brokers are asked for
+        what is not known.
+        """
         parts = [*parts]
         names = self._view.names
-        if unknown := {topic_id for topic_id, _ in parts if topic_id not in names}:
-            await self._upstream.find_ids(unknown)
-        if missing := self._view.missing((name, index) for topic_id, index in parts if (name := names.get(topic_id))):
-            await self._upstream.find_leaders(missing)
+        if look:
+            if unknown := {topic_id for topic_id, _ in parts if topic_id not in names}:
+                await self._upstream.find_ids(unknown)
+            named = ((name, index) for topic_id, index in parts if (name := names.get(topic_id)))
+            if missing := self._view.missing(named):
+                await self._upstream.find_leaders(missing)
         by_broker: dict[int, list[Part]] = {}
         refused: dict[int, list[Part]] = {}
         for part in parts:

@@ -14,7 +14,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.rights import Rights
@@ -71,6 +71,13 @@ def refused_transaction(transactional_id: str) -> KafkaError | None:
     if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
         return None
     return KafkaError(_ID, f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar")
+
+
+def with_unknown(denied: Mapping[bytes, KafkaError], unknown: Mapping[bytes, KafkaError]) -> Mapping[bytes, KafkaError]:
+    """What is denied, and topics that are not there; whose transaction it is not hears of none whether it is there."""
+    if not unknown:
+        return denied
+    return {**denied, **{topic: error for topic, error in unknown.items() if denied.get(topic) is not _NOT_ITS_ID}}
 
 
 def _is_transactional(frame: Frame, fields: ProduceRequest) -> bool:

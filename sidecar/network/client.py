@@ -261,10 +261,10 @@ class ClientConnection(Reading):
         self.requests += 1
         self.bytes_in += frame.end - start
         try:
-            if self.repeating is not None and not self._exchanges and self.repeating.again(frame):
-                return
             if frame.end - start < _HEAD_BYTES:
                 raise RejectError("truncated", f"a request of {frame.size - 4} bytes has no header")
+            if self.repeating is not None and not self._exchanges and self.repeating.again(frame):
+                return
             _, key, version, correlation_id, id_length = _HEAD.unpack_from(buffer, start)
             body = start + _HEAD_BYTES
             client_id = self._client_id

@@ -300,6 +300,8 @@ class Verdicts:
     """The rights of one connection's subject, remembered until the ACLs change or `LIMIT` resources are known."""
 
     LIMIT: Final = 1_000
+    LONGEST: Final = 255
+    """Characters of a name that is remembered: a client may say ever new ones of 32 KiB."""
     __slots__ = ("_acls", "_allowed", "_idempotent", "subject")
 
     def __init__(self, subject: Subject, acls: Acls) -> None:
@@ -313,9 +315,11 @@ class Verdicts:
         self._follow(acls)
         found = self._allowed.get((kind, name))
         if found is None:
-            if len(self._allowed) >= self.LIMIT:
-                self._allowed.clear()
-            found = self._allowed[kind, name] = acls.allowed(self.subject, kind, name)
+            found = acls.allowed(self.subject, kind, name)
+            if len(name) <= self.LONGEST:
+                if len(self._allowed) >= self.LIMIT:
+                    self._allowed.clear()
+                self._allowed[kind, name] = found
         return found
 
     def may(self, acls: Acls, operation: int, kind: int, name: str) -> bool:

@@ -58,8 +58,10 @@ def _share_heartbeat(asking: Asking) -> Divided | None:
     return None
 
 
-def _internal(topology: Values) -> Iterable[str]:
+def made_topics(topology: Values | None) -> Iterable[str]:
     """The topics of its own that an application of Kafka Streams has made."""
+    if topology is None:
+        return
     for each in topology["subtopologies"]:
         yield from (topic["name"] for topic in each["repartition_source_topics"])
         yield from (topic["name"] for topic in each["state_changelog_topics"])
@@ -71,15 +73,15 @@ def streams_topics(topology: Values | None) -> Iterable[str]:
         for each in topology["subtopologies"] or ():
             yield from each["source_topics"]
             yield from each["repartition_sink_topics"]
-        yield from _internal(topology)
+        yield from made_topics(topology)
 
 
 def _missing(asking: Asking) -> list[str]:
     """The topics that the coordinator may make, and the client may not."""
-    topology, rights = asking.fields["topology"], asking.rights
-    if topology is None or rights.cluster(Operation.CREATE):
+    rights = asking.rights
+    if rights.cluster(Operation.CREATE):
         return []
-    return [name for name in _internal(topology) if not rights.topic(Operation.CREATE, name)]
+    return [name for name in made_topics(asking.fields["topology"]) if not rights.topic(Operation.CREATE, name)]
 
 
 def _streams_heartbeat(asking: Asking) -> Divided | None:

@@ -148,7 +148,7 @@ async def test_members_stay_while_their_group_moves_to_another_coordinator(
 
 @pytest.mark.slow
 async def test_an_application_of_kafka_streams_gets_its_tasks(own_kafka: OwnKafka, unique: Unique) -> None:
-    """KIP-1071, which brokers have switched on since 4.2."""
+    """KIP-1071, which brokers have switched on since 4.2. Topics of the sidecar's own are made for nobody."""
     kafka = own_kafka(version="4.3.1")
     create_internal_topics(kafka.bootstrap)
     topic, group, member = unique("orders"), unique("app"), str(uuid.uuid4())
@@ -180,4 +180,10 @@ async def test_an_application_of_kafka_streams_gets_its_tasks(own_kafka: OwnKafk
         wait_for(assigned, "the tasks, once the coordinator has made the application's own topic", 60)
         (described,) = wire.ask(request(89, 0, group_ids=[group])).groups
         assert [found.member_id for found in described.members] == [member]
+        for kind in ("state_changelog_topics", "repartition_source_topics"):
+            planted = subtopology | {"state_changelog_topics": [], kind: [changelog | {"name": "__sidecar_other"}]}
+            topology = {"epoch": 0, "subtopologies": [planted]}
+            refused = wire.ask(request(88, 0, **asked | {"group_id": unique("app"), "topology": topology}))
+            assert refused.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert "sidecar" in refused.error_message
         assert cluster.events.rejected == cluster.events.failed == cluster.events.crashed == []

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.gateway import asking
+from sidecar.gateway.enforcement import Enforcement
 from sidecar.gateway.rights import Rights
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.local.tools import find_tools
@@ -23,7 +25,7 @@ from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from sidecar.gateway.client import Client
     from tests.conftest import Unique
@@ -308,6 +310,73 @@ async def test_a_member_hears_of_a_new_leader_by_the_node_and_never_of_a_broker(
     found: dict[int, list[tuple[int, int]]] = {}
     wait_for(lambda: index in _more(consumer, leader, found), "records of the partition that the node has found again")
     assert taken.keys() >= {index}
+
+
+@pytest.mark.parametrize("limits", [{"min_bytes": 0}, {"max_bytes": 0}, {"max_records": 0}])
+async def test_brokers_that_do_not_wait_are_not_asked_without_a_pause(
+    scene: Scene, nodes: VirtualCluster, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    """One request of a client would become thousands, for as long as it says that it waits."""
+    consumer = scene.consumer(nodes)
+    assert records(consumer.take()) == ALL
+    asked: list[int] = []
+    one = asking.one
+
+    async def counted(client: Any, broker: int, *rest: Any) -> Any:
+        asked.append(broker)
+        return await one(client, broker, *rest)
+
+    monkeypatch.setattr(asking, "one", counted)
+    for leader in consumer.wires:
+        asked_for: dict[str, Any] = {"max_wait": 3_000, **limits}
+        answer = consumer.fetch(leader, **asked_for)
+        assert (answer.error_code.value, acquired(answer)) == (0, {})
+    assert 0 < len(asked) <= 4 * len(consumer.wires)
+
+
+async def test_topics_that_are_not_there_are_looked_up_once_for_a_request(
+    scene: Scene, nodes: VirtualCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert records(scene.consumer(nodes).take()) == ALL
+    consumer = scene.consumer(nodes)
+    leader = next(iter(consumer.wires))
+    consumer.led[leader] = [*range(PARTITIONS)]  # of both brokers: they are asked in rounds
+    assert acquired(consumer.fetch(leader)) == {}
+    looked_up: list[set[bytes]] = []
+    for node in nodes.nodes:
+        monkeypatch.setattr(node.upstream, "find_ids", _noted(looked_up, node.upstream.find_ids))
+    unknown = uuid.uuid4()
+    topics = [{"topic_id": unknown, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}]
+    answer = consumer.wires[leader].ask(
+        request(78, 2, **consumer._whose(leader), max_wait=1_000, **_SIZES, topics=topics, share_acquire_mode=0)
+    )
+    assert [topic.topic_id for topic in answer.responses if topic.partitions[0].error_code.value == 100] == [unknown]
+    assert looked_up == [{unknown.bytes}]
+
+
+async def test_without_acls_nobody_deletes_or_changes_the_states_of_share_groups(
+    scene: Scene, nodes: VirtualCluster
+) -> None:
+    consumer, name = scene.consumer(nodes), "__share_group_state"
+    consumer.take()
+    for node in nodes.nodes:
+        node.gateway.enforcement = Enforcement(node.upstream, None)
+    with RawClient(nodes.bootstrap.split(",", maxsplit=1)[0]) as wire:
+        config = {"name": "retention.ms", "config_operation": 0, "value": "1"}
+        resource = {"resource_type": 2, "resource_name": name, "configs": [config]}
+        (altered,) = wire.ask(request(44, 1, resources=[resource], validate_only=False)).responses
+        (deleted,) = wire.ask(request(20, 5, topic_names=[name])).responses
+        assert (altered.error_code.value, deleted.error_code.value) == (29, 29)
+        (shown,) = wire.ask(request(3, 12, topics=[{"name": name}])).topics
+        assert shown.partitions
+
+
+def _noted(found: list[set[bytes]], ask: Callable[[set[bytes]], Awaitable[bool]]) -> Any:
+    async def noted(ids: set[bytes]) -> bool:
+        found.append(ids)
+        return await ask(ids)
+
+    return noted
 
 
 class _Mirror:

@@ -8,10 +8,12 @@ import pytest
 
 from sidecar.gateway.enforcement import Enforcement
 from sidecar.protocol.errors import ErrorCode
+from tests import raw
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.raw import RawClient
+from tests.wait import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +60,26 @@ def test_brokers_acls_and_scram_credentials_are_not_changed(node: VirtualCluster
     for key, version in ((30, 1), (31, 1), (51, 0)):
         answer = wire.ask(request(key, version, **samples("orders", "group")[key]))
         assert codes(answer) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+
+def test_nobody_reads_as_a_follower_does(node: VirtualCluster, wire: RawClient, unique: Unique) -> None:
+    """A leader takes such a client for a replica that has all records in front of its offset: it would acknowledge
+    what no other broker has.
+    """
+    name = unique("topic")
+    created = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    assert codes(wire.ask(request(19, 2, topics=[created]))) == {0}
+    ordinary, follower = raw.fetch({(name, 0): 0}, max_wait=0), raw.fetch({(name, 0): 0}, replica_id=2)
+    wait_for(lambda: codes(wire.ask(ordinary)) == {0}, "the topic to be served")
+    (topic,) = wire.ask(request(3, 12, topics=[{"name": name}])).topics
+    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(wire.ask(follower))
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    said = {"session_epoch": -1, "topics": [{"topic_id": topic.topic_id, "partitions": [part]}], "max_bytes": 1000}
+    state = {"replica_id": 2, "replica_epoch": 1}
+    assert codes(wire.ask(request(1, 15, **said))) == {0}
+    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(wire.ask(request(1, 15, **said, replica_state=state)))
+    newest = next(node.nodes[0].gateway.refusals.newest())
+    assert newest.reason == "brokers alone read as followers do"
 
 
 def test_what_is_a_clients_own_business_goes_on(wire: RawClient, unique: Unique) -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from struct import pack, unpack_from
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
@@ -28,8 +29,10 @@ from sidecar.protocol.schema import TAGS
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import CLUSTER_NAME, Rules
 from sidecar.security.credentials import PasswordCredentials
+from tests.kafka.gateway import by_id
 from tests.kafka.gateway.virtual import VirtualCluster
 from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
     from sidecar.gateway.client import Client
@@ -437,12 +440,17 @@ def _undeleted(ids: list[bytes]) -> list[Values]:
     return [*nobodys, *twice, {"topic_id": ids[1], "name": TOPICS[1]}, {"topic_id": NO_TOPIC_ID, "name": None}]
 
 
-def produce(transactional: bool, acks: int = -1) -> bytes:
-    """A Produce v7 to all topics under a transactional id; the batches say whether they are transactional."""
+def batch_of(*, transactional: bool) -> bytearray:
     batch = build_batch([NewRecord(None, b"value", (), int(time.time() * 1000))], -1, -1, -1)
     if transactional:
         batch[22] |= 0x10
         batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return batch
+
+
+def produce(transactional: bool, acks: int = -1) -> bytes:
+    """A Produce v7 to all topics under a transactional id; the batches say whether they are transactional."""
+    batch = batch_of(transactional=transactional)
     topics = b"".join(text(name) + one(pack(">ii", 0, len(batch)) + batch) for name in NAMES)
     body = text("id-mine") + pack(">hi", acks, 5000) + pack(">i", len(NAMES)) + topics
     frame = pack(">hhi", 0, 7, 1) + text("me") + body
@@ -715,3 +723,16 @@ async def test_a_node_answers_each_user_as_a_broker_does(
     always_filtered = {groups.LIST_GROUPS.key, transactions.LIST_TRANSACTIONS.key, cluster.DESCRIBE_CLUSTER.key}
     assert {question.message.key for question in QUESTIONS} == allowed.keys()
     assert {question.message.key for question in QUESTIONS} == refused.keys() | always_filtered
+
+
+async def test_whose_transaction_it_is_not_learns_nothing_of_the_topics_in_it(
+    broker: Secured, node: tuple[VirtualCluster, AclMirror], wires: tuple[Wire, Wire]
+) -> None:
+    await set_rules(broker, *node, [])
+    known, unknown = by_id.id_of(f"{HOST}:{broker.ports['PLAINTEXT']}", "open"), UUID(int=4711)
+    records = bytes(batch_of(transactional=True))
+    asked = by_id.produce(13, {(each, 0): records for each in (known, unknown)}, "id-mine")
+    for wire in wires:
+        frame = await wire.send(kio.request_frame(asked, 1, "me"))
+        answer = kio.answer_of(kio.entity(0, 13, "response"), frame)
+        assert by_id.produced(answer) == {(known, 0): 53, (unknown, 0): 53}

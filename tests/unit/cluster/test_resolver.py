@@ -68,6 +68,15 @@ def test_a_shadow_is_one_whatever_policy_covers_its_name() -> None:
     assert not resolver.has_shadows
 
 
+def test_names_that_no_topic_can_have_are_not_remembered() -> None:
+    resolver = NameResolver()
+    resolver.set_policies([], ["o"])
+    names = [b"o" * 249, b"o" * 250, b"__sidecar_" + b"x" * 32_000]
+    kinds = [TopicKind.GOVERNED, TopicKind.ORDINARY, TopicKind.INTERNAL]
+    assert [resolver.kind(name) for name in names] == kinds
+    assert [*resolver.kinds] == names[:1]
+
+
 def test_what_clients_may_not_change_says_why() -> None:
     refused = {kind for kind in TopicKind if kind.change_refused is not None}
     assert refused == {TopicKind.SHADOW, TopicKind.INTERNAL}

@@ -9,8 +9,9 @@ import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.api import api_name
-from sidecar.protocol.caller import CallTimeoutError, DisconnectedError, UnknownTopicError
+from sidecar.protocol.caller import CallTimeoutError, CoordinatorKind, DisconnectedError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions, ServedVersions
+from sidecar.protocol.calls.admin import FoundCoordinator
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from tests.wait import wait_until
@@ -41,6 +42,33 @@ async def test_while_a_broker_is_left_alone_it_is_told_why() -> None:
         with pytest.raises(DisconnectedError, match=f"failed a moment ago: {re.escape(str(first.value))}"):
             await upstream.call(None, ApiVersions())
         await upstream.close()
+
+
+class Coordinating(KafkaUpstream):
+    """One broker, which coordinates everything."""
+
+    def __init__(self) -> None:
+        super().__init__([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
+        self.asked: list[str] = []
+        self.view.apply(ClusterState(0, (Broker(0, "127.0.0.1", 1),), "cluster", 0, ()))
+
+    async def ask_any(self, request: Any, *_: Any) -> Any:
+        self.asked.append(request.key)
+        return FoundCoordinator(0, "", 0, "127.0.0.1", 1)
+
+
+async def test_coordinators_are_remembered_within_a_number_of_characters() -> None:
+    upstream = Coordinating()
+    long = [f"{number:04}" + "g" * 30_000 for number in range(1_200)]
+    for key in ("mine", "mine", *long):
+        await upstream.coordinator(key, CoordinatorKind.GROUP)
+    assert upstream.asked == ["mine", *long]
+    assert sum(len(key) for key, _ in upstream._coordinators) <= 16 * 1024 * 1024
+    for key, kind in [*upstream._coordinators]:
+        upstream.forget_coordinator(key, kind)
+        upstream.forget_coordinator(key, kind)
+    assert upstream._coordinators_chars == 0
+    await upstream.close()
 
 
 class Lagging(KafkaUpstream):

@@ -156,11 +156,18 @@ def test_nothing_is_added_to_a_transaction_beside_a_topic_that_is_refused() -> N
 
 def test_topics_that_coordinators_write_to_are_read_at_most_but_by_super_users() -> None:
     everything = rule(Operation.ALL, "*")
-    for name in ("__consumer_offsets", "__transaction_state", "__sidecar_default"):
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__sidecar_default"):
         assert rights(everything).topic(Operation.READ, name)
         assert not rights(everything).topic(Operation.WRITE, name)
         chief = Rights(Client(), "10.0.0.1", Mirror(settings=Settings(frozenset({ALICE}))))
         assert chief.topic(Operation.WRITE, name)
+
+
+def test_what_is_granted_on_long_names_is_not_remembered() -> None:
+    found = rights(rule(Operation.ALL, "*"))
+    for size in (249, 32_000):
+        assert not found.refuses(Operation.WRITE, b"t" * size)
+    assert [len(name) for _, name in found._granted] == [249]
 
 
 def test_rights_follow_the_acls_and_the_principal() -> None:
@@ -255,7 +262,7 @@ def changed(kind: int, name: str) -> dict[str, Any]:
 
 
 def test_without_acls_nobody_but_an_operator_deletes_or_alters_kafkas_own_topics() -> None:
-    for name in ("__transaction_state", "__consumer_offsets"):
+    for name in ("__transaction_state", "__consumer_offsets", "__share_group_state"):
         deleted = without_rules(20, 1, {"topic_names": ["orders", name], "timeout_ms": 1000})
         assert deleted is not None
         assert deleted.fields is not None

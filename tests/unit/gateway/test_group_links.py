@@ -91,6 +91,26 @@ async def test_whom_a_broker_throttles_travels_alone_from_then_on(monkeypatch: p
         assert node.alone == [2]
 
 
+async def test_nobody_waits_on_a_connection_that_a_broker_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that are throttled could come again and again, and hold up the heartbeats of all others."""
+    async with broker(lambda peer: answering(peer, 3_600_000)) as where:
+        node: Any = Node(where, monkeypatch)
+        links = GroupLinks(node)
+        for number in range(9):
+            await links.ask(client(), 1, beat(number))
+        assert (node.alone, len(node.opened)) == ([8], 8), "each on another one, the last on its own"
+
+
+async def test_once_a_broker_reads_it_again_a_connection_is_shared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker(lambda peer: answering(peer, 20)) as where:
+        node: Any = Node(where, monkeypatch)
+        links = GroupLinks(node)
+        for number in range(20):
+            await links.ask(client(), 1, beat(number))
+            await asyncio.sleep(0.03)
+        assert (node.alone, len(node.opened)) == ([], 1)
+
+
 @pytest.mark.parametrize("version", [3, 4])
 async def test_who_is_not_throttled_travels_with_others(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     async with broker(lambda peer: answering(peer, 0, version)) as where:

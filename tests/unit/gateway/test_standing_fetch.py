@@ -122,6 +122,16 @@ async def test_behind_the_end_of_its_session_it_is_refused(node: Node) -> None:
     client.login.end()
 
 
+async def test_one_that_has_no_header_is_refused_also_where_its_bytes_come_apart(node: Node) -> None:
+    reader = await node.reader()
+    node.broker.append()
+    await reader.is_told((1, 0, 1))
+    reader.sends(b"\0\0\0\2")
+    assert not reader.transport.is_closed
+    reader.sends(b"ab")
+    assert reader.transport.is_closed
+
+
 async def test_a_client_that_hung_up_is_forgotten(node: Node) -> None:
     reader = await node.reader()
     node.broker.append()

@@ -252,6 +252,14 @@ def test_a_connection_remembers_a_bounded_number_of_resources() -> None:
     assert len(verdicts._allowed) <= Verdicts.LIMIT
 
 
+def test_a_connection_remembers_no_long_names() -> None:
+    acls = Acls([rule(name="t", pattern=PatternType.PREFIXED)])
+    verdicts = Verdicts(ALICE, acls)
+    for longer in (0, 1):
+        assert verdicts.may(acls, Operation.READ, ResourceType.TOPIC, "t" * (Verdicts.LONGEST + longer))
+    assert [len(name) for _, name in verdicts._allowed] == [Verdicts.LONGEST]
+
+
 # Words of Kafka's -----------------------------------------------------------------------------------------------------
 
 
