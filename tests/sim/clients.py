@@ -561,7 +561,7 @@ def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class Consumer:
-    """Reads all partitions of a topic or shadow from the beginning, for ever."""
+    """Reads all partitions of a topic or shadow from the beginning, for ever. `shares`: it may wait with others."""
 
     def __init__(
         self,
@@ -571,6 +571,8 @@ class Consumer:
         ledger: Ledger,
         rng: random.Random,
         wait_ms: int = 500,
+        *,
+        shares: bool = False,
     ) -> None:
         self.topic = topic
         self.ledger = ledger
@@ -578,6 +580,7 @@ class Consumer:
         self.connections = Connections(client_id, nodes, topic, rng)
         self.closed = False
         self._wait_ms = wait_ms
+        self._shares = shares
 
     async def run(self) -> None:
         """Until closed."""
@@ -602,21 +605,29 @@ class Consumer:
             to = await self.connections.leader(partitions[0])
             if to is None:
                 return False
-            data = await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0)
+            data = await self._fetch(to, offsets)
         except LostError:
             return False
         fine = True
-        for partition, found in wire.fetched(data).items():
+        for partition, found in wire.fetched(data, shared=self._shares).items():
             fine = fine and found.error == NONE
             self._take(partition, found)
         return fine
+
+    async def _fetch(self, to: Wire, offsets: dict[int, int]) -> bytes:
+        if not self._shares:
+            return await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0)
+        body = wire.shared_fetch(self.topic, offsets, self._wait_ms)
+        return await to.call(wire.FETCH, body, 5.0, version=wire.SHARED_FETCH)
 
     def _take(self, partition: int, found: wire.Fetched) -> None:
         position = self.positions.get(partition, 0)
         now = asyncio.get_running_loop().time()
         for record in wire.records_of(found.records):
             if record.offset >= position:
-                self.ledger.read.append(Read(self.topic, partition, record.offset, record.value, now))
+                self.ledger.read.append(
+                    Read(self.topic, partition, record.offset, record.value, now, self.connections.client_id)
+                )
         end = wire.end_of(found.records)
         if found.error == NONE and end is not None:
             self.positions[partition] = max(position, end)
