@@ -23,6 +23,22 @@ _TOGETHER: Final = Schedule(
 )
 """Readers of one topic that come one after the other, and wait together."""
 
+_ANOTHER: Final = Schedule(
+    [
+        produce(topic="ordinary", every=0.02, batches=120, burst=1),
+        *[
+            Step(0.4 + 0.6 * number, "join", {
+                "group": "group0", "topic": "ordinary", "joins": False, "slow": 0.02, "lasts": 0.4,
+            })
+            for number in range(4)
+        ],
+    ],
+    jitter=0.2,
+)  # fmt: skip
+"""Consumers of one group, one after the other."""
+
+_CURSORS: Final = "sidecar/gateway/cursors.py"
+
 MUTANTS: Final = (
     Mutant(
         "the newest answer serves all",
@@ -40,5 +56,28 @@ MUTANTS: Final = (
         _TOGETHER,
         seeds=4,
         by=("skipped",),
+    ),
+    Mutant(
+        "a group stands one record on",
+        "planted",
+        "Who asks where a group stands is told one offset too many.",
+        (
+            Edit(
+                _CURSORS,
+                "        if not backlogs or request.key != OFFSET_FETCH.key:\n            return False\n",
+                "        return request.key == OFFSET_FETCH.key\n",
+            ),
+            Edit(
+                _CURSORS,
+                "        if not any(changes):\n            return None\n",
+                "        del changes\n"
+                "        for topic in values['topics']:\n"
+                "            for found in topic['partitions']:\n"
+                "                found['committed_offset'] += found['committed_offset'] > 0\n",
+            ),
+        ),
+        _ANOTHER,
+        seeds=3,
+        by=("resumed_elsewhere",),
     ),
 )
