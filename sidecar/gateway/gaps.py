@@ -11,6 +11,9 @@ A batch for a partition whose leader has moved has to wait likewise while the fo
 not answered. A former leader that is cut off may answer late, and what it appended is cut from its log: the new leader
 would take the later batch as the first of its producer.
 
+A batch for a partition without a leader, or that no broker could be asked about, is answered here, and the client sends
+it again. If there is a leader for the next one, that must not go ahead.
+
 The same goes for a topic that has a policy no longer: under it the node itself wrote for the producer, so Kafka does
 not know that one. What was answered then, and is sent again, comes before what follows it.
 
@@ -24,6 +27,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.protocol.batch import SEQUENCE_MODULUS
+from sidecar.protocol.topic_ids import stand_in
 
 Buffer: TypeAlias = bytes | bytearray
 """No memoryview: a slice of one would hold the whole request."""
@@ -85,6 +89,12 @@ class OrdinaryBatches:
         known = self.expected.get((topic, partition))
         if known is None or known[:2] != place[:2] or _is_ahead(known.sequence, place.sequence):
             self.expected[topic, partition] = place
+
+    def named(self, topic: bytes, partition: int, topic_id: bytes) -> None:
+        """The name of a topic's id: it may not have been known when a batch for the topic was lost."""
+        place = self.expected.pop((stand_in(topic_id), partition), None)
+        if place is not None:
+            self.expects(topic, partition, place)
 
     def admits(self, topic: bytes, partition: int, kept: Buffer) -> bool:
         """Whether a batch may go on: the one that is expected, an earlier one, or one of a new epoch or producer."""

@@ -1,14 +1,14 @@
 """Batches for ordinary partitions: finds their leaders, and sends them on the client's own connections, as a whole
 request, or as the part of one that belongs to one leader.
 
-A batch that is lost, or whose broker no longer leads the partition, is noted (`gaps`). None goes to a new leader while
-the former one has not answered an earlier one.
+A batch that is lost, whose broker no longer leads the partition, or for which there is no leader now, is noted
+(`gaps`). None goes to a new leader while the former one has not answered an earlier one.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
@@ -18,7 +18,7 @@ from sidecar.network.request import Exchange
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
 from sidecar.protocol.topic_ids import names_of
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.primitives import Octets
     from sidecar.protocol.topic_ids import Ids
+
+
+AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
+"""What makes a client send a batch again."""
+_MOST_EXPECTED: Final = 10_000
+"""Partitions whose batches one client has to send again, 4 MB. With more it loses its connection: then it sends all."""
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
@@ -203,6 +209,17 @@ def lost_code(error: UpstreamLostError) -> ErrorCode:
     return ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def refuse(
+    client: Client, frame: Frame, part: ProducePart, merge: SplitProduce, code: int, message: str | None = None
+) -> None:
+    """Answer a batch that is not sent to a broker. Where its client sends it again, it goes before what follows it."""
+    if code in AGAIN:
+        client.ordinary.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+        if len(client.ordinary.expected) > _MOST_EXPECTED:
+            client.connection.close()
+    merge.settle(refusal(part, code, message))
+
+
 class OrdinaryProduce:
     """Sends ordinary batches for all clients of a node."""
 
@@ -320,6 +337,9 @@ class OrdinaryProduce:
 
 def behind_lost(client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
     """The partitions whose batch comes after a lost one."""
+    if fields.ids is not None:
+        for part in fields.parts:
+            client.ordinary.named(part.topic, part.partition, fields.ids[part.topic])
     return {
         (part.topic, part.partition)
         for part in fields.parts

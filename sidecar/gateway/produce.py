@@ -30,13 +30,13 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.by_id import refused_ids
 from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.ordinary_produce import OrdinaryProduce, SplitProduce, behind_lost, refusal
+from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal, refuse
 from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
 from sidecar.network.request import RejectError
 from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce
-from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
@@ -68,8 +68,6 @@ _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.INVALID_RECORD: "invalid_record",
 }
 """What is refused because of the batch itself, and what the log calls it."""
-_AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
-"""What makes a client send a batch again."""
 _NO_BATCH: Final = "a partition without a record batch"
 
 
@@ -119,13 +117,13 @@ class MergedProduce(SplitProduce):
 
     def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
         """The outcome of a batch for a governed topic that was handed on by itself."""
-        if result.error in _AGAIN:
+        if result.error in AGAIN:
             self._client.ordinary.lost(part.topic, part.partition, kept)
         self.settle_checked(result)
 
     def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         """What became of a batch for a governed topic in a request that went on whole."""
-        if outcome.error in _AGAIN and numbers.producer_id >= 0:
+        if outcome.error in AGAIN and numbers.producer_id >= 0:
             self._client.ordinary.expects(part.topic, part.partition, Place(*numbers[:3]))
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
@@ -323,7 +321,7 @@ class ProduceApi:
             for part in fields.parts[first : first + SLICE]:
                 error = refused.get(part.topic)
                 if error is not None:
-                    merge.settle_checked(refusal(part, error.code, error.message or None))
+                    refuse(client, request.frame, part, merge, error.code, error.message or None)
                     continue
                 leader = self._place(client, request.frame, fields, merge, part, gaps, asked=asked)
                 if leader != NO_LEADER:
@@ -355,13 +353,10 @@ class ProduceApi:
             merge.settle(refusal(part, error.code, error.message))
             return NO_LEADER
         leader = self._view.leader(part.topic, part.partition)
-        if (part.topic, part.partition) in gaps:
-            merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        elif client.governed.claimants and self._is_behind(client, part, merge):
-            client.ordinary.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
-            merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if (part.topic, part.partition) in gaps or (client.governed.claimants and self._is_behind(client, part, merge)):
+            refuse(client, frame, part, merge, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif leader == NO_LEADER:
-            merge.settle(refusal(part, self._ordinary_parts.why_no_leader(part, asked=asked)))
+            refuse(client, frame, part, merge, self._ordinary_parts.why_no_leader(part, asked=asked))
         elif part.start == part.end:
             merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
         else:

@@ -454,20 +454,28 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
 
 def skipped(evidence: Evidence) -> Iterator[str]:
     """A consumer that has read some record has read all in front of it, but where Kafka lost what stood there: it may
-    have read that, and goes on behind it.
+    have read that, and goes on behind it. A member of a group begins where it was told that the group stands.
     """
-    for name in sorted({read.topic for read in evidence.ledger.read}):
-        source = evidence.shadows.get(name, name)
-        for (topic, partition), records in evidence.logs.items():
-            if topic != source:
-                continue
-            reads = [read for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)]
-            seen, behind = {read.offset for read in reads}, evidence.gone_to.get((topic, partition), -1)
-            last = max(seen, default=-1)
-            for record in records:
-                if behind < record.offset < last and record.offset not in seen:
-                    missed = f"{_shown(record.value)} at {record.offset}"
-                    yield f"{name}/{partition}: {missed} was never read, {last} was"
+    runs = defaultdict[tuple[str, int, str, int], set[int]](set)
+    for read in evidence.ledger.read:
+        runs[read.topic, read.partition, read.reader, read.begin].add(read.offset)
+    for (name, partition, reader, begin), seen in runs.items():
+        where = evidence.shadows.get(name, name), partition
+        first, last = max(begin, evidence.gone_to.get(where, -1) + 1), max(seen)
+        for record in evidence.logs.get(where, ()):
+            if first <= record.offset < last and record.offset not in seen:
+                missed = f"{_shown(record.value)} at {record.offset}"
+                yield f"{name}/{partition}: {missed} was never read by {reader or 'its reader'}, {last} was"
+
+
+def resumed_elsewhere(evidence: Evidence) -> Iterator[str]:
+    """A group stands where one of its members committed, but where an operator moved a shadow's cursors."""
+    for told in evidence.ledger.resumed:
+        place = told.group, told.topic, told.partition, told.offset
+        if place not in evidence.ledger.committed and told.topic not in evidence.ledger.moved:
+            where = f"{told.topic}/{told.partition} at {told.offset}"
+            moment = f"{told.at - evidence.began:.3f}"
+            yield f"{told.group} was told at {moment} to go on in {where}, which none of it committed"
 
 
 def broken_protocol(evidence: Evidence) -> Iterator[str]:
@@ -484,7 +492,7 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
     strange_writers, generations, claims_fall, granted_otherwise, tokens_fall, too_credulous, held_up, comes_again,
-    inside, read_otherwise, skipped, broken_protocol, stuck,
+    inside, read_otherwise, skipped, resumed_elsewhere, broken_protocol, stuck,
 )  # fmt: skip
 
 

@@ -565,7 +565,8 @@ def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
 
 class Consumer:
     """Reads all partitions of a topic or shadow from the beginning, for ever. `by_id`: as clients of today, which ask
-    for the topic's id, and again where that is gone (KIP-516).
+    for the topic's id, and again where that is gone (KIP-516). `shares`: by name, in a version in which nodes let
+    readers wait together.
     """
 
     def __init__(
@@ -578,6 +579,7 @@ class Consumer:
         wait_ms: int = 500,
         *,
         by_id: bool = False,
+        shares: bool = False,
     ) -> None:
         self.topic = topic
         self.ledger = ledger
@@ -587,6 +589,7 @@ class Consumer:
         self.connections = Connections(client_id, nodes, topic, rng)
         self.closed = False
         self._wait_ms = wait_ms
+        self._shares = shares
 
     async def run(self) -> None:
         """Until closed."""
@@ -621,7 +624,10 @@ class Consumer:
         return fine
 
     async def _fetch(self, to: Wire, offsets: dict[int, int]) -> dict[int, wire.Fetched]:
-        return wire.fetched(await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0))
+        if not self._shares:
+            return wire.fetched(await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0))
+        body = wire.shared_fetch(self.topic, offsets, self._wait_ms)
+        return wire.fetched(await to.call(wire.FETCH, body, 5.0, version=wire.SHARED_FETCH), shared=True)
 
     async def _fetch_by_id(self, to: Wire, offsets: dict[int, int]) -> dict[int, wire.Fetched]:
         """Nothing where the topic is not there."""
@@ -643,7 +649,9 @@ class Consumer:
         now = asyncio.get_running_loop().time()
         for record in wire.records_of(found.records):
             if record.offset >= position:
-                self.ledger.read.append(Read(self.topic, partition, record.offset, record.value, now))
+                self.ledger.read.append(
+                    Read(self.topic, partition, record.offset, record.value, now, self.connections.client_id)
+                )
         end = wire.end_of(found.records)
         if found.error == NONE and end is not None:
             self.positions[partition] = max(position, end)

@@ -15,7 +15,7 @@ from tests.sim.claimants import Claimant, Wishes
 from tests.sim.host import Host
 from tests.sim.ledger import Told
 from tests.sim.members import Member
-from tests.sim.operators import OF_OWNERS, Operator
+from tests.sim.operators import MOVE_CURSORS, OF_OWNERS, Operator
 from tests.sim.operators import operate as ask_node
 from tests.sim.strangers import Stranger
 from tests.sim.strangers import transact as transact_as
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
 
 
-def consume(play: Play, topic: str) -> None:
+def consume(play: Play, topic: str, shares: bool = False) -> None:
     play.topics.add(TOPICS[topic].shadow_of or topic)
     host = play.client_host("reader")
     name = host.name.removeprefix("client-")
     with play.world.loop.on(host):
-        consumer = clients.Consumer(
-            name, play.world.addresses, topic, play.world.ledger, play.world.rng, by_id=play.history.by_id
-        )
+        world = play.world
+        by_id = play.history.by_id and not shares
+        consumer = clients.Consumer(name, world.addresses, topic, world.ledger, world.rng, by_id=by_id, shares=shares)
     play.consumers.append((consumer, host))
     play.world.spawn(host, consumer.run())
 
@@ -186,6 +186,8 @@ def operate(play: Play, action: str, topic: str, shadow: str) -> None:
 
     if action == "delete source":
         play.reborn.add(topic)
+    if action in MOVE_CURSORS:
+        play.world.ledger.moved.add(shadow)
 
     async def ask() -> None:
         if await ask_node(action, who, lambda why: play.world.logged.update([f"{action}: {why}"])):

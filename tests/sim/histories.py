@@ -102,7 +102,8 @@ class Mix:
     """How long histories are, in seconds, and which share of them has what takes much time: brokers that forget
     producers, readers of a shadow that come back, ownership records that are lost, minutes in which little happens.
     `compared` end with a comparison of answers, and in `by_id` readers name topics by id: each has a stream of chance
-    of its own, so that the rest of what a seed plays stays.
+    of its own, so that the rest of what a seed plays stays. `readers`: which share has so many of one topic that they
+    wait together.
     """
 
     seconds: tuple[float, float] = (0.8, 1.8)
@@ -112,10 +113,11 @@ class Mix:
     long: float = 0.003
     compared: float = 0.25
     by_id: float = 0.25
+    readers: float = 0.05
 
 
 USUAL: Final = Mix()
-FIRST: Final = Mix((1.5, 4.0), 0.05, 0.05, 0.025, 0.015, 0.0, 0.0)
+FIRST: Final = Mix((1.5, 4.0), 0.05, 0.05, 0.025, 0.015, 0.0, 0.0, 0.0)
 """What seeds meant when those of `test_seeds.FOUND` were found."""
 BY_NAME: Final = replace(USUAL, by_id=0.0)
 """The same, of `test_seeds.FOUND_LATER`."""
@@ -138,6 +140,7 @@ def make(seed: int, mix: Mix = USUAL) -> History:
     if rng.random() < mix.long:
         steps += _long(rng, length)
         length += _LONG_S
+    steps += _readers(seed, mix, length)
     weather = {
         "latency": rng.choice((0.0002, 0.0005, 0.002)),
         "spikes": rng.choice((0.0, 0.0, 0.01, 0.05)),
@@ -179,6 +182,15 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
             partition = 0 if topic in _BY_PARTITION else -1
             args = {"topic": topic, "partition": partition, "mode": mode, "lasts": _lasts(rng)}
             yield Step(round(rng.uniform(0.0, length), 4), "own", args)
+
+
+def _readers(seed: int, mix: Mix, length: float) -> Iterator[Step]:
+    """So many readers of one topic that they wait together. By chances of their own: other steps stay as they are."""
+    rng = random.Random(f"{seed} readers")
+    if rng.random() < mix.readers:
+        topic = rng.choice(("mirror", "owned", "ordinary", "shared"))
+        for _ in range(rng.choice((5, 8))):
+            yield Step(round(rng.uniform(0.0, length), 4), "consume", {"topic": topic, "shares": True})
 
 
 def _guests(rng: random.Random, length: float) -> Iterator[Step]:

@@ -44,12 +44,25 @@ class Sent:
 
 @dataclass(slots=True)
 class Read:
-    """A record that a consumer was given."""
+    """A record that a consumer was given. `reader`: it reads on without a break, from the offset `begin` on."""
 
     topic: str
     partition: int
     offset: int
     value: bytes
+    at: float
+    reader: str = ""
+    begin: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A member of a group was told where the group stands: at `offset`, which is not where it begins."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
     at: float
 
 
@@ -85,6 +98,11 @@ class Ledger:
     sent: list[Sent] = field(default_factory=list)
     granted: list[Granted] = field(default_factory=list)
     read: list[Read] = field(default_factory=list)
+    resumed: list[Resumed] = field(default_factory=list)
+    committed: set[tuple[str, str, int, int]] = field(default_factory=set)
+    """Group, topic, partition and offset of what members wanted committed."""
+    moved: set[str] = field(default_factory=set)
+    """Shadows whose cursors an operator moved, or had the nodes move."""
     told: list[Told] = field(default_factory=list)
     codes: dict[int, int] = field(default_factory=dict)
     """How often each code was answered to a batch."""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from tests.sim import wire
+from tests.sim.ledger import Read, Resumed
 from tests.sim.wire import LostError, Reader, Writer
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _OUT_OF_RANGE: Final = 1
 
 
 class Member:
-    """One consumer of a group, with one topic or shadow. `committed`: what was acknowledged, by partition."""
+    """One consumer of a group, with one topic or shadow. What it is told and given is in the ledger."""
 
     def __init__(
         self, group: str, client_id: str, addresses: Sequence[tuple[str, int]], topic: str, partitions: int,
@@ -27,8 +28,6 @@ class Member:
     ) -> None:  # fmt: skip
         self.group = group
         self.topic = topic
-        self.committed: dict[int, int] = {}
-        self.commits = 0
         self.closed = False
         self._client_id = client_id
         self._addresses = addresses
@@ -38,6 +37,8 @@ class Member:
         self._joins = joins
         self._generation, self._member = -1, ""
         self._positions: dict[int, int] = {}
+        self._begins: dict[int, int] = {}
+        self._runs = 0
         self._wire: wire.Wire | None = None
 
     async def run(self, is_over: Callable[[], bool], slow: float) -> None:
@@ -99,36 +100,52 @@ class Member:
                 answer.text()
                 if answer.i16():
                     return False
+                if offset > 0:
+                    self._ledger.resumed.append(Resumed(self.group, self.topic, index, offset, self._now()))
                 self._positions[index] = max(0, offset)
+        self._begins = dict(self._positions)
+        self._runs += 1
         return not answer.i16()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _read(self, to: wire.Wire) -> bool:
         offsets = {index: self._positions.get(index, 0) for index in self._partitions}
         found = wire.fetched(await to.call(wire.FETCH, wire.fetch(self.topic, offsets, 200), 5.0))
         for index, part in found.items():
             if part.error == _OUT_OF_RANGE:
-                self._positions[index] = 0
+                self._positions[index] = self._begins[index] = 0
+                self._runs += 1
             elif part.error:
                 return False
             elif (end := wire.end_of(part.records)) is not None:
-                self._positions[index] = max(self._positions[index], end)
+                self._take(index, part.records)
+                self._positions[index] = max(self._positions.get(index, 0), end)
         return True
+
+    def _take(self, index: int, records: bytes) -> None:
+        position, reader = self._positions.get(index, 0), f"{self._client_id}.{self._runs}"
+        for record in wire.records_of(records):
+            if record.offset >= position:
+                begin = self._begins.get(index, 0)
+                self._ledger.read.append(
+                    Read(self.topic, index, record.offset, record.value, self._now(), reader, begin)
+                )
 
     async def _commit(self, to: wire.Wire) -> bool:
         body = Writer().text(self.group).i32(self._generation).text(self._member).i32(1).text(self.topic)
         body.i32(len(self._positions))
         for index, offset in sorted(self._positions.items()):
             body.i32(index).i64(offset).text("")
+            self._ledger.committed.add((self.group, self.topic, index, offset))
         answer, fine = Reader(await to.call(wire.OFFSET_COMMIT, body.done(), 8.0)), True
         answer.i32()
         for _ in answer.count():
             answer.text()
             for _ in answer.count():
-                index, error = answer.i32(), answer.i16()
+                _, error = answer.i32(), answer.i16()
                 fine = fine and not error
-                if not error:
-                    self.committed[index] = self._positions[index]
-                    self.commits += 1
         return fine
 
     def close(self) -> None:

@@ -209,6 +209,8 @@ ACTIONS: Final[Mapping[str, Callable[[Operator], Awaitable[None]]]] = {
 }  # fmt: skip
 OF_OWNERS: Final = frozenset({"fence", "release", "producers", "forget"})
 """Actions that the node which serves the topic can do alone: operators learn which one it is."""
+MOVE_CURSORS: Final = frozenset({"reset cursor", "limit shadow", "change shadow"})
+"""Actions behind which a group may stand elsewhere in a shadow than it committed."""
 
 
 async def operate(action: str, who: Operator, refused: Callable[[str], None]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim import checker
 from tests.sim.checker import Claimed, Evidence, OwnershipRecord, check
-from tests.sim.ledger import Granted, Ledger, Read, Sent, Told
+from tests.sim.ledger import Granted, Ledger, Read, Resumed, Sent, Told
 from tests.sim.policies import Policy, Timeline
 from tests.sim.wire import Record
 
@@ -272,6 +272,28 @@ def test_a_reader_that_passed_over_a_record(topic: str) -> None:
     bad = good()
     bad.ledger.read = [Read(topic, 0, 1, b"a0", 1.0), Read(topic, 0, 4, b"b0", 1.0)]
     assert len(only(checker.skipped, bad)) == 1
+
+
+def test_what_another_reader_got_is_no_excuse_for_one_that_passed_over_it() -> None:
+    bad = good()
+    bad.ledger.read += [Read("t", 0, 1, b"a0", 1.0, "b"), Read("t", 0, 4, b"b0", 1.0, "b")]
+    assert ["a1" in each and "by b" in each for each in only(checker.skipped, bad)] == [True]
+
+
+@pytest.mark.parametrize(("begin", "wrong"), [(2, 1), (4, 0)])
+def test_a_member_of_a_group_reads_from_where_the_group_stands(begin: int, wrong: int) -> None:
+    bad = good()
+    bad.ledger.read = [Read("t", 0, 4, b"b0", 1.0, "member.1", begin)]
+    assert len(list(checker.skipped(bad))) == wrong
+
+
+def test_a_group_goes_on_where_it_never_committed() -> None:
+    bad = good()
+    bad.ledger.committed = {("g", "t", 0, 3), ("g", "t", 1, 2), ("other", "t", 0, 2)}
+    bad.ledger.resumed = [Resumed("g", "t", 0, 3, 1.0), Resumed("g", "t", 0, 2, 2.0)]
+    assert ["at 2," in each for each in only(checker.resumed_elsewhere, bad)] == [True]
+    bad.ledger.moved = {"t"}
+    assert not list(checker.resumed_elsewhere(bad))
 
 
 @pytest.mark.parametrize("session", ["pid:1", "pid:2"])

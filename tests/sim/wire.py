@@ -371,17 +371,38 @@ def fetch(topic: str, offsets: Mapping[int, int], max_wait_ms: int, isolation: i
     return out.done()
 
 
-def fetched(data: bytes) -> dict[int, Fetched]:
+SHARED_FETCH: Final = 11
+"""A version of Fetch whose readers a node lets wait together."""
+
+
+def shared_fetch(topic: str, offsets: Mapping[int, int], max_wait_ms: int) -> bytes:
+    """A Fetch of that version, without a session."""
+    out = Writer().i32(-1).i32(max_wait_ms).i32(1).i32(1 << 20).i8(0).i32(0).i32(-1)
+    out.i32(1).text(topic).i32(len(offsets))
+    for partition, offset in offsets.items():
+        out.i32(partition).i32(-1).i64(offset).i64(-1).i32(1 << 20)
+    return out.i32(0).text("").done()
+
+
+def fetched(data: bytes, *, shared: bool = False) -> dict[int, Fetched]:
+    """What each partition brought. `shared`: it is the answer to a `shared_fetch`."""
     read, found = Reader(data), dict[int, Fetched]()
     read.i32()
+    if shared:
+        read.i16()
+        read.i32()
     for _ in read.count():
         read.text()
         for _ in read.count():
             partition, error, high_watermark = read.i32(), read.i16(), read.i64()
             read.i64()
+            if shared:
+                read.i64()
             for _ in read.count():
                 read.i64()
                 read.i64()
+            if shared:
+                read.i32()
             found[partition] = Fetched(error, high_watermark, read.blob())
     return found
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The same steps under any seed, each later by up to `jitter` seconds as the seed has it. `brief`: see `Shape`."""
+    """The same steps under any seed, each later by up to `jitter` seconds as the seed has it. `brief`, `settings`: see
+    `Shape`.
+    """
 
     steps: Sequence[Step]
     length: float = 3.0
@@ -23,13 +25,15 @@ class Schedule:
     latency: float = 0.001
     jitter: float = 0.0
     brief: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
 
     def __call__(self, seed: int) -> History:
         """The history of a seed."""
         rng = random.Random(f"{seed} schedule")
         late = [replace(step, at=round(step.at + self.jitter * rng.random(), 4)) for step in self.steps]
         steps = tuple(sorted(late, key=lambda step: step.at))
-        return History(seed, Shape(nodes=self.nodes, brief=self.brief), self.length, steps, {"latency": self.latency})
+        shape = Shape(nodes=self.nodes, brief=self.brief, settings=self.settings)
+        return History(seed, shape, self.length, steps, {"latency": self.latency})
 
 
 def produce(at: float = 0.1, app: str = "app0", topic: str = "owned", **more: Any) -> Step:

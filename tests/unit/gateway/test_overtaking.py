@@ -15,7 +15,7 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway.gaps import OrdinaryBatches
-from sidecar.gateway.ordinary_produce import OrdinaryProduce, PassedProduce, behind_lost
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, PassedProduce, behind_lost, refuse
 from sidecar.gateway.produce import MergedProduce
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -23,6 +23,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.produce import ProducePart, ProduceRequest
+from sidecar.protocol.topic_ids import stand_in
 
 TOPIC = b"orders"
 
@@ -36,7 +37,7 @@ class Sending:
         self.pending: list[Exchange] = []
         connection = SimpleNamespace(
             pending=self.pending, expect=self.pending.append, closed=False, answer_ready=self._leaves,
-            error_answered=lambda *_: None,
+            error_answered=lambda *_: None, close=self._closes,
         )  # fmt: skip
         self.went: list[tuple[int, int]] = []
         """The brokers to which requests went, and how many partitions each had."""
@@ -62,6 +63,9 @@ class Sending:
             self.went.append((leader, len(parts)))
 
         return SimpleNamespace(send_parts=send_parts, send_parts_of=send_parts)
+
+    def _closes(self) -> None:
+        self.client.connection.closed = True
 
     def asks(self, *sequences: int | None) -> tuple[Request, ProduceRequest]:
         """A request with a batch for each partition from 0 on. None: without one; -1: of a plain producer."""
@@ -97,9 +101,21 @@ class Sending:
     def leader(self, request: Request, fields: ProduceRequest) -> int:
         return self.produce.single_leader(cast(Any, self.client), request, fields)
 
-    def waits(self, *sequences: int | None) -> list[int]:
+    def refuses(self, sequence: int, code: ErrorCode, topic: bytes = TOPIC, topic_id: bytes | None = None) -> None:
+        """A batch is answered by the node itself."""
+        request, fields = self.asks(sequence)
+        (part,) = [each._replace(topic=topic) for each in fields.parts]
+        ids = None if topic_id is None else {topic: topic_id}
+        fields = ProduceRequest(None, -1, 1_000, [part], ids)
+        merge = MergedProduce(cast(Any, self.client), request, cast(Any, self.hints), fields)
+        self.pending.append(merge)
+        refuse(cast(Any, self.client), request.frame, part, merge, code)
+
+    def waits(self, *sequences: int | None, topic_id: bytes | None = None) -> list[int]:
         """The partitions whose batch may not go now."""
         request, fields = self.asks(*sequences)
+        if topic_id is not None:
+            fields = fields._replace(ids={TOPIC: topic_id})
         behind = behind_lost(cast(Any, self.client), request.frame, fields)
         whole = NO_LEADER if behind else self.leader(request, fields)
         found = sorted(index for _, index in self.produce.not_now(cast(Any, self.client), request.frame, fields))
@@ -148,3 +164,32 @@ def test_who_has_nothing_under_way_is_looked_at_once_for_each_view(sending: Send
     sending.leads({0: 2, 1: 1}, epoch=1)
     assert sending.waits(0) == []
     assert sending.client.ordinary.sent_under == sending.view.version
+
+
+@pytest.mark.parametrize("code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_batch_without_a_leader_comes_again_before_what_follows_it(sending: Sending, code: ErrorCode) -> None:
+    sending.refuses(0, code)
+    assert sending.waits(1) == [0], "there is a leader meanwhile, and it went ahead"
+    assert sending.waits(0) == sending.waits(1) == []
+
+
+def test_a_batch_that_is_refused_for_good_is_not_waited_for(sending: Sending) -> None:
+    sending.refuses(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert sending.waits(1) == []
+
+
+def test_a_topic_id_without_a_name_is_the_same_topic_later(sending: Sending) -> None:
+    topic_id = bytes(range(16))
+    sending.refuses(0, ErrorCode.UNKNOWN_TOPIC_ID, stand_in(topic_id), topic_id)
+    assert sending.waits(1, topic_id=topic_id) == [0]
+    assert sending.waits(0, topic_id=topic_id) == sending.waits(1, topic_id=topic_id) == []
+    assert not sending.client.ordinary.expected
+
+
+def test_a_client_has_only_so_many_partitions_to_send_again(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.gateway.ordinary_produce._MOST_EXPECTED", 2)
+    for topic in (b"a", b"b"):
+        sending.refuses(0, ErrorCode.LEADER_NOT_AVAILABLE, topic)
+    assert not sending.client.connection.closed
+    sending.refuses(0, ErrorCode.LEADER_NOT_AVAILABLE, b"c")
+    assert sending.client.connection.closed

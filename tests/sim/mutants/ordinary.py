@@ -1,0 +1,39 @@
+"""Mutants of what clients send to topics without a policy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.histories import Step
+from tests.sim.mutants.edits import Edit
+from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants.schedules import Schedule, produce
+
+_AWAY: Final = Schedule(
+    [
+        *[
+            produce(app=f"app{number}", topic="ordinary", library="librdkafka", every=0.002, burst=1, batches=900)
+            for number in range(3)
+        ],
+        *[Step(at, "delete topic", {"topic": "ordinary", "lasts": 0.15}) for at in (0.5, 1.0, 1.5, 2.0, 2.5)],
+    ],
+    nodes=1,
+    latency=0.002,
+    jitter=0.1,
+)
+"""A topic is gone for a moment, again and again, while clients send it batches: to the new one each is a producer's
+first. No more than three seeds: a broker that comes to lead a partition between two requests that it has already got
+refuses one and takes the next, with a node or without.
+"""
+
+MUTANTS: Final = (
+    Mutant(
+        "what has no leader is not waited for",
+        "planted",
+        "A batch goes to a leader ahead of one that was answered before there was any.",
+        (Edit("sidecar/gateway/ordinary_produce.py", "    if code in AGAIN:\n", "    if code is None:\n"),),
+        _AWAY,
+        seeds=3,
+        by=("lost",),
+    ),
+)
