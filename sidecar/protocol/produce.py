@@ -222,10 +222,14 @@ def _walk_tagged(buffer: Octets, body: int, end: int, names: Names | None) -> Pr
     return ProduceRequest(transactional_id, acks, timeout_ms, parts, ids)
 
 
-def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
-    """What a request for some partitions of one topic takes after its client id where it has nothing besides: no
-    transactional id, no tags, no other topic. `sizes` are those of its record sets.
+def bare_bytes(version: int, topic: bytes, parts: list[ProducePart]) -> int:
+    """What a request for these partitions of one topic takes after its client id where it has nothing besides: no
+    transactional id, no tags, no other topic.
     """
+    if COMPILED is not None:
+        told: int = COMPILED.bare_bytes(version, topic, parts)
+        return told
+    sizes = [part.end - part.start for part in parts]
     if version < FIRST_FLEXIBLE:
         return 18 + len(topic) + 8 * len(sizes) + sum(sizes)
     records = sum([size + 5 + _varint_bytes(size + 1) for size in sizes])
