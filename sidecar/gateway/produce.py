@@ -88,7 +88,7 @@ class MergedProduce(Exchange):
         is_governed: bool = False,
     ) -> None:
         """`is_governed`: some of it is for topics under a policy."""
-        Exchange.__init__(self, client.connection, request)  # `super` costs more
+        super().__init__(client.connection, request)
         self._client = client
         self._hints = hints
         self.ids = fields.ids
@@ -179,7 +179,7 @@ class ProduceApi:
         is_governed = self._kinds[parts[0].topic] is TopicKind.GOVERNED
         if not is_governed and not is_behind:
             leader = self._ordinary_parts.single_leader(fields)
-            if leader != NO_LEADER and not (client.governed.claimants and self._follows_governed(client, fields)):
+            if leader != NO_LEADER and not self._follows_governed(client, fields):
                 self._ordinary_parts.pass_whole(client, request, fields, leader)
                 return
         moved = request.own()
