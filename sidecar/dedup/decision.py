@@ -36,7 +36,7 @@ def is_new(content: Content, marks: Marks, names: NameHolders, session: str) -> 
     name, first = content.name, content.first
     if first < 0 or name is None:
         return False
-    if marks.has_doubts or first <= marks.pushed(name) or not marks.knows(name):
+    if marks.has_doubts or first <= marks.bounds(name)[1] or not marks.knows(name):
         return False
     return names.session_of(name) == session
 

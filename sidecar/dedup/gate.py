@@ -112,7 +112,7 @@ class Gate:
     def admits(self, batch: memoryview, first: ClientSequence, records: int) -> Content | None:
         """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
         content = self._contents.at_once(batch, records) if self._is_free(first) else None
-        if content is None or self._is_new(content):
+        if content is None or is_new(content, self._state.marks, self._state.names, self._session.id):
             return content
         self._contents.remember(batch, content)
         return None

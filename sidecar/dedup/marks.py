@@ -249,16 +249,21 @@ class Marks:
         """
         if not self._settle(batch):
             return
+        if self._doubts:
+            self._end_doubts(batch, now)
+        for name, sequence_id, delta in batch.marks:
+            self.learn(Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now))
+        if offset + records > self._reached and offset >= 0:
+            self._reached = offset + records
+
+    def _end_doubts(self, batch: UnderWay, now: int) -> None:
+        """What a batch in the log says of those that were given up."""
         for doubt in [found for found in self._doubts if batch.replaces(found)]:
             self._forget_doubt(doubt)
         for doubt in [found for found in self._doubts if batch.follows(found)]:
             self._forget_doubt(doubt)
             for name, sequence_id, _ in doubt.marks:
                 self.learn(Mark(name, sequence_id, NO_ID, now))
-        for name, sequence_id, delta in batch.marks:
-            self.learn(Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now))
-        if offset >= 0:
-            self._reached = max(self._reached, offset + records)
 
     def failed(self, batch: UnderWay, *, in_doubt: bool) -> None:
         """It is not in the log; `in_doubt`: as far as anybody knows, it may get there still."""

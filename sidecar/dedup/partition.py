@@ -114,7 +114,8 @@ class PartitionIds:
         self.batches += 1
         if offset >= 0:
             self.ends[batch.producer_id] = offset + records
-        self.wake()
+        if self._waiting:
+            self.wake()
 
     def failed(self, batch: UnderWay, *, in_doubt: bool) -> None:
         """As `Marks.failed`."""

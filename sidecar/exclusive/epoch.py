@@ -151,17 +151,17 @@ class SlotEpoch:
         same leader. False otherwise: nothing was done.
         """
         lanes: list[Lane] = []
-        contents: list[Content | None] = []
+        contents: list[Content] = []
         forwarder, link = self._forwarder, None
-        for part, batch, numbers in request.batches:
-            lane = self._lanes.get(part.partition)
+        idempotent, spaces, gates = self._idempotent, self._spaces, self._gates
+        for (_, partition, _, _), batch, (_, epoch, first, count, _) in request.batches:
+            lane = self._lanes.get(partition)
             if lane is None or not lane.flows:
                 return False
-            if self._idempotent and self._spaces[part.partition].judge(*numbers[1:4]) is not Verdict.FORWARD:
+            if idempotent and spaces[partition].judge(epoch, first, count) is not Verdict.FORWARD:
                 return False
-            if self._gates:
-                first = numbers.base_sequence if self._idempotent else NO_SEQUENCE
-                content = self._gates[part.partition].admits(batch, first, numbers.records)
+            if gates:
+                content = gates[partition].admits(batch, first if idempotent else NO_SEQUENCE, count)
                 if content is None:
                     return False
                 contents.append(content)
@@ -175,12 +175,13 @@ class SlotEpoch:
         timeout_ms, settle = request.timeout_ms, request.asker.settle_outcome
         deadline = self._loop.time() + timeout_ms / 1000
         sent: list[tuple[Lane, Append]] = []
-        for lane, (part, batch, numbers) in zip(lanes, request.batches, strict=True):
+        for index, (part, batch, numbers) in enumerate(request.batches):
+            lane, partition, first = lanes[index], part.partition, numbers.base_sequence
             append = Append(batch, numbers.records, deadline, timeout_ms, partial(settle, part, numbers))
-            if self._idempotent:
-                append.belongs(self._spaces[part.partition], numbers.base_sequence)
-            if contents and (content := contents[len(sent)]) is not None:
-                self._gates[part.partition].begin(content, append, numbers.base_sequence)
+            if idempotent:
+                append.belongs(spaces[partition], first)
+            if gates:
+                gates[partition].begin(contents[index], append, first)
             lane.begin(append)
             sent.append((lane, append))
         link.send_whole(request, sent)

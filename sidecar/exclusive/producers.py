@@ -211,7 +211,7 @@ class Producers:
             or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
         ):
             return False
-        if produce.bare_bytes(asker.version, name, [part.end - part.start for part in parts]) != frame.end - body:
+        if produce.bare_bytes(asker.version, name, parts) != frame.end - body:
             return False  # a broker might not understand the rest, and close a connection that others share
         batches: list[tuple[ProducePart, memoryview, Numbers]] = []
         claimant: Claimant | None = None

@@ -154,11 +154,17 @@ class GovernedTopic:
 
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
         """As `forward`, for a client's whole request, where all of it can go out now."""
-        epoch, batches = self._epoch_of(claimant), request.batches
-        size, oldest = sum([len(batch) for _, batch, _ in batches]), min([numbers.newest for *_, numbers in batches])
+        epoch = self._epoch_of(claimant)
+        size = records = 0
+        oldest = request.batches[0][2].newest
+        for _, batch, numbers in request.batches:  # a comprehension would be a call
+            size += len(batch)
+            records += numbers.records
+            if numbers.newest < oldest:  # noqa: PLR1730  a call costs more
+                oldest = numbers.newest
         if epoch is None or not self.upkeep.takes(oldest) or not epoch.append_whole(request, size):
             return False
-        self._env.hooks.governed_produce(self.name, sum([numbers.records for *_, numbers in batches]), size)
+        self._env.hooks.governed_produce(self.name, records, size)
         return True
 
     def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:

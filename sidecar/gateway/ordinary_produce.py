@@ -92,7 +92,7 @@ class PassedProduce(Exchange):
         fields: ProduceRequest,
         leader: int,
     ) -> None:
-        super().__init__(client.connection, request)
+        Exchange.__init__(self, client.connection, request)  # `super` costs more
         self._client = client
         self._leader = leader
         self._upstream = upstream

@@ -155,7 +155,8 @@ class ProduceApi:
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        fields = self._walk(request)
+        frame = request.frame
+        fields = produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         parts = fields.parts
         if len(parts) > SLICE or (fields.ids is not None and unknown_ids(fields.ids)):
             self._hold(client, request, fields)

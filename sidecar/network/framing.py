@@ -130,11 +130,19 @@ class Outbox:
             self._dirty = True
             TURN.touched(self)
 
+    def add_all(self, parts: list[Octets]) -> None:
+        """The same for several parts in a row."""
+        if self._span_end != self._span_start:
+            self._close_span()
+        self._parts += parts
+        if not self._dirty:
+            self._dirty = True
+            TURN.touched(self)
+
     def send(self, parts: list[Octets]) -> None:
         """The same for parts that belong together; at once where no turn is under way."""
         if TURN.running or self._dirty or self.transport is None:
-            for part in parts:
-                self.add(part)
+            self.add_all(parts)
         else:
             _write(self.transport, parts)
 
@@ -148,7 +156,8 @@ class Outbox:
     def flush(self) -> None:
         """Hand everything to the transport; kept for later while there is none yet."""
         self._dirty = False
-        self._close_span()
+        if self._span_end != self._span_start:
+            self._close_span()
         if self._parts and self.transport is not None:
             parts, self._parts = self._parts, []
             _write(self.transport, parts)
@@ -235,7 +244,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if left:
             COPIES.copied_bytes += len(left)
             _shared_view[: len(left)] = left
-        return _shared_view[len(left) : most]
+            return _shared_view[len(left) : most]
+        return _shared_view[:most]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._stopped:
@@ -247,10 +257,12 @@ class FrameReceiver(asyncio.BufferedProtocol):
             more = self._backlog[self._begin :] + _shared_view[:nbytes]
             self._backlog, self._begin = _kept(more, self.memory), 0
         else:
-            have, self._left = nbytes + len(self._left), b""
+            if self._left:
+                nbytes += len(self._left)
+                self._left = b""
             TURN.begin()
             try:
-                self._cut(_shared, 0, have)
+                self._cut(_shared, 0, nbytes)
             finally:
                 TURN.end()
         memory = self.memory
@@ -305,9 +317,9 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 self._keep(memoryview(buffer)[offset:have], size)
                 return
             self.frame_received(Frame(buffer, offset, offset + size, False, self.memory))
-            if self._stopped:
-                return
             offset += size
+            if self._stopped or offset == have:
+                return
             if TURN.elements > ELEMENTS_A_TURN and not self._trusted:
                 break
         if offset < have:

@@ -50,12 +50,18 @@ class Turn:
         while self._actions:
             actions, self._actions = self._actions, []
             for action in actions:
-                _guarded(action)
+                try:
+                    action()
+                except Exception as error:  # noqa: BLE001
+                    _failed(error)
         self.running = False
         if self._dirty:
             dirty, self._dirty = self._dirty, []
             for outbox in dirty:
-                _guarded(outbox.flush)
+                try:
+                    outbox.flush()
+                except Exception as error:  # noqa: BLE001
+                    _failed(error)
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Do something once the frames of this read are all handled, before what they produced is flushed."""
@@ -87,11 +93,8 @@ class Turn:
         self.end()
 
 
-def _guarded(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except Exception as error:  # noqa: BLE001
-        asyncio.get_running_loop().call_exception_handler({"message": "the end of a turn failed", "exception": error})
+def _failed(error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": "the end of a turn failed", "exception": error})
 
 
 TURN: Final = Turn()

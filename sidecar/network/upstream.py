@@ -195,7 +195,8 @@ class UpstreamConnection(FrameReceiver):
 
     def send_frame(self, frame: Frame, reply: Reply | None) -> None:
         """Send a frame as it is. `reply` is None for requests without an answer (acks=0)."""
-        if self._refused(reply):
+        if self.closed:
+            self._refuse(reply)
             return
         if reply is not None:
             self._pending.append(reply)
@@ -207,15 +208,15 @@ class UpstreamConnection(FrameReceiver):
 
     def send_parts(self, parts: list[Octets], reply: Reply | None) -> None:
         """Send one request given as parts that stay valid until they are sent."""
-        if self._refused(reply):
+        if self.closed:
+            self._refuse(reply)
             return
         if reply is not None:
             self._pending.append(reply)
             self._sent_at.append(perf_counter())
         if not self._ready:
             self._wait(sum(map(len, parts)))
-        for part in parts:
-            self._outbox.add(part)
+        self._outbox.add_all(parts)
 
     def _wait(self, size: int) -> None:
         """Count what waits for the connection to take requests, and hold the sender back when it is much."""
@@ -224,12 +225,10 @@ class UpstreamConnection(FrameReceiver):
             self._waiting_full = True
             self._owner.upstream_full(self, True)
 
-    def _refused(self, reply: Reply | None) -> bool:
-        if self.closed and reply is not None:
-            reply.answer_lost(
-                UpstreamLostError(f"connection to {self.address[0]}:{self.address[1]} is closed", sent=False)
-            )
-        return self.closed
+    def _refuse(self, reply: Reply | None) -> None:
+        if reply is not None:
+            host, port = self.address
+            reply.answer_lost(UpstreamLostError(f"connection to {host}:{port} is closed", sent=False))
 
     def pause(self) -> None:
         """Stop reading answers: their reader is full."""
@@ -325,11 +324,12 @@ class UpstreamConnection(FrameReceiver):
                     self.close("unexpected answer")
                 return
             self._login.ahead -= 1
-        if frame.size < 8 or not self._pending:
+        start = frame.start
+        if frame.end - start < 8 or not self._pending:
             self.close("unexpected answer")
             return
         reply = self._pending.popleft()
-        if I32.unpack_from(frame.buffer, frame.start + 4)[0] != reply.correlation_id:
+        if I32.unpack_from(frame.buffer, start + 4)[0] != reply.correlation_id:
             self._pending.appendleft(reply)
             self.close("answer with a foreign correlation id")
             return

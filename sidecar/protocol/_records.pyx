@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
-"""The walk through the records of a batch, compiled: `_records_pure.py` says what it does and is its twin.
+"""The walk through the records of a batch, compiled: `_records_pure.py` says what it does and is its twin. Requests,
+answers and batches of Produce: `_produce.pxi`.
 
 Every read is checked against the end of the record (and that against the end of the section) before it is made:
 `Cursor.at <= Cursor.end` holds throughout, and a length is compared with what is left, never added first.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from sidecar.protocol import _records_pure as pure
@@ -719,3 +720,6 @@ cdef void _want(Wanted* wanted, bytes id_header, bytes name_header) except *:
     wanted.id_size = len(id_header)
     wanted.name = <const unsigned char*><const char*>name_header
     wanted.name_size = len(name_header)
+
+
+include "_produce.pxi"

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from sidecar.protocol.compiled import COMPILED
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.primitives import Octets, new_tuple
@@ -120,6 +121,8 @@ def read_numbers(batch: memoryview) -> Numbers | None:
 
     None for anything else: `read_header` and `crc_matches` find what is wrong with it, or special about it.
     """
+    if COMPILED is not None and (found := COMPILED.read_numbers(batch, Numbers)) is not None:
+        return found
     size = len(batch)
     if size < _HEADER_AND_FIRST.size:
         return None
@@ -194,6 +197,9 @@ def crc_matches(buffer: Octets, start: int, size: int) -> bool:
 
 def stamp(buffer: bytearray | memoryview, start: int, size: int, producer_id: int, epoch: int, sequence: int) -> None:
     """Put another producer id, epoch and base sequence into a batch and make its CRC fit, in place."""
+    if COMPILED is not None:
+        COMPILED.stamp(buffer, start, size, producer_id, epoch, sequence)
+        return
     _STAMP.pack_into(buffer, start + _STAMP_AT, producer_id, epoch, sequence)
     _CRC.pack_into(buffer, start + _CRC_AT, crc32c(_window(buffer)[start + _CRC_FROM : start + size]))
 

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol import produce_answers
+from sidecar.protocol.compiled import COMPILED
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.primitives import (
     I16,
@@ -86,10 +87,19 @@ class ProduceRequest(NamedTuple):
 def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NAMES) -> ProduceRequest:
     """Find the partitions of a request whose body begins at `body` (after the client id). `names`: topics by id.
 
-    Raises `MalformedFrameError`. Costs a microsecond for one partition: every Produce passes here.
+    Raises `MalformedFrameError`. Every Produce passes here: the compiled twin reads what clients usually send.
     """
+    if COMPILED is not None:
+        found = COMPILED.walk_produce(buffer, body, end, version, names, ProducePart, ProduceRequest, _ELEMENTS)
+        if found is not None:
+            return found
     if version >= FIRST_FLEXIBLE:
         return _walk_flexible(buffer, body, end, None if version < FIRST_BY_ID else names)
+    return _walk_classic(buffer, body, end)
+
+
+def _walk_classic(buffer: Octets, body: int, end: int) -> ProduceRequest:
+    """Versions up to 8."""
     try:
         length = I16.unpack_from(buffer, body)[0]
         transactional_id = None
@@ -212,10 +222,14 @@ def _walk_tagged(buffer: Octets, body: int, end: int, names: Names | None) -> Pr
     return ProduceRequest(transactional_id, acks, timeout_ms, parts, ids)
 
 
-def bare_bytes(version: int, topic: bytes, sizes: list[int]) -> int:
-    """What a request for some partitions of one topic takes after its client id where it has nothing besides: no
-    transactional id, no tags, no other topic. `sizes` are those of its record sets.
+def bare_bytes(version: int, topic: bytes, parts: list[ProducePart]) -> int:
+    """What a request for these partitions of one topic takes after its client id where it has nothing besides: no
+    transactional id, no tags, no other topic.
     """
+    if COMPILED is not None:
+        told: int = COMPILED.bare_bytes(version, topic, parts)
+        return told
+    sizes = [part.end - part.start for part in parts]
     if version < FIRST_FLEXIBLE:
         return 18 + len(topic) + 8 * len(sizes) + sum(sizes)
     records = sum([size + 5 + _varint_bytes(size + 1) for size in sizes])
@@ -274,6 +288,8 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
     """Whether an answer frame names `expected` partitions in the usual form, and an error in none. Every
     acknowledgement passes here.
     """
+    if COMPILED is not None and COMPILED.all_appended(buffer, start, end, version, expected):
+        return True
     usual = usual_partitions(buffer, start, end, version)
     if usual is None:
         return False
@@ -292,6 +308,10 @@ def appended(
     """What an answer of the usual form says of each of `expected` partitions: its number, base offset, append time
     and log start (-1 below version 5). None where `all_appended` is False.
     """
+    if COMPILED is not None:
+        told = COMPILED.appended(buffer, start, end, version, expected)
+        if told is not None:
+            return told
     usual = usual_partitions(buffer, start, end, version)
     if usual is None:
         return None
@@ -311,6 +331,9 @@ def rename_answer(buffer: bytearray, start: int, end: int, version: int, correla
     """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
     node's.
     """
+    if COMPILED is not None:
+        COMPILED.rename_answer(buffer, start, end, version, correlation_id)
+        return
     I32.pack_into(buffer, start + 4, correlation_id)
     I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
 

@@ -8,7 +8,6 @@ where it was compiled, else `_records_pure.py`.
 
 from __future__ import annotations
 
-import os
 from enum import IntEnum
 from struct import Struct
 from types import ModuleType
@@ -16,18 +15,11 @@ from typing import Final, NamedTuple
 
 from sidecar.protocol import _records_pure
 from sidecar.protocol.batch import HEADER_BYTES, read_header, stamp
+from sidecar.protocol.compiled import COMPILED
 from sidecar.protocol.compression import compress
 from sidecar.protocol.primitives import Octets, new_tuple
 
-try:
-    from sidecar.protocol import _records as _compiled
-except ImportError:
-    _compiled = None  # built without Cython or a C compiler
-
-PURE: Final = "SIDECAR_PURE"
-"""Set to 1, this variable of the environment keeps the compiled twin out: for tests, and to rule it out in a search."""
-
-_walker: ModuleType = _records_pure if _compiled is None or os.environ.get(PURE) == "1" else _compiled
+_walker: ModuleType = COMPILED or _records_pure
 
 LONGEST_NAME_BYTES: Final = _records_pure.LONGEST_NAME_BYTES
 _SHOWN_BYTES: Final = 40

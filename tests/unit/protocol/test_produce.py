@@ -414,9 +414,10 @@ def test_the_size_of_a_request_with_nothing_but_batches(version: int, name: str,
     batches = {index: bytes(size) for index, size in enumerate(sizes)}
     frame = kio.request_frame(request_of(version, {name: batches}), client_id="billing")
     behind = len(frame) - 14 - len("billing")
-    assert produce.bare_bytes(version, name.encode(), sizes) == behind
+    parts = [produce.ProducePart(name.encode(), index, 50, 50 + size) for index, size in enumerate(sizes)]
+    assert produce.bare_bytes(version, name.encode(), parts) == behind
     more = kio.request_frame(request_of(version, {name: batches, "x": {}}), client_id="billing")
-    assert produce.bare_bytes(version, name.encode(), sizes) < len(more) - 14 - len("billing")
+    assert produce.bare_bytes(version, name.encode(), parts) < len(more) - 14 - len("billing")
 
 
 @every_version

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from sidecar.protocol import _records_pure as pure
 from sidecar.protocol import records
 from sidecar.protocol.batch import HEADER_BYTES, NO_TIME, crc_matches, read_header, stamp, surely_newest
+from sidecar.protocol.compiled import PURE
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import Kind, RecordIds, Summary
@@ -455,7 +456,7 @@ def test_the_summary_is_what_the_records_say(written: list[Written]) -> None:
 def test_the_environment_can_rule_the_compiled_twin_out(wanted: str) -> None:
     told = subprocess.run(
         [sys.executable, "-c", "from sidecar.protocol import records; print(records.walker().__name__)"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), records.PURE: wanted},
+        env={**os.environ, "PYTHONPATH": str(ROOT), PURE: wanted},
         capture_output=True,
         text=True,
         check=True,
