@@ -155,8 +155,7 @@ class GovernedTopic:
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
         """As `forward`, for a client's whole request, where all of it can go out now."""
         epoch = self._epoch_of(claimant)
-        size = records = 0
-        oldest = request.batches[0][2].newest
+        size, records, oldest = 0, 0, request.batches[0][2].newest
         for _, batch, numbers in request.batches:  # a comprehension would be a call
             size += len(batch)
             records += numbers.records
