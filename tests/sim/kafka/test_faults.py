@@ -190,7 +190,7 @@ def test_api_versions_are_told_in_a_header_without_tags_and_an_unknown_version_g
     s.pause(1)
     found = ApiVersions().decode(Reader(connection.answers[0], 8))
     assert found[0] == (0, 13)
-    assert found[1] == (4, 12)
+    assert found[1] == (4, 18)
     assert Struct(">ih").unpack_from(connection.answers[1], 4) == (6, 0)
     assert Struct(">ih").unpack_from(connection.answers[2], 4) == (7, 35)
 

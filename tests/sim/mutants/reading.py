@@ -37,7 +37,7 @@ _ANOTHER: Final = Schedule(
 )  # fmt: skip
 """Consumers of one group, one after the other."""
 
-_CURSORS: Final = "sidecar/gateway/cursors.py"
+_CURSORS: Final = "sidecar/gateway/offset_fetch.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -64,16 +64,17 @@ MUTANTS: Final = (
         (
             Edit(
                 _CURSORS,
-                "        if not backlogs or request.key != OFFSET_FETCH.key:\n            return False\n",
-                "        return request.key == OFFSET_FETCH.key\n",
+                "        if self._guards.has_shadows or self._shadows.limits:\n            return True\n"
+                "        return request.version >= _FIRST_BY_ID and client.rights is not None\n",
+                "        del client, request\n        return True\n",
             ),
             Edit(
                 _CURSORS,
-                "        if not any(changes):\n            return None\n",
-                "        del changes\n"
-                "        for topic in values['topics']:\n"
+                '        return result | {"topics": [*topics, *hidden]}\n',
+                "        for topic in topics:\n"
                 "            for found in topic['partitions']:\n"
-                "                found['committed_offset'] += found['committed_offset'] > 0\n",
+                "                found['committed_offset'] += found['committed_offset'] > 0\n"
+                '        return result | {"topics": [*topics, *hidden]}\n',
             ),
         ),
         _ANOTHER,

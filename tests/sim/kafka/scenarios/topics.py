@@ -269,7 +269,7 @@ def _page(talk: Talk, names: list[str], limit: int, cursor: tuple[str, int] | No
     rows = [
         (names.index(row["name"]), row["error_code"], row["topic_id"] != bytes(16), row["is_internal"],
          row["topic_authorized_operations"],
-         [(each["error_code"], each["partition_index"], each["leader_epoch"], len(each["isr_nodes"]),
+         [(each["error_code"], each["partition_index"], each["leader_epoch"], bool(each["isr_nodes"]),
            each["eligible_leader_replicas"], each["last_known_elr"], each["offline_replicas"])
           for each in row["partitions"]])
         for row in answer["topics"]
