@@ -169,6 +169,7 @@ MUTANTS: Final = (
             _NOTHING_ELSEWHERE,
         ),
         _failing,
+        seeds=40,
     ),
     Mutant(
         "replay by put",
