@@ -7,6 +7,7 @@ written meanwhile, and nothing is compared.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +24,10 @@ _VERSIONS: Final = (4, 6, 8, 10, 11, 12, 13, 15, 16, 17, 18)
 _FIRST_BY_ID: Final = 13
 _QUESTIONS: Final = 24
 _WAIT_S: Final = 5.0
+_LOOKS: Final = 6
+"""NOT_LEADER_OR_FOLLOWER: the node has just heard that it has to look for the leader anew. Clients ask again."""
+_TRIES: Final = 10
+_PAUSE_S: Final = 0.3
 _CLAIMED: Final = "guarded"
 """Whose readers are held to claims."""
 
@@ -95,8 +100,13 @@ async def ask(address: tuple[str, int], question: Question, *, of_log: bool) -> 
 async def _compare(play: Play, question: Question, node: tuple[str, int]) -> None:
     cluster = play.world.cluster
     leader = cluster.brokers[cluster.leader(question.log, question.partition)].address
-    before = await ask(leader, question, of_log=True)
-    mine = await ask(node, question, of_log=False)
+    before = mine = None
+    for _ in range(_TRIES):
+        before = await ask(leader, question, of_log=True)
+        mine = await ask(node, question, of_log=False)
+        if mine is None or mine.error != _LOOKS or (before is not None and before.error == _LOOKS):
+            break
+        await asyncio.sleep(_PAUSE_S)
     if before is None or before != await ask(leader, question, of_log=True):
         return
     play.effect("answers compared")

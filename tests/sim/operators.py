@@ -15,6 +15,7 @@ from sidecar.node import port
 from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange
 from sidecar.node.view import NodeView
 from sidecar.shadow.subjects import Related, Standing, Subject, claim, topics
+from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
     import random
@@ -125,7 +126,7 @@ async def _producers(who: Operator) -> None:
 
 
 async def _make(who: Operator) -> None:
-    """A shadow, or one that cannot be."""
+    """A shadow, or one that cannot be. One that readers read stays a view of the same log: they are judged by that."""
     rng = who.rng
     name, source = rng.choice((who.shadow, *EXTRA)), who.topic
     allow = rng.choice((None, ["User:*"], ["User:one", "User:two"]))
@@ -135,6 +136,8 @@ async def _make(who: Operator) -> None:
         source = rng.choice(("missing", "mirror", "__sidecar_default", "no name!"))
     elif rng.random() < 0.4:
         allow = rng.choice((["nobody"], ["User:"], ["User:" + "x" * 2_000], [f"User:{n}" for n in range(2_000)]))
+    if name == who.shadow and source == who.topic:
+        source = TOPICS[name].shadow_of or source
     await who.view.shadows.create(source, name, allow, rng.choice((0, 0, 3, -1)))
 
 
