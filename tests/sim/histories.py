@@ -106,7 +106,7 @@ class Mix:
     wait together.
     """
 
-    seconds: tuple[float, float] = (0.8, 1.8)
+    seconds: tuple[float, float] = (0.7, 1.5)
     brief: float = 0.03
     shadows: float = 0.03
     losses: float = 0.02
@@ -119,7 +119,7 @@ class Mix:
 USUAL: Final = Mix()
 FIRST: Final = Mix((1.5, 4.0), 0.05, 0.05, 0.025, 0.015, 0.0, 0.0, 0.0)
 """What seeds meant when those of `test_seeds.FOUND` were found."""
-BY_NAME: Final = replace(USUAL, by_id=0.0)
+BY_NAME: Final = replace(USUAL, seconds=(0.8, 1.8), by_id=0.0)
 """The same, of `test_seeds.FOUND_LATER`."""
 
 
