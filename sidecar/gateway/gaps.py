@@ -17,8 +17,8 @@ it again. If there is a leader for the next one, that must not go ahead.
 The same goes for a topic that has a policy no longer: under it the node itself wrote for the producer, so Kafka does
 not know that one. What was answered then, and is sent again, comes before what follows it.
 
-So after a lost batch, later ones of its producer do not go to the partition until the client has sent it again. Batches
-without a producer id have no order to keep.
+So after a lost batch, later ones of its producer do not go to the partition until the client has sent it again, or one
+behind it turns out to be in the log. Batches without a producer id have no order to keep.
 """
 
 from __future__ import annotations
@@ -89,6 +89,17 @@ class OrdinaryBatches:
         known = self.expected.get((topic, partition))
         if known is None or known[:2] != place[:2] or _is_ahead(known.sequence, place.sequence):
             self.expected[topic, partition] = place
+
+    def appended(self, topic: bytes, partition: int, kept: Buffer) -> None:
+        """A batch is in the log. What was to come before it does not come any more where its client takes it for
+        delivered then (librdkafka), and is a repeat where the client sends it again.
+        """
+        expected = self.expected.get((topic, partition))
+        place = place_of(kept) if expected is not None else None
+        if expected is None or place is None or place[:2] != expected[:2]:
+            return
+        if not _is_ahead(expected.sequence, place.sequence):
+            del self.expected[topic, partition]
 
     def named(self, topic: bytes, partition: int, topic_id: bytes) -> None:
         """The name of a topic's id: it may not have been known when a batch for the topic was lost."""

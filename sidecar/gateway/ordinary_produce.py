@@ -8,6 +8,7 @@ A batch that is lost, whose broker no longer leads the partition, or for which t
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind
@@ -24,7 +25,7 @@ from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
 from sidecar.protocol.topic_ids import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sidecar.cluster.resolver import Kinds
     from sidecar.cluster.upstream import KafkaUpstream
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
 """What makes a client send a batch again."""
+_IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _MOST_EXPECTED: Final = 10_000
 """Partitions whose batches one client has to send again, 4 MB. With more it loses its connection: then it sends all."""
 
@@ -64,18 +66,27 @@ def note_lost(client: Client, upstream: KafkaUpstream, parts: list[ProducePart],
         client.ordinary.lost(part.topic, part.partition, found)
 
 
-def note_errors(
+def note_answers(
     client: Client,
     upstream: KafkaUpstream,
     parts: list[ProducePart],
     kept: list[Buffer],
     results: list[ProduceResult],
 ) -> None:
-    """A broker disclaims some of these partitions: as if their batches were lost."""
-    stale = {(result.topic, result.partition) for result in results if result.error in STALE_ROUTE}
-    if stale:
-        both = [(part, found) for part, found in zip(parts, kept, strict=True) if part[:2] in stale]
+    """What a broker says of these partitions. Those that it disclaims are as if their batches were lost."""
+    codes = {(result.topic, result.partition): result.error for result in results}
+    both = [(part, found) for part, found in zip(parts, kept, strict=True) if codes.get(part[:2]) in STALE_ROUTE]
+    if both:
         note_lost(client, upstream, [part for part, _ in both], [found for _, found in both])
+    there = [codes.get(part[:2]) in _IN_THE_LOG for part in parts]
+    note_appended(client, compress(parts, there), compress(kept, there))
+
+
+def note_appended(client: Client, parts: Iterable[ProducePart], kept: Iterable[Buffer]) -> None:
+    """The batches for these partitions are in the log."""
+    if client.ordinary.expected:
+        for part, found in zip(parts, kept, strict=True):
+            client.ordinary.appended(part.topic, part.partition, found)
 
 
 class PassedProduce(Exchange):
@@ -112,10 +123,12 @@ class PassedProduce(Exchange):
                 frame.buffer, frame.start, frame.end, self.version, names_of(self._ids), found
             )
             self._hints.learn(found, self._ids)
-            note_errors(self._client, self._upstream, self._parts, self._kept, results)
+            note_answers(self._client, self._upstream, self._parts, self._kept, results)
             if self.version >= FIRST_WITH_LEADERS:  # it may say where brokers are
                 self._give(results, throttle_ms)
                 return
+        elif self._client.ordinary.expected:
+            note_appended(self._client, self._parts, self._kept)
         self.answer_frame(frame)
 
     def _give(self, results: list[ProduceResult], throttle_ms: int = 0) -> None:
@@ -184,7 +197,7 @@ class PartReply:
         )
         self._hints.learn(found, self._merge.ids)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
-        note_errors(self._client, self._upstream, self.parts, self._kept, results)
+        note_answers(self._client, self._upstream, self.parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}
         for result in results:
             self._merge.settle(result)

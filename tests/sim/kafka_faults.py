@@ -96,7 +96,7 @@ def delete_topic(play: Play, topic: str, lasts: float) -> None:
 
 def create_again(play: Play, topic: str) -> None:
     controller = play.world.cluster.controller
-    if topic not in controller.topics:
+    if topic not in controller.topics and controller.live:  # else at the end of the history
         play.counts[topic] = TOPICS[topic].partitions
         controller.create(topic, play.counts[topic], len(controller.live), {})
 

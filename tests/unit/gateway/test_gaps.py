@@ -48,6 +48,17 @@ def test_behind_a_lost_batch_later_ones_wait_until_it_comes_again() -> None:
     assert not gaps.expected
 
 
+def test_what_comes_before_a_batch_in_the_log_is_not_waited_for() -> None:
+    """librdkafka takes it for delivered then, and never sends it again."""
+    gaps = OrdinaryBatches()
+    gaps.lost(T, 0, kept(5))
+    for other in (kept(4), kept(7, producer=8), kept(7, epoch=4)):
+        gaps.appended(T, 0, other)
+    assert not gaps.admits(T, 0, kept(8))
+    gaps.appended(T, 0, kept(7))
+    assert gaps.admits(T, 0, kept(8))
+
+
 def test_of_several_lost_batches_the_earliest_is_expected() -> None:
     gaps = OrdinaryBatches()
     for sequence in (5, 6, 7, 4):
