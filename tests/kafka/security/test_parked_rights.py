@@ -31,7 +31,7 @@ from tests.kafka.security.test_audit import client
 from tests.kafka.security.test_limits import metric
 from tests.raw import PARKED_MS
 from tests.rest import Rest
-from tests.wait import wait_for_async
+from tests.wait import wait_for, wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -143,7 +143,9 @@ async def test_a_fetch_that_waits_gets_nothing_of_what_is_written_after_the_righ
 ) -> None:
     topic, shadow = unique("orders"), unique("audit")
     secured.topics(topic)
-    assert Rest(node.admin_url).call("POST", f"/v1/topics/{topic}/shadows", {"name": shadow})[0] == 201
+    rest = Rest(node.admin_url)
+    made = {"name": shadow}
+    wait_for(lambda: rest.call("POST", f"/v1/topics/{topic}/shadows", made)[0] == 201, "brokers to know the topic")
     through = client(node, NODE)  # what passes through the node it knows at once
     allowed = [each for user in ("alice", "bob") for each in rules(AclPermissionType.ALLOW, user, topic, shadow)]
     group = AclBinding(

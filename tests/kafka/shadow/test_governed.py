@@ -38,7 +38,7 @@ def test_it_is_neither_listed_nor_counted_nor_shown_as_governed(rest: Rest, ledg
 
     audit, before = f"{ledger}-audit", count()
     assert rest.topic(audit)["policy"] is None
-    assert count() == before
+    assert count() <= before  # topics of other tests come to their end
     assert set(listed(rest, ledger, governed=True)) == {ledger, f"{ledger}*"}
     assert listed(rest, ledger, governed=False)[audit] is None
 
