@@ -24,7 +24,7 @@ from tests.shown import COLLECTED, fail_if_skipped
 from tests.wait import wait_for
 
 # A signal that is ignored here, by nohup or an `&` in a script, would be by whatever is started here, too.
-for _number in (signal.SIGINT, signal.SIGHUP):
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
