@@ -31,7 +31,7 @@ _COORDINATORS_CHARS: Final = 16 * 1024 * 1024
 
 
 class _Shared(Generic[QuestionT, AnswerT]):
-    """Questions under way: whoever asks the same meanwhile gets the same answer."""
+    """Questions that have no answer yet. A caller with the same question waits for the same answer."""
 
     def __init__(self, ask: Callable[[QuestionT], Coroutine[Any, Any, AnswerT]]) -> None:
         self.tasks: dict[QuestionT, asyncio.Task[AnswerT]] = {}

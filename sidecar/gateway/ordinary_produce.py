@@ -74,6 +74,8 @@ def note_answers(
     results: list[ProduceResult],
 ) -> None:
     """What a broker says of these partitions. Those that it disclaims are as if their batches were lost."""
+    if not client.ordinary.expected and not any(result.error for result in results):
+        return
     codes = {(result.topic, result.partition): result.error for result in results}
     both = [(part, found) for part, found in zip(parts, kept, strict=True) if codes.get(part[:2]) in STALE_ROUTE]
     if both:
@@ -337,7 +339,8 @@ class OrdinaryProduce:
         )
         client.ordinary.were_sent = True
         reply = PartReply(client, self._upstream, self._hints, request.frame, merge, leader, parts)
-        merge.replies.append(reply)
+        if fields.acks != 0:
+            merge.replies.append(reply)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:

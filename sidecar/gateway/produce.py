@@ -107,6 +107,7 @@ class MergedProduce(SplitProduce):
                 self.connection.close()
             return
         if len(self._results) == len(self._parts) and not self.connection.closed:
+            self.replies.clear()  # each refers to this exchange
             results = [self._results[part.topic, part.partition] for part in self._parts]
             self.answer([self._hints.produced(self, self._client.listener, results, self.throttle_ms, self.ids)])
 
