@@ -257,9 +257,8 @@ class PolicyCatalog:
         store, token = self._services.store, secrets.token_bytes(16)
         version = await store.set_policy(topic, policy.body(), self._known(), token, only_new=True)
         if version:
-            self._undone[topic] = _Undone(
-                version, -inf
-            )  # if `_finish` fails, the next one to ask finishes without a wait
+            # If `_finish` fails, the next one to ask finishes without a wait.
+            self._undone[topic] = _Undone(version, -inf)
             await self._finish(topic, Policy(policy.body(), version), lambda: self.book.effective(topic) is None)
         return bool(version)
 
