@@ -21,6 +21,8 @@ from benchmarks.claims import report as claims_report
 from benchmarks.claims import run as claims_run
 from benchmarks.fanout import report as fanout_report
 from benchmarks.fanout import run as fanout_run
+from benchmarks.groups import report as groups_report
+from benchmarks.groups import run as groups_run
 from benchmarks.ids import report as ids_report
 from benchmarks.ids import run as ids_run
 from benchmarks.measures import Target
@@ -39,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench-results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 FANOUT = "fanout"
+GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ OWN_RUNS: Final = {
     "ids": OwnRun(ids_run, ids_report),
     "shadows": OwnRun(shadows_run, shadows_report),
     FANOUT: OwnRun(fanout_run, fanout_report, settings=fanout_run.SETTINGS),
+    GROUPS: OwnRun(groups_run, groups_report, settings=groups_run.SETTINGS),
     "claims": OwnRun(claims_run, claims_report, settings=claims_run.SETTINGS),
     "pipeline": OwnRun(pipeline_run, pipeline_report, settings=pipeline_run.SETTINGS),
     "operation": OwnRun(operation_run, operation_report),
@@ -160,10 +164,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         profiled = OWN_RUNS[chosen].profiled
         if (options.profile and not profiled) or options.rounds or options.targets or options.limit:
             profile = "--profile, " if profiled else ""
-            profile += "--subscribers, --workers, " if chosen == FANOUT else ""
+            profile += "--subscribers, " if chosen in (FANOUT, GROUPS) else ""
+            profile += "--workers, " if chosen == FANOUT else ""
             parser.error(f"--only {chosen} takes {profile}--quick, --json and --write-docs alone")
-    if options.subscribers and options.own_run != FANOUT:
-        parser.error(f"--subscribers goes with --only {FANOUT}")
+    if options.subscribers and options.own_run not in (FANOUT, GROUPS):
+        parser.error(f"--subscribers goes with --only {FANOUT} or {GROUPS}")
     if options.workers and options.own_run != FANOUT:
         parser.error(f"--workers goes with --only {FANOUT}")
     return options
@@ -181,7 +186,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile", action="store_true", help="no figures: trees of where the node's CPU time goes (--only, --targets)"
     )
-    parser.add_argument("--subscribers", type=_sizes, metavar="N,…", help=f"sizes of the crowds of --only {FANOUT}")
+    parser.add_argument(
+        "--subscribers", type=_sizes, metavar="N,…", help=f"sizes of the crowds of --only {FANOUT} or {GROUPS}"
+    )
     parser.add_argument(
         "--workers", type=int, metavar="N", help=f"nodes that share the crowds of --only {FANOUT}, by who leads a name"
     )
