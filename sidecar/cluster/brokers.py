@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from sidecar.cluster.hedging import PATIENCE_S, Hedged
+from sidecar.cluster.pools import Pool
 from sidecar.cluster.view import ClusterView
 from sidecar.network.arriving import ClientUpstream
 from sidecar.network.backoff import ReconnectBackoff
@@ -80,6 +81,7 @@ class Brokers:
         self._hedged = Hedged()
         self._random = rng or random.Random()
         self._connections: dict[tuple[int, Channel], UpstreamConnection] = {}
+        self._pools: dict[int, Pool] = {}
         self._backoff: dict[int, ReconnectBackoff] = {}
         self._silent: dict[int, float] = {}
         self._correlation = 0
@@ -200,6 +202,13 @@ class Brokers:
         connection = self._connections[key] = self.open(_LaneOwner(self, key), address)
         return connection
 
+    def pool(self, broker_id: int) -> Pool:
+        """Connections to a broker that clients use in turns."""
+        found = self._pools.get(broker_id)
+        if found is None:
+            found = self._pools[broker_id] = Pool(self, broker_id)
+        return found
+
     def _send(self, connection: UpstreamConnection, request: Request[Any]) -> tuple[int, asyncio.Future[Frame]]:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
@@ -268,6 +277,8 @@ class Brokers:
         """Calls under way fail with `DisconnectedError`."""
         for connection in list(self._connections.values()):
             connection.close()
+        for pool in self._pools.values():
+            pool.close()
         if self._access.credentials is not None:
             await self._access.credentials.close()
 

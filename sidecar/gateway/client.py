@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.cluster.pools import Counted
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.exclusive.producing import ProducingState
 from sidecar.gateway.gaps import OrdinaryBatches
@@ -53,10 +54,11 @@ class ClientLinks:
         "_connections",
         "_full",
         "_keys",
-        "_opened",
         "_paused",
         "_unconfirmed",
         "_upstream",
+        "borrowed",
+        "opened",
         "recent",
         "throttled",
     )
@@ -64,7 +66,7 @@ class ClientLinks:
     def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
         self._client = client
         self._upstream = upstream
-        self._opened = opened
+        self.opened = opened
         self._connections: dict[tuple[int, int], UpstreamConnection] = {}
         self._keys: dict[UpstreamConnection, tuple[int, int]] = {}
         self._full: set[UpstreamConnection] = set()
@@ -73,13 +75,15 @@ class ClientLinks:
         self._paused = False
         self.recent: int | None = None
         """The broker that answered the last question which several could have answered (see `asking`)."""
+        self.borrowed: UpstreamConnection | None = None
+        """One of all clients' on which its request waits, that nobody wants answered once it is gone."""
         self.throttled = False
         """Whether a broker kept it waiting by a quota, on a connection that it shared with others."""
 
     @property
     def are_many(self) -> bool:
         """Whether the clients of this node have so many that they are to share what they can."""
-        return self._opened.are_many
+        return self.opened.are_many
 
     def stands(self, broker_id: int) -> bool:
         """Whether there is a connection to a broker for ordinary requests."""
@@ -90,7 +94,7 @@ class ClientLinks:
         connection = self._connections.get((broker_id, lane))
         if connection is not None:
             return connection
-        if not self._opened.may_open():
+        if not self.opened.may_open():
             raise DisconnectedError("too many files are open for another connection to a broker", sent=False)
         address = self._upstream.address(broker_id)
         own = self._backoff.get(broker_id)
@@ -100,7 +104,7 @@ class ClientLinks:
         connection.count(self._client.memory)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)
-        self._opened.upstream_opened()
+        self.opened.upstream_opened()
         if self._paused:
             connection.pause()
         if self._client.closed:  # what it asked for last shall arrive, but nobody calls `close` any more
@@ -130,6 +134,8 @@ class ClientLinks:
                 connection.finish()
             else:
                 connection.close("its client is gone")
+        if self.borrowed is not None:
+            self.borrowed.close("its client is gone")
 
     def client_full(self, full: bool) -> None:
         """Stop or go on reading answers, as the client's socket takes them."""
@@ -164,7 +170,7 @@ class ClientLinks:
         key = self._keys.pop(connection, None)
         if key is None:
             return
-        self._opened.upstream_closed()
+        self.opened.upstream_closed()
         if self._connections.get(key) is connection:
             del self._connections[key]
         if connection.failure is not None and connection.stood:
@@ -183,18 +189,11 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class LinkHooks(Protocol):
+class LinkHooks(Counted, Protocol):
     """Called for every upstream connection of a client, and asked before."""
 
     @property
     def are_many(self) -> bool: ...
-
-    def may_open(self) -> bool:
-        """Whether there may be one more."""
-        ...
-
-    def upstream_opened(self) -> None: ...
-    def upstream_closed(self) -> None: ...
 
 
 class Client:

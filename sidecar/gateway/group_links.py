@@ -2,15 +2,14 @@
 
 A client has connections to brokers of its own, as a broker answers the requests of a connection one after the other:
 a JoinGroup waits for other members. Where thousands of groups read through a node, that would be as many connections,
-of which each carries a heartbeat every three seconds. So once a node has `CROWD` connections for its clients, what a
-coordinator answers promptly goes out on connections that all clients share, and a client gives its own up when its
-group is in balance (SyncGroup). A client that needs one again, as for the next JoinGroup, gets one.
+of which each carries a heartbeat every three seconds. So once a node has `CROWD` connections for its clients, others
+use some that all clients share.
 
-Commits have connections apart: a broker answers them when they are replicated, which takes up to
-offsets.commit.timeout.ms (5 seconds) where a replica stands still. Heartbeats behind them would come too late, and
-members be expelled. Where a commit finds all of these at work, it has its client's own connection. Heartbeats of groups
-whose coordinator assigns partitions (KIP-848, KIP-932, KIP-1071) go as commits do: those that change a group are
-answered when that is replicated.
+What a broker may answer late has connections apart, for one request at a time (`sidecar.cluster.pools`). A JoinGroup
+waits for other members, a SyncGroup for the leader's; commits are answered when they are replicated, which takes up to
+offsets.commit.timeout.ms (5 seconds) where a replica stands still, and so are heartbeats of groups whose coordinator
+assigns partitions (KIP-848, KIP-932, KIP-1071), where they change a group. Heartbeats behind them would come too late,
+and members be expelled.
 
 Each request passes as it is, under the group's own member and generation. What a broker would hang up on, or is large,
 does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection. The
@@ -41,25 +40,25 @@ CROWD: Final = 500
 LARGEST: Final = 4096
 """Bytes of a request that travels with others: as many as there are clients may wait."""
 _CHANNELS: Final = [Channel(f"groups-{number}") for number in range(8)]
-_REPLICATED: Final = [Channel(f"commits-{number}") for number in range(32)]
-"""For what is answered when it is replicated, and until then nothing else on its connection: one at a time on each."""
+_PROMPT: Final = frozenset(message.key for message in (groups.OFFSET_FETCH, groups.HEARTBEAT, groups.LEAVE_GROUP))
+"""What a coordinator answers at once; all others have a connection for themselves meanwhile."""
+_UNBOUNDED: Final = frozenset({groups.JOIN_GROUP.key, groups.SYNC_GROUP.key})
+"""What other members are waited for with, for as long as their clients have said."""
 _SHARED: Final = {
     message.key: (message, since)
     for message, since in (
         (groups.OFFSET_COMMIT, 3),
         (groups.OFFSET_FETCH, 3),
+        (groups.JOIN_GROUP, 2),
         (groups.HEARTBEAT, 1),
         (groups.LEAVE_GROUP, 1),
+        (groups.SYNC_GROUP, 1),
         (new_groups.CONSUMER_GROUP_HEARTBEAT, 0),
         (shares.SHARE_GROUP_HEARTBEAT, 0),
         (new_groups.STREAMS_GROUP_HEARTBEAT, 0),
     )
 }
-"""What is answered promptly, from the version on whose answers begin with the time for which a client is throttled."""
-_WRITES: Final = frozenset(_SHARED) - {
-    message.key for message in (groups.OFFSET_FETCH, groups.HEARTBEAT, groups.LEAVE_GROUP)
-}
-_IN_BALANCE: Final = groups.SYNC_GROUP.key
+"""From the version on whose answers begin with the time for which a client is throttled."""
 
 
 class GroupLinks:
@@ -73,25 +72,43 @@ class GroupLinks:
     async def ask(self, client: Client, broker_id: int, request: Request) -> Frame:
         """The coordinator's answer. Raises `DisconnectedError`."""
         links = client.links
-        gives_up = request.key == _IN_BALANCE
-        if links.are_many and not links.stands(broker_id) and _may_share(links.throttled, request):
-            connection = self._connection(broker_id, request.key)
-            if connection is not None:
-                answer = await self._ask_with_others(connection, client, request)
-                if throttle_ms := _throttle_ms(request, answer):
-                    links.throttled = True
-                    self._leave_alone(connection, throttle_ms / 1000)
-                return answer
-            gives_up = True
-        answer = await passing.ask(client, broker_id, request)
-        if gives_up and links.are_many and not links.throttled:
-            links.rest(broker_id)
+        if not links.are_many or links.stands(broker_id) or not _may_share(links.throttled, request):
+            return await passing.ask(client, broker_id, request)
+        if request.key in _PROMPT:
+            connection = self._connection(broker_id)
+            if connection is None:
+                return await passing.ask(client, broker_id, request)
+            answer = await self._ask(connection, client, request, self._upstream.request_timeout)
+            if throttle_ms := _throttle_ms(request, answer):
+                links.throttled = True
+                self._leave_alone(connection, throttle_ms / 1000)
+            return answer
+        return await self._ask_alone(client, broker_id, request)
+
+    async def _ask_alone(self, client: Client, broker_id: int, request: Request) -> Frame:
+        links, pool, waits = client.links, self._upstream.pool(broker_id), request.key in _UNBOUNDED
+        connection = await pool.take(links.opened, client.connection.answers, at_once=waits)
+        if waits:
+            if client.connection.closed:
+                pool.give_back(connection)
+                raise DisconnectedError("its client is gone", sent=False)
+            links.borrowed = connection
+        try:
+            limit = None if waits else self._upstream.request_timeout
+            answer = await self._ask(connection, client, request, limit)
+            if _throttle_ms(request, answer):
+                links.throttled = True
+                connection.close("a broker does not read it for now")
+        finally:
+            links.borrowed = None
+            pool.give_back(connection)
         return answer
 
-    async def _ask_with_others(self, connection: UpstreamConnection, client: Client, request: Request) -> Frame:
+    async def _ask(
+        self, connection: UpstreamConnection, client: Client, request: Request, limit: float | None
+    ) -> Frame:
         waiter = AnswerWaiter(request.correlation_id)
         passing.send(connection, client, request, waiter)
-        limit = self._upstream.request_timeout
         try:
             async with asyncio.timeout(limit):
                 return await waiter.future
@@ -104,25 +121,27 @@ class GroupLinks:
         self._unread_until = {each: until for each, until in self._unread_until.items() if until > now}
         self._unread_until[connection] = now + seconds
 
-    def _connection(self, broker_id: int, key: int) -> UpstreamConnection | None:
-        """One on which nothing is under way, else the one with the least; None for what writes then, and where brokers
-        read none. Raises `DisconnectedError`.
+    def _connection(self, broker_id: int) -> UpstreamConnection | None:
+        """One on which nothing is under way, else the one with the least; None where brokers read none. Raises
+        `DisconnectedError`.
         """
         found: list[UpstreamConnection] = []
         now = asyncio.get_running_loop().time()
-        for channel in _REPLICATED if key in _WRITES else _CHANNELS:
+        for channel in _CHANNELS:
             connection = self._upstream.connection(broker_id, channel)
             if self._unread_until.get(connection, 0.0) > now:
                 continue
             if not connection.unanswered:
                 return connection
             found.append(connection)
-        return None if key in _WRITES else min(found, key=lambda each: each.unanswered, default=None)
+        return min(found, key=lambda each: each.unanswered, default=None)
 
 
 def _may_share(throttled: bool, request: Request) -> bool:
     message, since = _SHARED.get(request.key, (None, 0))
-    if message is None or request.version < since or throttled or request.frame.size > LARGEST:
+    if message is None or request.version < since or throttled:
+        return False
+    if request.frame.size > LARGEST and request.key not in _UNBOUNDED:
         return False
     try:
         message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)

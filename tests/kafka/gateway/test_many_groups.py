@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from sidecar.cluster import pools
 from sidecar.gateway import group_links, handler
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tests.kafka.gateway.virtual import VirtualCluster
     from tests.services import Services
 
-_GROUPS: Final = 30
+_GROUPS: Final = 60
 _UNKNOWN_MEMBER_ID: Final = 25
 
 
@@ -31,13 +32,14 @@ _UNKNOWN_MEMBER_ID: Final = 25
 def crowd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client is one of many."""
     monkeypatch.setattr(handler, "CROWD", 0)
+    monkeypatch.setattr(pools, "KEPT_S", 0.2)
 
 
 @pytest.fixture
 def shared(one_node: VirtualCluster) -> Callable[[], int]:
     """How many connections the node has for all groups."""
     connections = one_node.nodes[0].upstream._connections
-    return lambda: sum(channel.startswith(("groups-", "commits-")) for _, channel in connections)
+    return lambda: sum(channel.startswith("groups-") for _, channel in connections)
 
 
 def balanced(wire: RawClient, group: str) -> str:
@@ -63,7 +65,8 @@ async def test_groups_in_balance_share_a_few_connections(
             assert codes(wire.receive()) == {0}, "its join"
             said = {"group_id": group, "generation_id": 1, "member_id": member}
             assert codes(wire.ask(request(14, 3, **said))) == {0}
-        wait_for(lambda: node.gateway.admission.links <= before, "the connections of the joins to be given up")
+        few = before + pools.LEAST
+        wait_for(lambda: node.gateway.admission.links <= few, "the connections of the joins to be given up")
 
         def everything(number: int, version: int) -> None:
             said = {"group_id": groups[number], "member_id": members[number]}
@@ -81,8 +84,8 @@ async def test_groups_in_balance_share_a_few_connections(
                 assert (codes(wire.receive()), codes(wire.receive())) == ({0}, {0}), version
                 (found,) = wire.receive().topics
                 assert found.partitions[0].committed_offset == 3
-        assert 2 <= shared() <= 40
-        assert node.gateway.admission.links <= before
+        assert 1 <= shared() <= 8
+        assert node.gateway.admission.links <= few
         assert codes(wires[0].ask(request(12, 3, group_id=groups[0], generation_id=1, member_id="nobody"))) == {
             _UNKNOWN_MEMBER_ID
         }, "the coordinator's own answer"
@@ -173,4 +176,4 @@ async def test_members_whose_coordinator_assigns_partitions_have_no_connections_
             wait_for(has_joined, "the group to have the member", 30)
             again = wire.ask(request(68, 0, **said, member_epoch=joined[-1].member_epoch, rebalance_timeout=-1))
             assert codes(again) == {0}
-        assert one_node.nodes[0].gateway.admission.links <= before
+        assert one_node.nodes[0].gateway.admission.links <= before + 1, "one after the other used the same"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.cluster import pools
+from sidecar.cluster.pools import Pool
 from sidecar.gateway import passing
 from sidecar.gateway.group_links import GroupLinks
 from sidecar.network.framing import Frame
@@ -17,8 +19,10 @@ from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.messages import groups
 from tests.unit.network.peers import Peer, broker
+from tests.wait import wait_until
 
 if TYPE_CHECKING:
+    from sidecar.network.upstream import Owner
     from sidecar.protocol.caller import Channel
 
 _BEAT = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
@@ -31,6 +35,8 @@ class Node:
         self.request_timeout = 0.2
         self.alone: list[int] = []
         self.opened: dict[tuple[int, Channel], UpstreamConnection] = {}
+        self.pooled: list[UpstreamConnection] = []
+        self._pool = Pool(self, 1)
         self._where = where
         monkeypatch.setattr(passing, "ask", self._ask_alone)
 
@@ -44,15 +50,52 @@ class Node:
             found.open()
         return found
 
+    def pool(self, _broker_id: int) -> Pool:
+        return self._pool
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        return self._where
+
+    def may_connect(self, broker_id: int) -> bool:
+        return True
+
+    def connect_succeeded(self, broker_id: int) -> None:
+        """It can be reached."""
+
+    def connect_failed(self, broker_id: int, reason: str) -> None:
+        """It cannot."""
+
+    def open(self, owner: Owner, address: tuple[str, int], answers: object = None) -> UpstreamConnection:
+        self.pooled.append(UpstreamConnection(owner, address, 5))
+        self.pooled[-1].open()
+        return self.pooled[-1]
+
     async def _ask_alone(self, _client: object, _broker: int, request: Request) -> Frame:
         self.alone.append(request.correlation_id)
         return Frame(bytearray(b"alone"), 0, 5, True)
 
 
+class Opened:
+    """How many connections were opened for a client and have not ended. Implements `cluster.pools.Counted`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def may_open(self) -> bool:
+        return True
+
+    def upstream_opened(self) -> None:
+        self.count += 1
+
+    def upstream_closed(self) -> None:
+        self.count -= 1
+
+
 def client(*, are_many: bool = True, stands: bool = False) -> Any:
-    rested: list[int] = []
-    links = SimpleNamespace(are_many=are_many, throttled=False, stands=lambda _broker: stands, rest=rested.append)
-    return SimpleNamespace(links=links, identity=None, rested=rested)
+    links = SimpleNamespace(
+        are_many=are_many, throttled=False, stands=lambda _broker: stands, opened=Opened(), borrowed=None
+    )
+    return SimpleNamespace(links=links, identity=None, connection=SimpleNamespace(answers=None, closed=False))
 
 
 def beat(correlation: int, version: int = 4) -> Request:
@@ -66,6 +109,18 @@ def commit(correlation: int) -> Request:
     values = {"group_id": "g", "generation_id_or_member_epoch": 1, "member_id": "m", "topics": [offsets]}
     data = bytearray(groups.OFFSET_COMMIT.encode_request(7, correlation, b"c", values))
     return Request(8, 7, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1)
+
+
+def join(correlation: int) -> Request:
+    values = {
+        "group_id": "g",
+        "session_timeout_ms": 1,
+        "rebalance_timeout_ms": 1,
+        "member_id": "",
+        "protocol_type": "c",
+    }
+    data = bytearray(groups.JOIN_GROUP.encode_request(5, correlation, b"c", values | {"protocols": []}))
+    return Request(11, 5, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1)
 
 
 async def answering(peer: Peer, throttle_ms: int, version: int = 4) -> None:
@@ -167,14 +222,70 @@ async def test_commits_that_wait_for_replicas_delay_no_heartbeat_and_no_commit_o
     async with broker(waiting) as where:
         node: Any = Node(where, monkeypatch)
         node.request_timeout = 10
+        monkeypatch.setattr(pools, "PATIENCE_S", 0.05)
         links, clients = GroupLinks(node), [client() for _ in range(100)]
         commits = [asyncio.create_task(links.ask(one, 1, commit(n))) for n, one in enumerate(clients)]
         async with asyncio.timeout(5):
             for number in range(20):
                 await links.ask(client(), 1, beat(1000 + number))
+            await wait_until(lambda: len(node.pooled) == 100, "a connection for each")
         assert not replicated.is_set()
-        shared = len(clients) - len(node.alone)
-        assert shared == sum(each.unanswered for each in node.opened.values()) == 32, "one on each"
-        assert [one.rested for one in clients] == [[]] * shared + [[1]] * len(node.alone), "given up again"
+        assert (node.alone, {each.unanswered for each in node.pooled}) == ([], {1})
         replicated.set()
         await asyncio.gather(*commits)
+        assert sum(one.links.opened.count for one in clients) == 100
+
+
+async def test_commits_wait_a_moment_for_a_connection_rather_than_open_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is busy would be busier still: ten thousand groups took it a minute to bring into balance."""
+    async with broker(lambda peer: answering(peer, 0, 7)) as where:
+        node: Any = Node(where, monkeypatch)
+        node.request_timeout = 10
+        monkeypatch.setattr(pools, "PATIENCE_S", 60)
+        links, clients = GroupLinks(node), [client() for _ in range(500)]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(links.ask(one, 1, commit(n)) for n, one in enumerate(clients)))
+        assert (len(node.pooled), node.alone) == (pools.LEAST, [])
+        assert sum(one.links.opened.count for one in clients) == pools.LEAST
+
+
+async def test_joins_wait_for_nobody_and_their_connections_go_when_they_are_not_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    complete = asyncio.Event()
+
+    async def joining(peer: Peer) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                frame = await peer.reader.readexactly(int.from_bytes(await peer.reader.readexactly(4), "big"))
+                await complete.wait()
+                answer = {"error_code": 0, "generation_id": 1, "leader": "m", "member_id": "m", "members": []}
+                peer.writer.write(groups.JOIN_GROUP.encode_answer(5, int.from_bytes(frame[4:8], "big"), answer))
+
+    async with broker(joining) as where:
+        node: Any = Node(where, monkeypatch)
+        monkeypatch.setattr(pools, "KEPT_S", 0.05)
+        links, clients = GroupLinks(node), [client() for _ in range(50)]
+        joins = [asyncio.create_task(links.ask(one, 1, join(n))) for n, one in enumerate(clients)]
+        async with asyncio.timeout(5):
+            await wait_until(lambda: sum(each.unanswered for each in node.pooled) == 50, "all joins to wait")
+            gone = clients[7]
+            gone.connection.closed = True
+            gone.links.borrowed.close("its client is gone")
+            with pytest.raises(DisconnectedError):
+                await joins[7]
+            complete.set()
+            await asyncio.gather(*joins[:7], *joins[8:])
+            await wait_until(lambda: sum(not one.closed for one in node.pooled) == pools.LEAST, "the others to go")
+        assert sum(one.links.opened.count for one in clients) == pools.LEAST
+
+
+async def test_a_commit_to_a_broker_that_moved_goes_to_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker(lambda peer: answering(peer, 0, 7)) as before, broker(lambda peer: answering(peer, 0, 7)) as now:
+        node: Any = Node(before, monkeypatch)
+        links = GroupLinks(node)
+        await links.ask(client(), 1, commit(1))
+        node._where = now
+        await links.ask(client(), 1, commit(2))
+        first, second = node.pooled
+        assert (first.closed, second.closed, second.address) == (True, False, now)

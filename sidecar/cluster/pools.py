@@ -1,0 +1,153 @@
+"""Connections to one broker that many clients use in turns, each for one request at a time.
+
+For requests that a broker may answer late: what stands behind one of them on its connection waits as long. A connection
+is used again once it is answered. What finds none at rest waits a moment for one: where everything is slow, as many new
+connections as there are requests would make it slower still. Those that nobody needed for a while are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.protocol.caller import DisconnectedError
+
+if TYPE_CHECKING:
+    from sidecar.network.unread import AnswerMemory
+    from sidecar.network.upstream import Owner, UpstreamConnection
+
+LEAST: Final = 32
+"""So many are opened at once where they are needed, and so many are kept."""
+PATIENCE_S: Final = 0.25
+"""For how long a request waits for a connection that others use before another one is opened."""
+KEPT_S: Final = 10.0
+"""For how long a connection beyond those is kept that nobody needs."""
+
+
+class Counted(Protocol):
+    """For whom a connection is opened."""
+
+    def may_open(self) -> bool:
+        """Whether there may be one more."""
+        ...
+
+    def upstream_opened(self) -> None: ...
+    def upstream_closed(self) -> None: ...
+
+
+class Source(Protocol):
+    """Who opens connections, and knows which brokers may be tried. Implemented by `Brokers`."""
+
+    def address(self, broker_id: int) -> tuple[str, int]: ...
+    def may_connect(self, broker_id: int) -> bool: ...
+    def connect_succeeded(self, broker_id: int) -> None: ...
+    def connect_failed(self, broker_id: int, reason: str) -> None: ...
+    def open(
+        self, owner: Owner, address: tuple[str, int], answers: AnswerMemory | None = None
+    ) -> UpstreamConnection: ...
+
+
+class Pool:
+    """The connections to one broker. Implements `sidecar.network.upstream.Owner`."""
+
+    def __init__(self, source: Source, broker_id: int) -> None:
+        self._source = source
+        self._broker_id = broker_id
+        self._open: dict[UpstreamConnection, Counted] = {}
+        self._resting: dict[UpstreamConnection, float] = {}
+        """Since when each has nothing to do, by the loop's clock; the one that was used last is the last one."""
+        self._waiting: deque[asyncio.Future[UpstreamConnection]] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def take(
+        self, counted: Counted, answers: AnswerMemory | None, *, at_once: bool = False
+    ) -> UpstreamConnection:
+        """A connection for one request, which may still be about to connect: `give_back` it after the answer.
+        `at_once`: another one is opened rather than that the request waits. Raises `DisconnectedError`.
+        """
+        address = self._source.address(self._broker_id)
+        while self._resting:
+            connection, _ = self._resting.popitem()
+            if connection.address == address:
+                return connection
+            connection.close("the broker moved")
+        if not at_once and len(self._open) >= LEAST:
+            found = await self._one_of_others()
+            if found is not None:
+                return found
+        if not self._source.may_connect(self._broker_id):
+            raise DisconnectedError(f"broker {self._broker_id} failed a moment ago", sent=False)
+        if not counted.may_open():
+            raise DisconnectedError("too many files are open for another connection to a broker", sent=False)
+        connection = self._source.open(self, address, answers)
+        self._open[connection] = counted
+        counted.upstream_opened()
+        return connection
+
+    async def _one_of_others(self) -> UpstreamConnection | None:
+        """The next one that is given back, if that is soon."""
+        future: asyncio.Future[UpstreamConnection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await asyncio.wait([future], timeout=PATIENCE_S)
+        except asyncio.CancelledError:
+            if future.done():
+                self.give_back(future.result())
+            raise
+        finally:
+            future.cancel()
+        return None if future.cancelled() else future.result()
+
+    def give_back(self, connection: UpstreamConnection) -> None:
+        """Its answer is here, or nobody waits for it any more: then the connection is closed."""
+        if connection.unanswered:
+            connection.close("nobody waits for its answer any more")
+        if connection.closed:
+            return
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(connection)
+                return
+        loop = asyncio.get_running_loop()
+        self._resting[connection] = loop.time()
+        if self._sweep is None and len(self._open) > LEAST:
+            self._sweep = loop.call_later(KEPT_S, self._close_unneeded)
+
+    def _close_unneeded(self) -> None:
+        self._sweep = None
+        loop = asyncio.get_running_loop()
+        long_ago = loop.time() - KEPT_S
+        for connection in [each for each, since in self._resting.items() if since <= long_ago]:
+            if len(self._open) <= LEAST:
+                return
+            connection.close("not needed any more")
+        if len(self._open) > LEAST:
+            self._sweep = loop.call_later(KEPT_S, self._close_unneeded)
+
+    def close(self) -> None:
+        """Those that still wait for an answer are told that there is none."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._open):
+            connection.close()
+
+    # Owner ----------------------------------------------------------------------------------------------------------
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        self._source.connect_succeeded(self._broker_id)
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """There is one request at a time: nothing to hold back."""
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        self._resting.pop(connection, None)
+        counted = self._open.pop(connection, None)
+        if counted is not None:
+            counted.upstream_closed()
+        if connection.failure is not None and not connection.stood:
+            self._source.connect_failed(self._broker_id, connection.failure)
