@@ -21,6 +21,8 @@ _ERROR: Final = Struct(">ih")
 _BATCH: Final = Struct(">qi")
 _LAST_DELTA_AT: Final = 23
 _ABORTED_AT: Final = 30
+_AGAIN_S: Final = 0.1
+"""How long a client waits after an error (Java's retry.backoff.ms)."""
 _PARTITION_BYTES: Final = 1024 * 1024
 _TOTAL_BYTES: Final = 16 * 1024 * 1024
 
@@ -66,6 +68,7 @@ class Subscriber(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connected = False
+        self._transport = None
 
     def stall(self) -> None:
         """Read nothing any more."""
@@ -83,7 +86,8 @@ class Subscriber(asyncio.Protocol):
             self._transport.abort()
 
     def _ask(self) -> None:
-        assert self._transport is not None
+        if self._transport is None:
+            return
         _OFFSET.pack_into(self._frame, self._offset_at, self.offset)
         self._transport.write(bytes(self._frame))
 
@@ -99,6 +103,8 @@ class Subscriber(asyncio.Protocol):
         _, error = _ERROR.unpack_from(data, at)
         if error:
             self.faults.append(f"error {error} at {self.offset}")
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._ask)
+            return
         at += _ABORTED_AT
         at += 4 + 16 * max(0, _SIZE.unpack_from(data, at)[0]) + self._behind_aborted
         self._take(data, at + 4, at + 4 + _SIZE.unpack_from(data, at)[0])

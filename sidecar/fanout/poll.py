@@ -7,7 +7,7 @@ A first batch may be larger than the limits (KIP-74). What a client reads by its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls.tails import FetchTails, FetchTailsById
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sidecar.fanout.question import Question
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls.tails import Fetched
+
+
+_MOST_PARTITIONS: Final = 500
 
 
 class Limits(NamedTuple):
@@ -41,3 +44,13 @@ async def poll(
         return await upstream.call(leader, call(positions, questions[0].isolation, *limits), channel=channel)
     except (UpstreamError, KafkaError):
         return {}
+
+
+def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
+    """Put a question into the first bundle that does not name its partition yet: a broker takes each one once."""
+    key = question.position.of
+    for bundle in bundles:
+        if key not in bundle and len(bundle) < _MOST_PARTITIONS:
+            bundle[key] = question
+            return
+    bundles.append({key: question})

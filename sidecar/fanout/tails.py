@@ -2,6 +2,9 @@
 
 A question that comes while polls stand is asked at once, on its own connection, as a broker answers those of one
 connection in turn. Polls end after half a second at the latest; what they carried then goes on in few bundles.
+
+What is behind the records that came is asked for at once, before its first reader is: a node that needs longer than
+`UNWATCHED_S` for thousands of readers could not vouch for what it kept, and each that is behind would read alone.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from sidecar.fanout.bodies import Bodies
 from sidecar.fanout.chains import Chains
 from sidecar.fanout.crowd import LEAST, Crowd
 from sidecar.fanout.ends import Ends
-from sidecar.fanout.poll import Limits, poll
+from sidecar.fanout.poll import Limits, bundle_up, poll
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
 from sidecar.fanout.wheel import Wheel
@@ -38,9 +41,10 @@ _GATHER_S: Final = 0.005
 """How long questions that had no answer wait for others to go on with."""
 UNWATCHED_S: Final = 0.05
 """Kafka takes longer to delete a topic and create another one of its name."""
+AHEAD_S: Final = 5.0
+"""For how long polls go on without a reader that waits: those who were given records come again, however late."""
 _AGING_S: Final = 1.0
 """Between two looks for answers that are too old: a thousand of them may come each second."""
-_MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
 _MOST_QUESTIONS: Final = 8
@@ -83,6 +87,9 @@ class Tails:
         self._watched: dict[tuple[bytes, int], float] = {}
         """When the last poll ended of partitions whose answers are kept."""
         self._to_ask: dict[Question, None] = {}
+        self._ahead: dict[Question, float] = {}
+        """Until when questions are asked without a reader, by the loop's clock."""
+        self._follows = False
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
         self._channels: dict[int, set[int]] = {}
@@ -224,7 +231,7 @@ class Tails:
         unwatched: set[tuple[bytes, int]] = set()
         now = asyncio.get_running_loop().time()
         for question in questions:
-            if question in self._under_way or question not in self._readers:
+            if question in self._under_way or not (question in self._readers or question in self._ahead):
                 continue
             position = question.position
             leader = self._upstream.view.leader(position.log, position.partition)
@@ -235,7 +242,7 @@ class Tails:
                 unwatched.add(position.of)
             self._asked.setdefault(position.of, set()).add(question)
             self._under_way.add(question)
-            _bundle(bundles.setdefault((leader, question.isolation, bool(position.topic_id)), []), question)
+            bundle_up(bundles.setdefault((leader, question.isolation, bool(position.topic_id)), []), question)
         if unwatched:
             self._forget_answers(unwatched)
             self._changed()
@@ -282,17 +289,13 @@ class Tails:
             log, partition = key = question.position.of
             fetched = answer.get(key) or error_of(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if fetched.error:
+                self._ahead.pop(question, None)
                 failed.add(key)
                 if fetched.error in STALE_ROUTE:
                     stale.add(log)
                 found[question] = fetched
-                continue
-            if question in self._readers:
-                self.ends.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
-            if fetched.record_bytes:
-                found[question] = self._recent.keep(question, fetched, now)
-            elif question in self._readers:
-                self._ask_again(question)
+            elif (kept := self._took(question, fetched, now)) is not None:
+                found[question] = kept
         if failed:
             self._forget_answers(failed)
         for question in questions:
@@ -303,7 +306,41 @@ class Tails:
         if stale:
             self._upstream.refresh_soon(stale)
         self._age(now)
+        if self._follows:
+            self._follows = False
+            self._ask()
         self._wake(found)
+
+    def _took(self, question: Question, fetched: Fetched, now: float) -> Fetched | None:
+        """The records to a question, as they are kept; None where there are none: then it is asked again."""
+        waits, until = question in self._readers, self._ahead.pop(question, 0.0)
+        until = now + AHEAD_S if waits else until
+        log, partition = question.position.of
+        goes_on = until > now and self.crowd.is_shared(log, partition)
+        if waits or goes_on:
+            self.ends.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
+        if fetched.record_bytes:
+            if goes_on:
+                self._follow(question, fetched, until)
+            return self._recent.keep(question, fetched, now)
+        if goes_on and not waits:
+            self._ahead[question] = until
+        if goes_on or waits:
+            self._ask_again(question)
+        return None
+
+    def _follow(self, question: Question, fetched: Fetched, until: float) -> None:
+        """Ask for what is behind these records: at once, unless there are many polls."""
+        after = fetch.offset_behind(fetched.element, fetched.record_bytes)
+        if after is None:
+            return
+        following = question._replace(position=question.position._replace(offset=after))
+        self._ahead[following] = max(until, self._ahead.get(following, 0.0))
+        if self.polls < MOST_POLLS // 2:
+            self._to_ask[following] = None
+            self._follows = True
+        else:
+            self._ask_again(following)
 
     def _ask_again(self, question: Question) -> None:
         self._to_ask[question] = None
@@ -360,13 +397,3 @@ class Tails:
             self._waking = bool(self._to_wake)
             if self._waking:
                 asyncio.get_running_loop().call_soon(self._wake_some)
-
-
-def _bundle(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
-    """Put a question into the first bundle that does not name its partition yet: a broker takes each one once."""
-    key = question.position.of
-    for bundle in bundles:
-        if key not in bundle and len(bundle) < _MOST_PARTITIONS:
-            bundle[key] = question
-            return
-    bundles.append({key: question})

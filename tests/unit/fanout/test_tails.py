@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.fanout import recent
 from sidecar.fanout import tails as module
 from sidecar.fanout.question import Asked, Question
 from sidecar.fanout.tails import Tails
 from sidecar.network.tasks import Tasks
+from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import Fetched, Position
 from sidecar.protocol.errors import ErrorCode
 from tests.wait import wait_until
@@ -183,3 +185,56 @@ async def test_answers_that_grow_too_old_one_by_one_are_dropped_many_at_a_time(
     tails._age(now)
     await wait_until(lambda: not tails._recent.kept_bytes, "all are dropped")
     assert len(looks) <= 2
+
+
+class Log(PaperUpstream):
+    """A broker with one log of one record a batch; `asked` are the offsets that it was asked for."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self.end = end
+        self.asked: list[int] = []
+
+    async def call(self, _broker: int, request: Any, **_: Any) -> dict[tuple[bytes, int], Fetched]:
+        (position,) = request.positions
+        self.asked.append(position.offset)
+        if position.offset >= self.end:
+            await asyncio.sleep(0.02)
+        if position.offset >= self.end:
+            return {(b"orders", 0): Fetched(0, 0, _NOTHING)}
+        batch = bytearray(build_batch([RawRecord(b"", b"paid")], None))
+        batch[:8] = position.offset.to_bytes(8, "big")
+        return {(b"orders", 0): Fetched(0, len(batch), _NOTHING[:-4] + len(batch).to_bytes(4, "big") + batch)}
+
+
+@pytest.mark.parametrize("readers", [3, 4])
+async def test_what_is_behind_records_is_asked_for_before_any_reader_comes(
+    monkeypatch: pytest.MonkeyPatch, readers: int
+) -> None:
+    """A busy node needs long for thousands of readers. Without a poll it could not vouch for what it kept, and each
+    that was behind read alone, over a broker connection of its own: of 40,000, all but 10,000 came to nothing.
+    """
+    monkeypatch.setattr(module, "AHEAD_S", 2.0)
+    upstream, faults = Log(end=8), list[Any]()
+    tails = Tails(upstream, Tasks(faults.append), longest_s=5.0)  # pyright: ignore[reportArgumentType]
+    for number in range(readers):
+        tails.crowd.gathers(number, [(b"orders", 0)])
+    tails.park(Reader(), [Asked(_QUESTION, 1000)], 60.0)
+    await wait_until(lambda: not tails.waiting, "everyone is told")
+    if readers < 4:
+        assert upstream.asked == [7], "these few ask by themselves"
+        return
+    upstream.end = 12
+    await wait_until(lambda: upstream.asked[-1] == 12, "the end")
+    asked = [offset for offset, before in zip(upstream.asked, [0, *upstream.asked], strict=False) if offset != before]
+    assert asked == [7, 8, 9, 10, 11, 12], "one poll after the other, without a reader"
+    await asyncio.sleep(4 * module.UNWATCHED_S)
+    kept = tails.answer(_QUESTION, 10_000)
+    assert kept is not None, "polls have stood ever since"
+    assert fetch.offset_behind(kept.element, kept.record_bytes) == 12, "who comes late is up to date at once"
+    late = Reader()
+    tails.park(late, [Asked(_NEXT._replace(position=_NEXT.position._replace(offset=12)), 1000)], 60.0)
+    upstream.end = 13
+    await wait_until(lambda: late.found, "the reader that came late")
+    await wait_until(lambda: tails.polls == 0, "the polls to end where nobody comes back")
+    assert (tails.waiting, faults) == (0, [])
