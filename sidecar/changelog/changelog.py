@@ -12,8 +12,7 @@ from sidecar.changelog.topics import InternalTopics, open_topics
 from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Sequence
 
     from sidecar.changelog.clock import Clock
     from sidecar.changelog.view import Record
@@ -46,13 +45,11 @@ class Changelog:
         upstream: Upstream,
         cluster: str,
         *,
-        expected: Mapping[str, UUID] | None = None,
         on_error: Callable[[Exception], None] = lambda _: None,
-        deadline: float = 60.0,
         clock: Clock | None = None,
     ) -> Changelog:
         """Check or create the internal topics (`open_topics`) and begin to follow the ownership topic."""
-        topics = await open_topics(upstream, cluster, expected=expected, deadline=deadline)
+        topics = await open_topics(upstream, cluster)
         tailer = Tailer(upstream, topics.ownership, topics.ids[topics.names.ownership], on_error=on_error, clock=clock)
         tailer.start()
         return cls(topics, Appender(upstream, topics.ids), tailer)
