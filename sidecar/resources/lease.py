@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.lease import Lease
@@ -23,7 +23,7 @@ from sidecar.resources.epoch import CLAIMS, keep_alive, keep_alive_interval, ope
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from metadata.lease import Sent
     from sidecar.changelog import Change as LogChange
@@ -41,25 +41,14 @@ _KEPT_ALIVE_SHARE: Final = 0.8
 _NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
 
 
-class Ends(Protocol):
-    """Writes down that sessions ended."""
-
-    def end(self, sessions: Iterable[str]) -> None:
-        """These sessions are over."""
-        ...
-
-    def end_again(self) -> None:
-        """What could not be written down of the end of sessions is tried again."""
-        ...
-
-
 class CoordinatorLease:
     """The right to coordinate: taken, kept, lost and handed on. `state` says on this node whether it has it."""
 
-    def __init__(self, state: ClaimsState, ends: Ends) -> None:
+    def __init__(self, state: ClaimsState, pass_time: Callable[[], None]) -> None:
+        """`pass_time` ends the sessions that are overdue; it is called while this node coordinates."""
         services = state.services
         self._state = state
-        self._ends = ends
+        self._pass_time = pass_time
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
         self._lease = Lease(services.store.lease_ms, clock=services.changelog.clock.elapsed)
@@ -231,7 +220,7 @@ class CoordinatorLease:
         while True:
             self._woken.clear()
             if self._state.epoch is not None:
-                await self._pass_time(self._state.now())
+                self._pass_time()
             if self._state.epoch is not None:
                 await self._keep_fence(self._state.epoch)
             elif self._is_orphaned():
@@ -242,10 +231,6 @@ class CoordinatorLease:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.001, pause)):
                     await self._woken.wait()
-
-    async def _pass_time(self, now: float) -> None:
-        self._ends.end(self._state.sessions.overdue(now))
-        self._ends.end_again()
 
     def _is_orphaned(self) -> bool:
         """Somebody coordinated once, nobody does now, and this node is the first in line."""
