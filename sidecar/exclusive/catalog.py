@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Entry, StampedJournal
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.v1 import state_pb2 as state
 
 ResultT = TypeVar("ResultT")

@@ -8,10 +8,11 @@ from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Changelog
     from sidecar.dedup.environment import IdsServices
     from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
+    from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
     from sidecar.exclusive.ownership_events import OwnershipEvents
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.slots import SlotScope

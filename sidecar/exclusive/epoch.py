@@ -31,9 +31,9 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from sidecar.access.services import NodeServices
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.forwarder.forwarder import Forwarder, WholeRequest
     from sidecar.protocol.batch import BatchHeader

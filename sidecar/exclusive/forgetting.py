@@ -32,9 +32,10 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Entry, Key, SlotName, View
     from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks
+    from sidecar.exclusive.interfaces import OwnershipHooks
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 _AT_ONCE: Final = 20

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Change
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
+    from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
     from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder

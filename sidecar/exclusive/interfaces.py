@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sidecar.dedup.environment import IdsHooks
-from sidecar.forwarder.sequences import EPOCH_RECORDS
 
 if TYPE_CHECKING:
-    from metadata import MetadataStore
     from metadata.ownership import AccessMode
-    from sidecar.changelog import Changelog
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.producing import ProducingState
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.network.aside import Allowance
-    from sidecar.protocol.caller import Upstream
     from sidecar.protocol.session import Caller, Session
     from sidecar.v1 import state_pb2 as state
-
-
-@dataclass(frozen=True, slots=True)
-class NodeServices:
-    """What every takeover needs of its node: which one it is, and the services that it calls."""
-
-    node_id: int
-    boot: str
-    cluster: str
-    upstream: Upstream
-    changelog: Changelog
-    store: MetadataStore
-    epoch_records: int = EPOCH_RECORDS
-    """Records of an idempotent session in one partition after which its slot epoch is replaced."""
 
 
 class Producing(Protocol):

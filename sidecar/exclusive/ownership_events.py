@@ -23,7 +23,8 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning
+    from sidecar.access.services import NodeServices
+    from sidecar.exclusive.interfaces import OwnershipHooks, Owning
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks

@@ -18,9 +18,10 @@ from sidecar.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sidecar.access.services import NodeServices
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.exclusive.catalog import PolicyCatalog
-    from sidecar.exclusive.interfaces import Moving, NodeServices, Served
+    from sidecar.exclusive.interfaces import Moving, Served
     from sidecar.network.tasks import Tasks
 
 _SETTLED_LEASES: Final = 2

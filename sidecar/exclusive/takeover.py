@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.slots import EpochWriter, Known
     from sidecar.exclusive.succession import Sequences

@@ -28,9 +28,9 @@ from sidecar.protocol.records import newest_timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Clock
     from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.fencing import KeepAlive, WriterSlot
 

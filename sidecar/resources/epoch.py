@@ -9,7 +9,7 @@ claims of `conn:` sessions are taken away in the same batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sidecar.access.sessions import is_plain
 from sidecar.changelog import Record, retired_ids, serving_key
@@ -28,9 +28,8 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from metadata import MetadataStore
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Changelog, Entry, Key, StampedJournal
-    from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
 
 CLAIMS: Final = "__claims"
@@ -38,23 +37,6 @@ CLAIMS: Final = "__claims"
 
 _SEEN_S: Final = 10.0
 _RECORDS_AT_ONCE: Final = 5_000
-
-
-class NodeServices(Protocol):
-    """What a coordinator needs of its node."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def boot(self) -> str: ...
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def upstream(self) -> Upstream: ...
-    @property
-    def changelog(self) -> Changelog: ...
-    @property
-    def store(self) -> MetadataStore: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,19 @@ from sidecar.changelog import claimed
 from sidecar.resources.claim_table import ClaimTable, Effects, shown
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, fencing_token
-from sidecar.resources.memory import LostTokens
 from sidecar.resources.sessions import Sessions
+from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.network.tasks import Tasks
-    from sidecar.resources.epoch import CoordinatorEpoch, NodeServices
+    from sidecar.resources.epoch import CoordinatorEpoch
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
