@@ -10,11 +10,12 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
-from sidecar.exclusive.returning import Answering, KeptBytes
+from sidecar.exclusive.returning import Answering
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.protocol import batch as record_batch
@@ -77,7 +78,6 @@ class Topics(Protocol):
 
     def missing(self, name: bytes) -> None:
         """Kafka knows no topic of this name."""
-        ...
 
     def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and the generation under which it lost it."""
@@ -85,7 +85,6 @@ class Topics(Protocol):
 
     def forget_refusals(self, session: Session) -> None:
         """Nothing of a session counts as refused on any topic."""
-        ...
 
 
 class Producers:
