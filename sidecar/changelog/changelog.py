@@ -76,6 +76,16 @@ class Changelog:
         raw = [record.encode() for record in records]
         return await self.appender.append(self.partition, raw, known_end=self.position)
 
+    def fenced(self, snapshots_of: str | None = None) -> dict[str, list[int]]:
+        """What a fence covers besides the partitions of a topic: the ownership partition, and where the snapshots of
+        this topic are, where it has sequence ids.
+        """
+        found = {self.partition.topic: [self.partition.partition]}
+        if snapshots_of is not None:
+            kept = self.snapshots_of(snapshots_of)
+            found[kept.topic] = [kept.partition]
+        return found
+
     def snapshots_of(self, topic: str) -> TopicPartition:
         """Where the snapshots of a topic's sequence ids are: its fences cover it."""
         return self.topics.snapshots_of(topic)

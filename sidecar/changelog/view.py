@@ -23,7 +23,6 @@ from sidecar.changelog.keys import (
     decode_key,
     kind_of,
     ownership_key,
-    policy_key,
     serving_key,
     shadow_key,
     slot_key,
@@ -146,10 +145,6 @@ class View:
         for key, entry in self._topics.get(topic, {}).items():
             if key.kind is Kind.SEQUENCE_BASE and key.slot == slot:
                 yield key, entry.value
-
-    def policy(self, pattern: str) -> Entry[state.Policy] | None:
-        """The policy recorded under exactly this pattern."""
-        return self._kinds[Kind.POLICY].get(policy_key(pattern))
 
     def policies(self) -> Iterator[Entry[state.Policy]]:
         """Every policy, in no order."""

@@ -236,7 +236,7 @@ class PolicyCatalog:
         services, changelog = self._services, self._services.changelog
         slot = WriterSlot(services.upstream, transactional_id(services.cluster, name, _WRITER))
         await slot.open()
-        await fence_slot(services.upstream, slot, {changelog.partition.topic: [changelog.partition.partition]}, {})
+        await fence_slot(services.upstream, slot, changelog.fenced(), {})
         await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
         return changelog.journal(slot.stamp)
 

@@ -142,7 +142,7 @@ class Ending:
         topic.shared.close(MOVED)
         await topic.save_ids()
         topic.serving = False
-        self._takeovers.let_go()
+        self._takeovers.taken = None
         if topic.whole is None:
             self._env.hooks.topic_forgotten(topic.name)
         self._takeovers.reread()

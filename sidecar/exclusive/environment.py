@@ -72,8 +72,6 @@ class Environment(Protocol):
 
     def owner_may_have_changed(self, topic: Owning) -> None:
         """Who owns a topic or partition may have changed, or whether it can be claimed now."""
-        ...
 
     def unknown(self, topic: Owning) -> None:
         """Kafka knows no topic of this name."""
-        ...

@@ -48,7 +48,6 @@ class Writer(Owner, Protocol):
 
     def refused(self, partition: int, client_epoch: int, first: ClientSequence, records: int) -> None:
         """Sequences of the session got a final error: its client counts them as used."""
-        ...
 
 
 class SlotEpoch:

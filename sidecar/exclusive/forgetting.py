@@ -216,15 +216,11 @@ class Forgetting:
         ids = {slot: transactional_id(services.cluster, name, slot) for slot in names}
         slots = [WriterSlot(services.upstream, ids[slot]) for slot in names]
         formers = {ids[slot]: stamp_of(entry).producer_id for slot, entry in opened.items()}
-        own, kept = services.changelog.partition, services.changelog.snapshots_of(name)
-        fenced = {own.topic: [own.partition], kept.topic: [kept.partition]}
         await open_slots(slots)
-        await fence_slot(services.upstream, slots[0], fenced, formers)
+        await fence_slot(services.upstream, slots[0], services.changelog.fenced(name), formers)
         for first in range(1, len(slots), _SLOTS_AT_ONCE):
-            some = slots[first : first + _SLOTS_AT_ONCE]
-            await asyncio.gather(
-                *[fence_slot(services.upstream, slot, {own.topic: [own.partition]}, formers) for slot in some]
-            )
+            some, fenced = slots[first : first + _SLOTS_AT_ONCE], services.changelog.fenced()
+            await asyncio.gather(*[fence_slot(services.upstream, slot, fenced, formers) for slot in some])
         return slots[0].stamp
 
     async def _snapshots(self, names: Iterable[str]) -> dict[str, list[bytes]]:

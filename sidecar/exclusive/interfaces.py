@@ -49,7 +49,6 @@ class Producing(Protocol):
     def is_alive(self) -> bool: ...
     def sever(self) -> None:
         """Close the connection."""
-        ...
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
@@ -63,7 +62,6 @@ class OwnershipHooks(IdsHooks, Protocol):
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...
     def fenced(self, topic: str, reason: str) -> None:
         """A batch was refused: `deposed`, `not_owner`, `waiting` (refused for a retry) or `redis_down`."""
-        ...
 
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None: ...
     def takeover(
@@ -71,16 +69,13 @@ class OwnershipHooks(IdsHooks, Protocol):
     ) -> None: ...
     def deposed(self, resource: str, lost: tuple[str, ...], by: Caller, client: str) -> None:
         """A client took a topic or partition from its owner, or from the sessions that wrote beside each other."""
-        ...
 
     def released(self, topic: str, session: str, generation: int) -> None: ...
     def topic_forgotten(self, topic: str) -> None:
         """The topic is served here no longer, or Kafka has it no more."""
-        ...
 
     def topic_gone(self, topic: str, generation: int) -> None:
         """Kafka has the topic no more; of all that was kept its generation is left."""
-        ...
 
 
 class Served(Protocol):
@@ -100,7 +95,6 @@ class Moving(Served, Protocol):
 
     async def hand_back(self) -> None:
         """Finish what is in flight, serve no more."""
-        ...
 
 
 class OwnerKnown(Protocol):

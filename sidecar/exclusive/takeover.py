@@ -209,7 +209,7 @@ class Takeover:
 
     async def _fence(self, noted: _Noted, others: Mapping[SlotName, Entry[Opened]]) -> _Fenced:
         """The next epoch of each slot; then nothing of an older one gets into the partitions or internal topics."""
-        services, scope, partition = self._services, self._scope, self._services.changelog.partition
+        services, scope = self._services, self._scope
         slots = {name: self._slot(name) for name in (scope.slot, *others)}
         await open_slots([*slots.values()])
         former: dict[str, ProducerId] = {}
@@ -219,10 +219,7 @@ class Takeover:
         for name in (*noted.formers, scope.slot):
             if (one := SlotScope(self._topic, name).partition) is not None:
                 only[transactional_id(services.cluster, self._topic, name)] = one
-        also = {partition.topic: [partition.partition]}
-        if self._has_ids and scope.is_master:
-            snapshots = services.changelog.snapshots_of(self._topic)
-            also[snapshots.topic] = [snapshots.partition]
+        also = services.changelog.fenced(self._topic if self._has_ids and scope.is_master else None)
         fenced = await fence_topic(
             services.upstream, [*slots.values()], self._topic, also=also, former=former, only=only
         )

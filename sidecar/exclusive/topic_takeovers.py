@@ -310,14 +310,6 @@ class TopicTakeovers:
             else:
                 self.lose_epoch()
 
-    def raised(self, epoch: SlotEpoch) -> None:
-        """The owner writes under an epoch that was opened from memory."""
-        self.taken = epoch.taken
-
-    def let_go(self) -> None:
-        """The node has the slot no longer."""
-        self.taken = None
-
     def reread(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         self._lost = None

@@ -48,7 +48,6 @@ class Writing(Protocol):
     @abstractmethod
     def judge(self, offer: Offer) -> None:
         """Decide on a batch while no operation is under way."""
-        ...
 
     @abstractmethod
     def failed(self, error: Exception) -> Outcome | None:
@@ -58,32 +57,26 @@ class Writing(Protocol):
     @abstractmethod
     def operation_over(self) -> None:
         """Nothing is under way any more."""
-        ...
 
     @abstractmethod
     async def again(self) -> None:
         """Let the same session write under the next epoch, by a takeover."""
-        ...
 
     @abstractmethod
     async def grow(self, partition: int) -> None:
         """The topic has more partitions than were fenced, this one among them."""
-        ...
 
     @abstractmethod
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses the epoch of a lane."""
-        ...
 
     @abstractmethod
     def raised(self, epoch: SlotEpoch) -> None:
         """The session writes under an epoch that was opened from memory."""
-        ...
 
     @abstractmethod
     def dropped(self, epoch: SlotEpoch) -> None:
         """Nothing is written under an epoch any more; it is not closed yet."""
-        ...
 
 
 class SlotWriter:

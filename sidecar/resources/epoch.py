@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.access.services import NodeServices
-    from sidecar.changelog import Changelog, Entry, Key, StampedJournal
+    from sidecar.changelog import Entry, Key, StampedJournal
     from sidecar.protocol.ids import Stamp
 
 CLAIMS: Final = "__claims"
@@ -46,7 +46,6 @@ class CoordinatorEpoch:
     slot: WriterSlot
     stamp: Stamp
     journal: StampedJournal
-    offset: Offset
     claims: Mapping[Key, state.Claim]
 
 
@@ -75,7 +74,7 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     await slot.open()
     former = view.serving(CLAIMS)
     formers = {slot.transactional_id: ProducerId(former.value.producer_id)} if former is not None else {}
-    await fence_slot(services.upstream, slot, _ownership_partition(changelog), formers)
+    await fence_slot(services.upstream, slot, changelog.fenced(), formers)
     await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
     found, stamp = view.serving(CLAIMS), slot.stamp
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
@@ -98,12 +97,12 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     await changelog.tailer.reached(offset, timeout=_SEEN_S)
     for gone in void:
         del claims[gone]
-    return CoordinatorEpoch(slot, stamp, journal, offset, claims)
+    return CoordinatorEpoch(slot, stamp, journal, claims)
 
 
 async def keep_alive(services: NodeServices, epoch: CoordinatorEpoch) -> None:
     """Renew the fence, before anything forgets it. Raises as `open_epoch`."""
-    partitions = _ownership_partition(services.changelog)
+    partitions = services.changelog.fenced()
     await epoch.slot.keep_alive(partitions)
     found = services.changelog.view.serving(CLAIMS)
     await retire_formers(services.upstream, None if found is None else found.value, partitions)
@@ -115,7 +114,3 @@ async def keep_alive_interval(services: NodeServices) -> float:
     """
     topic = services.changelog.partition.topic
     return (await read_keep_alives(services.upstream, [topic])).get(topic, DEFAULT_KEEP_ALIVE).interval
-
-
-def _ownership_partition(changelog: Changelog) -> dict[str, list[int]]:
-    return {changelog.partition.topic: [changelog.partition.partition]}

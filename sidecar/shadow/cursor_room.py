@@ -28,7 +28,6 @@ class CursorHooks(Protocol):
 
     def cursors_failed(self, shadow: str, error: BaseException) -> None:
         """The cursors of a shadow could not be looked at, or their reset not be reported."""
-        ...
 
     def cursors_reset(self, shadow: str, group: str, detail: str) -> None: ...
 

@@ -36,7 +36,6 @@ class Members(Protocol):
 
     async def seen_by_all(self, offset: int) -> None:
         """Returns once every live node has read the changelog up to there, or has let its lease run out."""
-        ...
 
 
 class OvertakenError(Exception):

@@ -56,7 +56,7 @@ async def append(kafka: KafkaCalls, topic: str, records: list[RawRecord]) -> Off
 
 
 def version(tailer: Tailer, name: str) -> int:
-    entry = tailer.view.policy(name)
+    entry = next((each for each in tailer.view.policies() if each.key.topic == name), None)
     return entry.value.version if entry else 0
 
 

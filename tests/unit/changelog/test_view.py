@@ -125,7 +125,8 @@ def test_facts_and_an_administrators_words_need_none(log: Log) -> None:
     log.append(Record(tail_key("orders", MASTER_SLOT, 3), state.Tail(offset=12)))
     log.append(Record(policy_key("orders"), state.Policy(deduplication=True)))
     log.append(Record(shadow_key("audit"), state.Shadow(source="orders")))
-    tail, policy, shadow = log.view.tail("orders", MASTER_SLOT, 3), log.view.policy("orders"), log.view.shadow("audit")
+    (policy,) = log.view.policies()
+    tail, shadow = log.view.tail("orders", MASTER_SLOT, 3), log.view.shadow("audit")
     assert tail is not None
     assert tail.value.offset == 12
     assert policy is not None
