@@ -13,21 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, 
 
 from google.protobuf.message import DecodeError, Message
 
-from sidecar.changelog.keys import (
-    MASTER_SLOT,
-    REDIS_KEY,
-    ForeignKeyError,
-    Key,
-    Kind,
-    SlotName,
-    decode_key,
-    kind_of,
-    ownership_key,
-    serving_key,
-    shadow_key,
-    slot_key,
-    tail_key,
-)
+from sidecar.changelog.keys import MASTER_SLOT, REDIS_KEY, ForeignKeyError, Key, Kind, SlotName, decode_key, kind_of
 from sidecar.changelog.records import RawRecord
 from sidecar.protocol.ids import ProducerId
 from sidecar.v1 import state_pb2 as state
@@ -126,19 +112,19 @@ class View:
 
     def ownership(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Ownership] | None:
         """The last owner of a topic, or of the partition of a partition slot; released or not."""
-        return self._kinds[Kind.OWNERSHIP].get(ownership_key(topic, slot))
+        return self._kinds[Kind.OWNERSHIP].get(Key(Kind.OWNERSHIP, topic, slot))
 
     def serving(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Serving] | None:
         """Who opened the newest epoch of a topic's, or a partition's, slot."""
-        return self._kinds[Kind.SERVING].get(serving_key(topic, slot))
+        return self._kinds[Kind.SERVING].get(Key(Kind.SERVING, topic, slot))
 
     def slot(self, topic: str, slot: SlotName) -> Entry[state.Slot] | None:
         """The shared session that a slot belongs to."""
-        return self._kinds[Kind.SLOT].get(slot_key(topic, slot))
+        return self._kinds[Kind.SLOT].get(Key(Kind.SLOT, topic, slot))
 
     def tail(self, topic: str, slot: SlotName, partition: int) -> Entry[state.Tail] | None:
         """The newest hint about a slot's batches in one partition."""
-        return self._kinds[Kind.TAIL].get(tail_key(topic, slot, partition))
+        return self._kinds[Kind.TAIL].get(Key(Kind.TAIL, topic, slot, partition))
 
     def shifts(self, topic: str, slot: SlotName) -> Iterator[tuple[Key, state.SequenceBase]]:
         """Every shift of the bases of a slot's session, of whatever epoch."""
@@ -152,7 +138,7 @@ class View:
 
     def shadow(self, name: str) -> Entry[state.Shadow] | None:
         """A shadow by its own name."""
-        return self._kinds[Kind.SHADOW].get(shadow_key(name))
+        return self._kinds[Kind.SHADOW].get(Key(Kind.SHADOW, name))
 
     def shadows(self) -> Iterator[Entry[state.Shadow]]:
         """Every shadow, in no order."""

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
-from sidecar.changelog import ChangelogError, Record, SlotName, policy_key
+from sidecar.changelog import ChangelogError, Key, Kind, Record, SlotName
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.fencing import WriterSlot, fence_slot, transactional_id
@@ -337,7 +337,7 @@ class PolicyCatalog:
         """Have every node follow a change, and report it; None: the policy is gone."""
         changelog = self._services.changelog
         at_ms = changelog.clock.now_ms()
-        record = Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms))
+        record = Record(Key(Kind.POLICY, name), None if policy is None else policy.to_record(version, at_ms))
         await changelog.tailer.reached(await writer.append([record]), timeout=_SEEN_S)
         try:
             await self._applied()

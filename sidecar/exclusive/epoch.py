@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, Position, Record, sequence_base_key, unpack_positions
+from sidecar.changelog import ChangelogError, Key, Kind, Position, Record, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.arrival import Arrival, Session
 from sidecar.dedup.gate import Gate
@@ -303,7 +303,7 @@ class SlotEpoch:
             base=base,
             base_before=before,
         )
-        await taken.journal.append([Record(sequence_base_key(scope.topic, scope.slot, partition), record)])
+        await taken.journal.append([Record(Key(Kind.SEQUENCE_BASE, scope.topic, scope.slot, partition), record)])
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """See `sidecar.dedup.gate.Keeper`."""

@@ -22,7 +22,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import MASTER_SLOT, Kind, RawRecord, Record, ownership_key, read_batches
+from sidecar.changelog import MASTER_SLOT, Key, Kind, RawRecord, Record, read_batches
 from sidecar.dedup.environment import FAILURES
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, Key, SlotName, View
+    from sidecar.changelog import Entry, SlotName, View
     from sidecar.cluster.logs import LogReader
     from sidecar.exclusive.interfaces import OwnershipHooks
     from sidecar.protocol.ids import Stamp, TopicPartition
@@ -102,7 +102,7 @@ def left_of(view: View, topic: str, now_ms: int) -> Left:
     rest = [entry for entry in entries if entry.key.partition is None]
     rest.sort(key=lambda entry: (entry.key.kind is Kind.OWNERSHIP, entry.key.slot != MASTER_SLOT))
     owned = [entry for entry in rest if entry.key.kind is Kind.OWNERSHIP]
-    stays = ownership_key(topic)
+    stays = Key(Kind.OWNERSHIP, topic, MASTER_SLOT)
     final = [Record(entry.key, None) for entry in rest if entry.key != stays]
     newest: Entry[state.Ownership] | None = max(owned, key=lambda entry: entry.value.generation, default=None)
     if newest is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import MASTER_SLOT, Key, SlotName, partition_of, partition_slot, serving_key, slot_key
+from sidecar.changelog import MASTER_SLOT, Key, Kind, SlotName, partition_of, partition_slot
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.identity import producer_name
@@ -82,7 +82,7 @@ class SlotScope:
     @property
     def key(self) -> Key:
         """Of the record that opens its epochs."""
-        return slot_key(self.topic, self.slot) if self.is_shared else serving_key(self.topic, self.slot)
+        return Key(Kind.SLOT, self.topic, self.slot) if self.is_shared else Key(Kind.SERVING, self.topic, self.slot)
 
     def opened(self, view: View) -> Entry[state.Serving] | Entry[state.Slot] | None:
         """The record that opened its newest epoch."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import Record, retired_ids, serving_key
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, retired_ids
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     WriterSlot,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, Key, StampedJournal
+    from sidecar.changelog import Entry, StampedJournal
     from sidecar.protocol.ids import Stamp
 
 CLAIMS: Final = "__claims"
@@ -69,7 +69,7 @@ def fencing_base(serving: Entry[state.Serving] | None) -> int:
 async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
     changelog = services.changelog
-    view, key = changelog.view, serving_key(CLAIMS)
+    view, key = changelog.view, Key(Kind.SERVING, CLAIMS, MASTER_SLOT)
     slot = WriterSlot(services.upstream, transactional_id(services.cluster, CLAIMS))
     await slot.open()
     former = view.serving(CLAIMS)

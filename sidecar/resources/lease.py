@@ -15,7 +15,7 @@ from metadata import MetadataUnavailable
 from metadata.lease import Lease
 from metadata.nodes import ServeStatus
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import ChangelogError, Kind, serving_key
+from sidecar.changelog import MASTER_SLOT, ChangelogError, Key, Kind
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.commits import Commits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sidecar.resources.state import ClaimsState
 
 _NAME: Final = CLAIMS.encode()
-_SERVING: Final = serving_key(CLAIMS)
+_SERVING: Final = Key(Kind.SERVING, CLAIMS, MASTER_SLOT)
 _TICK_S: Final = 0.5
 _CONFIRM_S: Final = 5.0
 _AGAIN_S: Final = 5.0

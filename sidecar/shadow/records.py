@@ -12,7 +12,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Change, ChangelogError, Record, shadow_key
+from sidecar.changelog import Change, ChangelogError, Key, Kind, Record
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import state_pb2 as state
@@ -113,7 +113,7 @@ class ShadowRecords:
     def _listening(self, name: str) -> Iterator[list[Change]]:
         """A list that grows with what is written about a shadow."""
         heard: list[Change] = []
-        stop = self._changelog.tailer.subscribe(heard.append, shadow_key(name))
+        stop = self._changelog.tailer.subscribe(heard.append, Key(Kind.SHADOW, name))
         try:
             yield heard
         finally:
@@ -157,7 +157,7 @@ class ShadowRecords:
         raise TimeoutError(f"the shadow {name} keeps being changed by others; try again")
 
     async def _append(self, name: str, record: state.Shadow | None) -> Offset:
-        offset = await self._changelog.append([Record(shadow_key(name), record)])
+        offset = await self._changelog.append([Record(Key(Kind.SHADOW, name), record)])
         await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
         return offset
 

@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.changelog import (
-    MASTER_SLOT,
-    Entry,
-    Opened,
-    Record,
-    SlotName,
-    View,
-    partition_slot,
-    serving_key,
-    shared_slot,
-    slot_key,
-)
+from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Opened, Record, SlotName, View, partition_slot, shared_slot
 from sidecar.exclusive import bindings
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.claims import Claimant
@@ -55,7 +44,7 @@ def note(view: View, offset: int, record: Record) -> None:
 
 def serving(session: str, client_id: str | None, *left: state.LeftSession, principal: str | None = PRINCIPAL) -> Record:
     record = state.Serving(session=session, client_id=client_id, left=left, principal=principal)
-    return Record(serving_key("orders", MASTER_SLOT), record)
+    return Record(Key(Kind.SERVING, "orders", MASTER_SLOT), record)
 
 
 def test_who_comes_first_has_it_on_that_topic(known: Bindings) -> None:
@@ -95,13 +84,13 @@ def test_what_is_written_down_counts_most_until_the_record_says_otherwise(view: 
         view,
         3,
         Record(
-            slot_key("orders", shared_slot(1)),
+            Key(Kind.SLOT, "orders", shared_slot(1)),
             state.Slot(session=Session("pid:7"), client_id="renamed", principal=PRINCIPAL),
         ),
     )
     assert known.bound("orders", Session("pid:7")) == client("renamed")
     note(view, 4, serving(Session("pid:8"), "other"))
-    note(view, 5, Record(slot_key("orders", shared_slot(1)), state.Slot(session=Session("pid:9"))))
+    note(view, 5, Record(Key(Kind.SLOT, "orders", shared_slot(1)), state.Slot(session=Session("pid:9"))))
     assert known.bound("orders", Session("pid:7")) == client("attacker")
 
 
@@ -249,7 +238,7 @@ class _Counted(dict[SlotName, Entry[Opened]]):
 
 def owned(topic: str, partition: int, session: str) -> Record:
     return Record(
-        serving_key(topic, partition_slot(partition)),
+        Key(Kind.SERVING, topic, partition_slot(partition)),
         state.Serving(session=session, client_id="billing", principal=PRINCIPAL),
     )
 
