@@ -103,7 +103,7 @@ class GovernedTopics:
         self._orphans_until = 0.0
         self._gone: set[str] = set()
         self._rights = ServingRights(services, nodes, tasks, self.catalog)
-        self.forgetting = Forgetting(services, logs, self)
+        self.forgetting = Forgetting(services, logs, hooks, self._has_clients, self._let_go)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
         """Called with a topic whose owner may have changed, and with the partition where that has its own owner."""
@@ -303,13 +303,11 @@ class GovernedTopics:
                 if topic.serving and topic.generation and topic.name not in names:
                     self.events.report_again(next(iter(topic.parts)))
 
-    def has_clients(self, name: str) -> bool:
-        """See `sidecar.exclusive.forgetting.Room`."""
+    def _has_clients(self, name: str) -> bool:
         topic = self._topics.get(name)
         return topic is not None and self.producers.has_clients(topic)
 
-    async def let_go(self, name: str) -> bool:
-        """See `sidecar.exclusive.forgetting.Room`."""
+    async def _let_go(self, name: str) -> bool:
         topic = self.topic(name)
         if self.draining or not (topic.serving or await self.may_serve(topic)):
             return False

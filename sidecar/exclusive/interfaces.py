@@ -84,13 +84,9 @@ class Served(Protocol):
     name: str
     serving: bool
 
-
-class Moving(Served, Protocol):
-    """One that may go to another node."""
-
     @property
     def may_move(self) -> bool:
-        """Whether that ends no session."""
+        """Whether another node can serve it without the end of a session."""
         ...
 
     async def hand_back(self) -> None:

@@ -75,7 +75,8 @@ class GovernedTopic:
         self.queue = TopicQueue(self, self.newcomers, environment)
         self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
         self.takeovers = TopicTakeovers(self)
-        self.shared = SharedSessions(self, environment, self.takeovers.share_anew)
+        share_anew = self.takeovers.share_anew
+        self.shared = SharedSessions(name, environment, self.upkeep, refusals, lambda: self.ids, share_anew)
         self.owner = TopicOwner(self.scope, environment)
         self.ending = Ending(self, self.takeovers)
 
