@@ -99,10 +99,6 @@ class View:
         self._kinds: dict[Kind, dict[Key, Entry[Any]]] = {kind: {} for kind in Kind}
         self._topics: dict[str, dict[Key, Entry[Any]]] = {}
         self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
-        self.openings = 0
-        """Rises with every change of what `opened` returns."""
-        self._changed_at: dict[str, dict[SlotName, int]] = {}
-        """At which of them each slot changed last, the newest at the end; so are their topics."""
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
         self._epochs_in_log = self._epochs
         """The same, without those of records that the log lost: what counts for a kind that is not `stamped`."""
@@ -172,22 +168,6 @@ class View:
         """As `opened`, but not to be kept: it changes with the next record."""
         return self._opened.get(topic, _NOTHING_OPENED)
 
-    def opened_since(self, topic: str, opening: int) -> Iterator[SlotName]:
-        """The slots of a topic for which `opened` has changed since the counter was `openings`. Where it
-        returns none any more, one of them stands for all.
-        """
-        for slot, changed in reversed(self._changed_at.get(topic, {}).items()):
-            if changed <= opening:
-                return
-            yield slot
-
-    def topics_opened_since(self, opening: int) -> Iterator[str]:
-        """The topics of which that holds."""
-        for topic, slots in reversed(self._changed_at.items()):
-            if slots[next(reversed(slots))] <= opening:
-                return
-            yield topic
-
     def slots(self, topic: str) -> set[SlotName]:
         """The slots that any record of a topic names."""
         return {key.slot for key in self._topics.get(topic, {}) if key.slot is not None}
@@ -235,7 +215,6 @@ class View:
         if isinstance(value, state.Serving | state.Slot):
             assert key.slot is not None
             self._opened.setdefault(key.topic, {})[key.slot] = cast("Entry[Opened]", after)
-            self._note_change(key.topic, key.slot)
             self._retired.update(ProducerId(gone) for gone in value.retired_producer_ids)
         return Change(key, before, after)
 
@@ -262,12 +241,6 @@ class View:
             return Ignored.RETIRED
         return None
 
-    def _note_change(self, topic: str, slot: SlotName) -> None:
-        self.openings += 1
-        slots = self._changed_at[topic] = self._changed_at.pop(topic, {})
-        slots.pop(slot, None)
-        slots[slot] = self.openings
-
     def _ignore(self, reason: Ignored) -> None:
         self.ignored[reason] += 1
 
@@ -276,10 +249,8 @@ class View:
         opened = self._opened.get(entry.key.topic, {})
         if entry.key.slot is not None and opened.get(entry.key.slot) is entry:
             del opened[entry.key.slot]
-            self._note_change(entry.key.topic, entry.key.slot)
-            if not opened:  # what was said of its slots is all taken back: one word of it is enough
+            if not opened:
                 del self._opened[entry.key.topic]
-                self._changed_at[entry.key.topic] = {entry.key.slot: self.openings}
         of_topic = self._topics[entry.key.topic]
         del of_topic[entry.key]
         if not of_topic:

@@ -114,10 +114,12 @@ class GovernedTopics:
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
-        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING
+        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING, Kind.SLOT
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed, *kinds)
         self._apply_policies()
         view = self.changelog.view
+        for opened in (*view.entries(Kind.SERVING), *view.entries(Kind.SLOT)):
+            self.bindings.changed(opened.key)
         for entry in view.entries(Kind.OWNERSHIP):
             self._deposed.note(entry.key, entry.value)
             if view.opened_now(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
@@ -223,8 +225,10 @@ class GovernedTopics:
             topic = self._topics.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # where another node serves it, what that one writes down is all that is known
-        elif change.after is None and change.key.slot == MASTER_SLOT:
-            self._forgotten(change.key.topic)
+        else:
+            self.bindings.changed(change.key)
+            if change.after is None and change.key.slot == MASTER_SLOT:
+                self._forgotten(change.key.topic)
 
     def _forgotten(self, name: str) -> None:
         """The node that served a topic found it gone, and has forgotten it; see `sidecar.exclusive.forgetting`."""
