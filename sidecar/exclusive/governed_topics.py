@@ -94,7 +94,7 @@ class GovernedTopics:
         self.draining = False
         self.by_name: dict[bytes, Topic] = {}
         """The topics that have a state here, as requests name them."""
-        self.producers = Producers(self, tasks, services.upstream)
+        self.producers = Producers(self)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._topics: dict[str, Topic] = {}
