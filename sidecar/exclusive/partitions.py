@@ -166,7 +166,7 @@ class PartitionedTopic:
     async def take(self, partition: int) -> Stamp:
         """The right to serve the topic, with the master slot, which covers this partition; its stamp.
 
-        Raises `KafkaError` 6 where another node serves it, and as a takeover does.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where another node serves it, and as a takeover does.
         """
         async with self._taking:
             if not await self._env.may_serve(self):

@@ -246,8 +246,9 @@ class TopicTakeovers:
     async def know_ids(self, timeout: float) -> TopicIds:
         """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.
 
-        Raises LookupError where it has none, `KafkaError` 5 where they are not known in time, or while an owner may
-        still come back, 6 where another node serves the topic, and as a takeover does.
+        Raises LookupError where it has none, `KafkaError` 5 LEADER_NOT_AVAILABLE where they are not known in time, or
+        while an owner may still come back, 6 NOT_LEADER_OR_FOLLOWER where another node serves the topic, and as a
+        takeover does.
         """
         topic, ids = self._topic, self._topic.ids
         if ids is None:

@@ -69,8 +69,9 @@ class Coordinator:
     async def take(self, asker: Asker, request: Request) -> Verdict:
         """Judge again, and if it is READY write it down: with the ownerships, once this node's view has them.
 
-        What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6 where this node
-        coordinates no more, 5 where nothing can be claimed now.
+        What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6
+        NOT_LEADER_OR_FOLLOWER where this node coordinates no more, 5 LEADER_NOT_AVAILABLE where nothing can be claimed
+        now.
         """
         commits, done = self._writing(), self._awaited()
         self.state.sessions.bind(asker, request.session)
@@ -156,7 +157,9 @@ class Coordinator:
         return self.state.lost.of(token)
 
     def bind(self, asker: Asker, session: str) -> None:
-        """A connection shows that a session lives (Own, Watch). Raises `KafkaError` 42 beyond 1,000 sessions."""
+        """A connection shows that a session lives (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond 1,000
+        sessions.
+        """
         self.state.sessions.bind(asker, session)
 
     def connection_closed(self, connection: int) -> None:

@@ -61,7 +61,8 @@ class CoordinatorLease:
     async def ready(self) -> None:
         """Return once this node coordinates; become it where nobody does and this node is the first in line.
 
-        Raises `KafkaError` 6 where another node does or should (`node` says which), 5 where nobody can now.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where another node does or should (`node` says which), 5
+        LEADER_NOT_AVAILABLE where nobody can now.
         """
         while self._state.epoch is None:
             if self._state.draining:
