@@ -54,8 +54,8 @@ async def find_faults(rooms: Rooms, asked: Asked) -> dict[Target, Look]:
     except (UpstreamError, KafkaError):  # its text would name a broker
         return _all(asked, control.UNAVAILABLE, "Kafka cannot be asked now; try again")
     faults: dict[Target, Look] = {}
-    for target, resource in zip(asked.targets, asked.resources, strict=True):
-        missing = missing_of(resource, partitions)
+    for target in asked.targets:
+        missing = missing_of(target.resource, partitions)
         if missing:
             faults[target] = _refused(control.UNKNOWN_RESOURCE, missing)
         elif target.is_written and target.topic.startswith("__"):

@@ -161,8 +161,8 @@ class Ownerships:
         if faults:
             return answers.not_granted(asked, faults)
         wishes = tuple(
-            Wish(target.key, target.group, resource, generation)
-            for target, resource, generation in zip(asked.targets, asked.resources, asked.generations, strict=True)
+            Wish(target.key, target.group, target.resource, generation)
+            for target, generation in zip(asked.targets, asked.generations, strict=True)
             if not target.is_written
         )
         if wishes:
