@@ -160,12 +160,8 @@ class View:
         """Every record whose key names this topic (pattern, shadow)."""
         return self._topics.get(topic, {}).values()
 
-    def opened(self, topic: str) -> dict[SlotName, Entry[Opened]]:
-        """The record that opened the newest epoch of each slot of a topic."""
-        return dict(self._opened.get(topic, {}))
-
-    def opened_now(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
-        """As `opened`, but not to be kept: it changes with the next record."""
+    def opened(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
+        """The record that opened the newest epoch of each slot of a topic. Not to be kept: it changes with the log."""
         return self._opened.get(topic, _NOTHING_OPENED)
 
     def slots(self, topic: str) -> set[SlotName]:

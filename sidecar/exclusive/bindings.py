@@ -169,7 +169,7 @@ class Bindings:
         recorded, unread = self._recorded.get(topic), self._unread.pop(topic, None)
         if unread is None:
             return recorded
-        opened = self._view.opened_now(topic)
+        opened = self._view.opened(topic)
         if recorded is None:
             recorded = self._recorded[topic] = _Recorded(self._topics)
         for slot in unread:

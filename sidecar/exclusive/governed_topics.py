@@ -122,7 +122,7 @@ class GovernedTopics:
             self.bindings.changed(opened.key)
         for entry in view.entries(Kind.OWNERSHIP):
             self._deposed.note(entry.key, entry.value)
-            if view.opened_now(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
+            if view.opened(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
     # Environment --------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class GovernedTopics:
         """
         view = self.changelog.view
         owned = (entry.key.topic for entry in view.entries(Kind.OWNERSHIP))
-        names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened_now(name))}
+        names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened(name))}
         return sorted(name for name in names if self._resolver.kind(name.encode()) is TopicKind.GOVERNED)
 
     # The changelog ------------------------------------------------------------------------------------------------

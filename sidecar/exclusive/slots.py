@@ -169,7 +169,7 @@ def is_outdated(view: View, scope: SlotScope, entry: Entry[state.Ownership]) -> 
 
 def generation_floor(view: View, scope: SlotScope) -> int:
     """The highest generation that anybody had of what a slot is for, when the scope was another one."""
-    slots = {MASTER_SLOT, *view.opened_now(scope.topic)}  # of a topic that was gone the master slot's alone is kept
+    slots = {MASTER_SLOT, *view.opened(scope.topic)}  # of a topic that was gone the master slot's alone is kept
     owners = [view.ownership(scope.topic, slot) for slot in slots if scope.overlaps(slot)]
     return max((found.value.generation for found in owners if found is not None), default=0)
 
@@ -314,7 +314,7 @@ class SlotRecords:
         """The master slot was taken in the topic that has its name now. Raises `OutdatedMasterError`."""
         if self._master is None:
             return
-        serving = self._view.opened_now(self._topic).get(MASTER_SLOT)
+        serving = self._view.opened(self._topic).get(MASTER_SLOT)
         if serving is not None and serving.value.topic_id != topic_id.bytes:
             message = f"{self._topic} was created anew; try again"
             raise OutdatedMasterError(ErrorCode.LEADER_NOT_AVAILABLE, message)
@@ -326,7 +326,7 @@ class SlotRecords:
         if self._master is None:
             return 0
         self.check_master()
-        return self._view.opened_now(self._topic)[MASTER_SLOT].offset
+        return self._view.opened(self._topic)[MASTER_SLOT].offset
 
     # Sequences ------------------------------------------------------------------------------------------------------
 

@@ -251,8 +251,8 @@ class CountedView(View):
 
     looked = 0
 
-    def opened_now(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
-        return _Counted(self, super().opened_now(topic))
+    def opened(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
+        return _Counted(self, super().opened(topic))
 
 
 class _Counted(dict[SlotName, Entry[Opened]]):
