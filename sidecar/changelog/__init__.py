@@ -10,6 +10,7 @@ from sidecar.changelog.clock import Clock
 from sidecar.changelog.columns import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
 from sidecar.changelog.configuration import Finding
 from sidecar.changelog.errors import (
+    FAILURES,
     AppendRefusedError,
     AppendUncertainError,
     ChangelogError,
@@ -36,6 +37,7 @@ from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
 from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View, retired_ids
 
 __all__ = [
+    "FAILURES",
     "MASTER_SLOT",
     "REDIS_KEY",
     "AppendRefusedError",

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metadata import MetadataUnavailable
+from sidecar.changelog import FAILURES
 from sidecar.dedup import recovery
-from sidecar.dedup.environment import FAILURES
 from sidecar.dedup.names import NameHolders, WriterNames
 from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, Key, Kind, Position, Record, unpack_positions
+from sidecar.changelog import FAILURES, Key, Kind, Position, Record, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.arrival import Arrival, Session
 from sidecar.dedup.gate import Gate
@@ -23,8 +23,7 @@ from sidecar.exclusive.succession import NOTHING, Sequences
 from sidecar.forwarder.lane import Append, Lane, Owner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 from sidecar.v1 import state_pb2 as state
 
@@ -307,7 +306,7 @@ class SlotEpoch:
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
-        if not isinstance(error, KafkaError | ChangelogError | UpstreamError | TimeoutError):
+        if not isinstance(error, FAILURES):
             raise error
         self._owner.fenced(self._lanes[partition])
 

@@ -22,8 +22,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import MASTER_SLOT, Key, Kind, RawRecord, Record, read_batches
-from sidecar.dedup.environment import FAILURES
+from sidecar.changelog import FAILURES, MASTER_SLOT, Key, Kind, RawRecord, Record, read_batches
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id

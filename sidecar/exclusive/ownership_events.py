@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import ChangelogError
+from sidecar.changelog import FAILURES
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Claim, Request
-from sidecar.network.backoff import RetryTimeoutError
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -175,7 +172,7 @@ class OwnershipEvents:
         try:
             async with self._in_order:
                 await self._services.changelog.add_event(event)
-        except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
+        except FAILURES as error:
             self._hooks.operation_failed(event.topic, error)
 
 

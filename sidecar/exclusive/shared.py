@@ -15,7 +15,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import ChangelogError, shared_slot
+from sidecar.changelog import FAILURES, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
 from sidecar.exclusive.operations import BUSY
@@ -26,7 +26,7 @@ from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.outcome import Outcome
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
 
@@ -374,5 +374,5 @@ class SharedSessions:
                     await keep_slot_alive(self.env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 continue  # opened anew meanwhile, here or by a node that takes the topic over
-            except (KafkaError, UpstreamError, ChangelogError, TimeoutError) as error:
+            except FAILURES as error:
                 self.env.hooks.operation_failed(self.topic, error)

@@ -15,8 +15,8 @@ from metadata import MetadataUnavailable
 from metadata.lease import Lease
 from metadata.nodes import ServeStatus
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import MASTER_SLOT, ChangelogError, Key, Kind
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.changelog import FAILURES, MASTER_SLOT, Key, Kind
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, keep_alive, keep_alive_interval, open_epoch
@@ -38,7 +38,6 @@ _CONFIRM_S: Final = 5.0
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
-_NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
 
 
 class CoordinatorLease:
@@ -86,7 +85,7 @@ class CoordinatorLease:
         if not self.is_fresh:
             try:
                 await self._state.services.changelog.tailer.read_to_end(_CONFIRM_S)
-            except _NOT_NOW as error:
+            except FAILURES as error:
                 self._state.events.claims_failed(error)
                 message = "it is not known whether this node still coordinates claims; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
@@ -112,7 +111,7 @@ class CoordinatorLease:
         began = self._state.now()
         try:
             epoch = await open_epoch(self._state.services)
-        except _NOT_NOW as error:
+        except FAILURES as error:
             self._state.serving = False
             self._state.events.claims_failed(error)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
@@ -252,7 +251,7 @@ class CoordinatorLease:
         except FencedError as error:
             if self._state.epoch is epoch:
                 self._step_down(str(error))
-        except _NOT_NOW as error:
+        except FAILURES as error:
             self._fence_due = now + _AGAIN_S
             self._state.events.claims_failed(error)
         else:

@@ -12,9 +12,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Change, ChangelogError, Key, Kind, Record
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.changelog import Change, Key, Kind, Record
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog, Entry
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.protocol.ids import Offset
-
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
-"""How a change of a shadow can fail through no fault of the caller."""
 
 _SEEN_S: Final = 5.0
 _TRIES: Final = 10
