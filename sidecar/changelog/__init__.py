@@ -10,6 +10,7 @@ from sidecar.changelog.clock import Clock
 from sidecar.changelog.columns import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
 from sidecar.changelog.configuration import Finding
 from sidecar.changelog.errors import (
+    FAILURES,
     AppendRefusedError,
     AppendUncertainError,
     ChangelogError,
@@ -25,16 +26,9 @@ from sidecar.changelog.keys import (
     SlotName,
     claim_key,
     claimed,
-    ownership_key,
     partition_of,
     partition_slot,
-    policy_key,
-    sequence_base_key,
-    serving_key,
-    shadow_key,
     shared_slot,
-    slot_key,
-    tail_key,
     whole_of,
 )
 from sidecar.changelog.records import RawRecord, read_batches
@@ -43,6 +37,7 @@ from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
 from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View, retired_ids
 
 __all__ = [
+    "FAILURES",
     "MASTER_SLOT",
     "REDIS_KEY",
     "AppendRefusedError",
@@ -74,20 +69,13 @@ __all__ = [
     "claimed",
     "follow_events",
     "open_topics",
-    "ownership_key",
     "pack_offsets",
     "pack_positions",
     "partition_of",
     "partition_slot",
-    "policy_key",
     "read_batches",
     "retired_ids",
-    "sequence_base_key",
-    "serving_key",
-    "shadow_key",
     "shared_slot",
-    "slot_key",
-    "tail_key",
     "unpack_offsets",
     "unpack_positions",
     "whole_of",

@@ -12,8 +12,7 @@ from sidecar.changelog.topics import InternalTopics, open_topics
 from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Sequence
 
     from sidecar.changelog.clock import Clock
     from sidecar.changelog.view import Record
@@ -46,13 +45,11 @@ class Changelog:
         upstream: Upstream,
         cluster: str,
         *,
-        expected: Mapping[str, UUID] | None = None,
         on_error: Callable[[Exception], None] = lambda _: None,
-        deadline: float = 60.0,
         clock: Clock | None = None,
     ) -> Changelog:
         """Check or create the internal topics (`open_topics`) and begin to follow the ownership topic."""
-        topics = await open_topics(upstream, cluster, expected=expected, deadline=deadline)
+        topics = await open_topics(upstream, cluster)
         tailer = Tailer(upstream, topics.ownership, topics.ids[topics.names.ownership], on_error=on_error, clock=clock)
         tailer.start()
         return cls(topics, Appender(upstream, topics.ids), tailer)
@@ -78,6 +75,16 @@ class Changelog:
                 raise ValueError(f"{record.key} speaks for a topic: it needs its slot's stamp")
         raw = [record.encode() for record in records]
         return await self.appender.append(self.partition, raw, known_end=self.position)
+
+    def fenced(self, snapshots_of: str | None = None) -> dict[str, list[int]]:
+        """What a fence covers besides the partitions of a topic: the ownership partition, and where the snapshots of
+        this topic are, where it has sequence ids.
+        """
+        found = {self.partition.topic: [self.partition.partition]}
+        if snapshots_of is not None:
+            kept = self.snapshots_of(snapshots_of)
+            found[kept.topic] = [kept.partition]
+        return found
 
     def snapshots_of(self, topic: str) -> TopicPartition:
         """Where the snapshots of a topic's sequence ids are: its fences cover it."""

@@ -23,21 +23,17 @@ _COMMON: Final = {
     "compression.type": "uncompressed",
     "max.message.bytes": str(_LARGEST_BATCH),
 }
-_BY_ROLE: Final = {
+_COMPACTED: Final = {
     # Seven days in which a marker that compaction may take still stands; rolled by size, as only closed segments are
     # compacted.
-    "ownership": {
-        "cleanup.policy": "compact",
-        "delete.retention.ms": str(_WEEK_MS),
-        "segment.bytes": str(_SEGMENT_BYTES),
-        "segment.ms": str(_WEEK_MS),
-    },
-    "snapshots": {
-        "cleanup.policy": "compact",
-        "delete.retention.ms": str(_WEEK_MS),
-        "segment.bytes": str(_SEGMENT_BYTES),
-        "segment.ms": str(_WEEK_MS),
-    },
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(_WEEK_MS),
+    "segment.bytes": str(_SEGMENT_BYTES),
+    "segment.ms": str(_WEEK_MS),
+}
+_BY_ROLE: Final = {
+    "ownership": _COMPACTED,
+    "snapshots": _COMPACTED,
     "events": {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS), "retention.bytes": "-1"},
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 
 
@@ -31,3 +34,7 @@ class AppendUncertainError(ChangelogError):
 
     A stamped batch can be sent again as it is; else its writer must be fenced before anybody relies on its absence.
     """
+
+
+FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
+"""How reading or writing Kafka fails through no fault of the caller, where another try may do."""

@@ -141,36 +141,6 @@ def kind_of(message: Message) -> Kind:
     return _BY_MESSAGE[type(message)]
 
 
-def ownership_key(topic: str, slot: SlotName = MASTER_SLOT) -> Key:
-    """Who owns a topic, or the partition of a partition slot."""
-    return Key(Kind.OWNERSHIP, topic, slot)
-
-
-def serving_key(topic: str, slot: SlotName = MASTER_SLOT) -> Key:
-    """Who serves a topic, or the partition of a partition slot."""
-    return Key(Kind.SERVING, topic, slot)
-
-
-def slot_key(topic: str, slot: SlotName) -> Key:
-    """Which shared session writes through a slot."""
-    return Key(Kind.SLOT, topic, slot)
-
-
-def tail_key(topic: str, slot: SlotName, partition: int) -> Key:
-    """How far a slot's batches in a partition are known."""
-    return Key(Kind.TAIL, topic, slot, partition)
-
-
-def sequence_base_key(topic: str, slot: SlotName, partition: int) -> Key:
-    """The shifted base of a slot's session in a partition."""
-    return Key(Kind.SEQUENCE_BASE, topic, slot, partition)
-
-
-def policy_key(pattern: str) -> Key:
-    """The policy of a topic, of a prefix (`payments.*`) or of all topics (`*`)."""
-    return Key(Kind.POLICY, pattern)
-
-
 def claim_key(group: str, resource: control.Resource) -> Key:
     """Who owns a free string, or a topic or partition for reading in a group."""
     if resource.name:
@@ -194,11 +164,6 @@ def whole_of(key: Key) -> Key | None:
     """The key of the whole topic where `key` is one of its partitions' for reading; None for any other."""
     parts = key.topic.split(":")
     return Key(Kind.CLAIM, ":".join(parts[:3])) if len(parts) == _READER_PARTS else None
-
-
-def shadow_key(name: str) -> Key:
-    """A shadow by its own name."""
-    return Key(Kind.SHADOW, name)
 
 
 REDIS_KEY: Final = Key(Kind.REDIS, "id")

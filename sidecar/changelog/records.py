@@ -16,6 +16,7 @@ from sidecar.protocol.calls import NO_STAMP
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.new_batch import NewRecord
+from sidecar.protocol.stretches import KEY, VALUE, Columns, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,11 +76,14 @@ def read_batches(data: bytes) -> Iterator[LoggedBatch]:
         writer = Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
         records: tuple[tuple[Offset, RawRecord], ...] = ()
         if not header.is_control:
-            view = memoryview(data)[start + HEADER_BYTES : start + size]
+            section = memoryview(data)[start + HEADER_BYTES : start + size]
+            columns = Columns()
             try:
-                records = tuple(_read_records(view, header.records, base))
-            except IndexError:
-                raise UnreadableBatchError(f"the batch at offset {base} ends inside a record") from None
+                unpack(section, header.records, b"", b"", columns, wanted=KEY | VALUE)
+            except KafkaError as error:
+                raise UnreadableBatchError(f"the batch at offset {base}: {error.message}") from None
+            rows = zip(columns.offset_deltas, columns.keys, columns.values, strict=True)
+            records = tuple((Offset(base + delta), RawRecord(key or b"", value)) for delta, key, value in rows)
         yield LoggedBatch(
             base,
             Offset(base + header.last_offset_delta + 1),
@@ -88,38 +92,3 @@ def read_batches(data: bytes) -> Iterator[LoggedBatch]:
             header.max_timestamp,
             records,
         )
-
-
-def _read_records(view: memoryview, count: int, base: Offset) -> Iterator[tuple[Offset, RawRecord]]:
-    at = 0
-    for _ in range(count):
-        size, at = _read_varint(view, at)
-        end = at + size
-        at += 1  # attributes
-        _, at = _read_varint(view, at)
-        delta, at = _read_varint(view, at)
-        key, at = _read_bytes(view, at)
-        value, at = _read_bytes(view, at)
-        if at > end or end > len(view):
-            raise IndexError(end)
-        yield Offset(base + delta), RawRecord(key or b"", value)
-        at = end
-
-
-def _read_bytes(view: memoryview, at: int) -> tuple[bytes | None, int]:
-    size, at = _read_varint(view, at)
-    if size < 0:
-        return None, at
-    return bytes(view[at : at + size]), at + size
-
-
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits (timestamp deltas) and where it ends."""
-    value = shift = 0
-    while True:
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import ClusterDescription, TopicDescription
 
+_OPEN_S: Final = 60.0
 _CREATE_TIMEOUT_MS: Final = 30_000
 _MOST_REPLICAS: Final = 3
 SNAPSHOT_PARTITIONS: Final = 8
@@ -61,7 +62,7 @@ class TopicNames:
 
 @dataclass(frozen=True, slots=True)
 class InternalTopics:
-    """Topics that exist and are configured well enough; `warnings` are for an operator, `ids` for the next start."""
+    """Topics that exist and are configured well enough; `warnings` are for an operator."""
 
     names: TopicNames
     ids: Mapping[str, UUID]
@@ -79,30 +80,25 @@ class InternalTopics:
         return TopicPartition(self.names.snapshots, crc32(topic.encode()) % count)
 
 
-async def open_topics(
-    upstream: Upstream,
-    cluster: str,
-    *,
-    expected: Mapping[str, UUID] | None = None,
-    snapshot_partitions: int = SNAPSHOT_PARTITIONS,
-    deadline: float = 60.0,
-) -> InternalTopics:
+async def open_topics(upstream: Upstream, cluster: str) -> InternalTopics:
     """Find the internal topics, or create them where the cluster of nodes is new, and check how they are configured.
 
-    `expected` are the ids of an earlier start, as far as anybody still knows them. Raises `ChangelogLostError`,
-    `MisconfiguredError`, `ChangelogError` where a broker refuses, `RetryTimeoutError` after `deadline` seconds.
+    Raises `ChangelogLostError`, `MisconfiguredError`, `ChangelogError` where a broker refuses, `RetryTimeoutError`
+    after a minute.
     """
     names = TopicNames.of(cluster)
-    retry = Retry(f"internal topics of {cluster}", deadline)
+    retry = Retry(f"internal topics of {cluster}", _OPEN_S)
     while True:
         try:
             described = await upstream.call(None, DescribeTopics(names.all))
             found = {topic.name: topic for topic in described.topics}
-            _refuse_strange(found, expected or {})
+            for name, topic in found.items():
+                if topic.error not in _NOT_YET:
+                    raise ChangelogError(f"topic {name}: {error_name(topic.error)}")
             missing = [name for name in names.all if found[name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             if missing:
                 await _refuse_loss(upstream, found, missing, names)
-                await _create(upstream, described, missing, names, snapshot_partitions)
+                await _create(upstream, described, missing, names)
                 waiting: object = f"{', '.join(missing)} to appear"
             elif leaderless := [topic.name for topic in found.values() if not _is_led(topic)]:
                 waiting = f"leaders of {', '.join(leaderless)}"
@@ -118,19 +114,6 @@ def _is_led(topic: TopicDescription) -> bool:
 
 
 _NOT_YET: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
-
-
-def _refuse_strange(found: Mapping[str, TopicDescription], expected: Mapping[str, UUID]) -> None:
-    for name, topic in found.items():
-        if topic.error not in _NOT_YET:
-            raise ChangelogError(f"topic {name}: {error_name(topic.error)}")
-        known = expected.get(name)
-        if known is None:
-            continue
-        if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise ChangelogLostError(f"topic {name} ({known}) was deleted; nodes do not create it again by themselves")
-        if not topic.error and topic.topic_id != known:
-            raise ChangelogLostError(f"topic {name} was created anew: its id is {topic.topic_id} instead of {known}")
 
 
 async def _refuse_loss(
@@ -155,16 +138,10 @@ def replicas_of(brokers: int) -> int:
     return max(1, min(_MOST_REPLICAS, brokers))
 
 
-async def _create(
-    upstream: Upstream,
-    described: ClusterDescription,
-    missing: list[str],
-    names: TopicNames,
-    snapshot_partitions: int,
-) -> None:
+async def _create(upstream: Upstream, described: ClusterDescription, missing: list[str], names: TopicNames) -> None:
     replicas = replicas_of(len(described.brokers))
     for name in missing:
-        partitions = snapshot_partitions if name == names.snapshots else 1
+        partitions = SNAPSHOT_PARTITIONS if name == names.snapshots else 1
         topic = NewTopic(name, partitions, replicas, wanted_configs(_role(name, names), replicas))
         request = CreateTopics((topic,), _CREATE_TIMEOUT_MS)
         broker = described.controller if described.controller in await upstream.brokers() else None

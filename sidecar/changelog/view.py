@@ -13,22 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, 
 
 from google.protobuf.message import DecodeError, Message
 
-from sidecar.changelog.keys import (
-    MASTER_SLOT,
-    REDIS_KEY,
-    ForeignKeyError,
-    Key,
-    Kind,
-    SlotName,
-    decode_key,
-    kind_of,
-    ownership_key,
-    policy_key,
-    serving_key,
-    shadow_key,
-    slot_key,
-    tail_key,
-)
+from sidecar.changelog.keys import MASTER_SLOT, REDIS_KEY, ForeignKeyError, Key, Kind, SlotName, decode_key, kind_of
 from sidecar.changelog.records import RawRecord
 from sidecar.protocol.ids import ProducerId
 from sidecar.v1 import state_pb2 as state
@@ -114,10 +99,6 @@ class View:
         self._kinds: dict[Kind, dict[Key, Entry[Any]]] = {kind: {} for kind in Kind}
         self._topics: dict[str, dict[Key, Entry[Any]]] = {}
         self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
-        self.openings = 0
-        """Rises with every change of what `opened` returns."""
-        self._changed_at: dict[str, dict[SlotName, int]] = {}
-        """At which of them each slot changed last, the newest at the end; so are their topics."""
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
         self._epochs_in_log = self._epochs
         """The same, without those of records that the log lost: what counts for a kind that is not `stamped`."""
@@ -127,19 +108,19 @@ class View:
 
     def ownership(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Ownership] | None:
         """The last owner of a topic, or of the partition of a partition slot; released or not."""
-        return self._kinds[Kind.OWNERSHIP].get(ownership_key(topic, slot))
+        return self._kinds[Kind.OWNERSHIP].get(Key(Kind.OWNERSHIP, topic, slot))
 
     def serving(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Serving] | None:
         """Who opened the newest epoch of a topic's, or a partition's, slot."""
-        return self._kinds[Kind.SERVING].get(serving_key(topic, slot))
+        return self._kinds[Kind.SERVING].get(Key(Kind.SERVING, topic, slot))
 
     def slot(self, topic: str, slot: SlotName) -> Entry[state.Slot] | None:
         """The shared session that a slot belongs to."""
-        return self._kinds[Kind.SLOT].get(slot_key(topic, slot))
+        return self._kinds[Kind.SLOT].get(Key(Kind.SLOT, topic, slot))
 
     def tail(self, topic: str, slot: SlotName, partition: int) -> Entry[state.Tail] | None:
         """The newest hint about a slot's batches in one partition."""
-        return self._kinds[Kind.TAIL].get(tail_key(topic, slot, partition))
+        return self._kinds[Kind.TAIL].get(Key(Kind.TAIL, topic, slot, partition))
 
     def shifts(self, topic: str, slot: SlotName) -> Iterator[tuple[Key, state.SequenceBase]]:
         """Every shift of the bases of a slot's session, of whatever epoch."""
@@ -147,17 +128,13 @@ class View:
             if key.kind is Kind.SEQUENCE_BASE and key.slot == slot:
                 yield key, entry.value
 
-    def policy(self, pattern: str) -> Entry[state.Policy] | None:
-        """The policy recorded under exactly this pattern."""
-        return self._kinds[Kind.POLICY].get(policy_key(pattern))
-
     def policies(self) -> Iterator[Entry[state.Policy]]:
         """Every policy, in no order."""
         yield from self._kinds[Kind.POLICY].values()
 
     def shadow(self, name: str) -> Entry[state.Shadow] | None:
         """A shadow by its own name."""
-        return self._kinds[Kind.SHADOW].get(shadow_key(name))
+        return self._kinds[Kind.SHADOW].get(Key(Kind.SHADOW, name))
 
     def shadows(self) -> Iterator[Entry[state.Shadow]]:
         """Every shadow, in no order."""
@@ -183,29 +160,9 @@ class View:
         """Every record whose key names this topic (pattern, shadow)."""
         return self._topics.get(topic, {}).values()
 
-    def opened(self, topic: str) -> dict[SlotName, Entry[Opened]]:
-        """The record that opened the newest epoch of each slot of a topic."""
-        return dict(self._opened.get(topic, {}))
-
-    def opened_now(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
-        """As `opened`, but not to be kept: it changes with the next record."""
+    def opened(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
+        """The record that opened the newest epoch of each slot of a topic. Not to be kept: it changes with the log."""
         return self._opened.get(topic, _NOTHING_OPENED)
-
-    def opened_since(self, topic: str, opening: int) -> Iterator[SlotName]:
-        """The slots of a topic for which `opened` has changed since the counter was `openings`. Where it
-        returns none any more, one of them stands for all.
-        """
-        for slot, changed in reversed(self._changed_at.get(topic, {}).items()):
-            if changed <= opening:
-                return
-            yield slot
-
-    def topics_opened_since(self, opening: int) -> Iterator[str]:
-        """The topics of which that holds."""
-        for topic, slots in reversed(self._changed_at.items()):
-            if slots[next(reversed(slots))] <= opening:
-                return
-            yield topic
 
     def slots(self, topic: str) -> set[SlotName]:
         """The slots that any record of a topic names."""
@@ -254,7 +211,6 @@ class View:
         if isinstance(value, state.Serving | state.Slot):
             assert key.slot is not None
             self._opened.setdefault(key.topic, {})[key.slot] = cast("Entry[Opened]", after)
-            self._note_change(key.topic, key.slot)
             self._retired.update(ProducerId(gone) for gone in value.retired_producer_ids)
         return Change(key, before, after)
 
@@ -281,12 +237,6 @@ class View:
             return Ignored.RETIRED
         return None
 
-    def _note_change(self, topic: str, slot: SlotName) -> None:
-        self.openings += 1
-        slots = self._changed_at[topic] = self._changed_at.pop(topic, {})
-        slots.pop(slot, None)
-        slots[slot] = self.openings
-
     def _ignore(self, reason: Ignored) -> None:
         self.ignored[reason] += 1
 
@@ -295,10 +245,8 @@ class View:
         opened = self._opened.get(entry.key.topic, {})
         if entry.key.slot is not None and opened.get(entry.key.slot) is entry:
             del opened[entry.key.slot]
-            self._note_change(entry.key.topic, entry.key.slot)
-            if not opened:  # what was said of its slots is all taken back: one word of it is enough
+            if not opened:
                 del self._opened[entry.key.topic]
-                self._changed_at[entry.key.topic] = {entry.key.slot: self.openings}
         of_topic = self._topics[entry.key.topic]
         del of_topic[entry.key]
         if not of_topic:

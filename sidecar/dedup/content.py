@@ -59,9 +59,10 @@ class Content:
         at_once: bool = False,
         names_limit: int = NAMES_LIMIT,
     ) -> None:
-        """Raises `KafkaError` 10 where the records are too large, 76 for an unknown codec, 87 where they do not parse,
-        and for ids that are malformed, or missing in some records only, or without a name, or under more than
-        `names_limit` names. With `at_once`, `TooLargeAtOnceError` where that takes long: then by a thread.
+        """Raises `KafkaError` 10 MESSAGE_TOO_LARGE where the records are too large, 76 UNSUPPORTED_COMPRESSION_TYPE for
+        an unknown codec, 87 INVALID_RECORD where they do not parse, and for ids that are malformed, or missing in some
+        records only, or without a name, or under more than `names_limit` names. With `at_once`, `TooLargeAtOnceError`
+        where that takes long: then by a thread.
         """
         self.count = count
         self.name = name
@@ -222,8 +223,8 @@ def _final(error: KafkaError) -> KafkaError:
 
 
 def payload_of(batch: memoryview, limit: int | None = None) -> Octets:
-    """The records of a batch, decompressed to at most `limit` bytes (`limits.BATCH_BYTES`). Raises `KafkaError` 2, 10
-    or 76.
+    """The records of a batch, decompressed to at most `limit` bytes (`limits.BATCH_BYTES`). Raises `KafkaError` 2
+    CORRUPT_MESSAGE, 10 or 76.
     """
     codec = codec_of(batch)
     records = batch[HEADER_BYTES:]

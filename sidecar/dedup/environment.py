@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from sidecar.changelog import ChangelogError
 from sidecar.dedup.marks import NAMES_LIMIT
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from metadata import MetadataStore
@@ -15,9 +12,6 @@ if TYPE_CHECKING:
     from sidecar.cluster.logs import LogReader
     from sidecar.dedup.content import Headers
     from sidecar.network.tasks import Tasks
-
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
-"""How reading or writing Kafka fails where another try may do."""
 
 
 class IdsHooks(Protocol):
@@ -27,7 +21,6 @@ class IdsHooks(Protocol):
     def ids_unknown(self, topic: str) -> None: ...
     def ids_read(self, topic: str, records: int) -> None:
         """Some of what `ids_recovered` reports when it is done."""
-        ...
 
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
     def ids_lost(self, topic: str, reason: str) -> None: ...

@@ -58,7 +58,6 @@ class Keeper(Protocol):
         self, partition: int, from_sequence: StampedSequence, base: ClientSequence, before: ClientSequence
     ) -> None:
         """Write down a session's new base from a stamped sequence on; `before` below it. Raises what ends the epoch."""
-        ...
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """The epoch is of no more use."""
@@ -171,7 +170,7 @@ class Gate:
                 state.undecided()
                 self._answer(arrival, state.problem)
                 return True
-            return state.wait(self)
+            return state.wait(self.pump)
         if self._order is not None and (place := self._order.place(arrival.first, arrival.records)) is not Place.NEXT:
             return self._answer_place(arrival, place)
         if arrival.fault is not None:
@@ -256,7 +255,7 @@ class Gate:
         if isinstance(found, Next):
             if found is Next.FENCE:
                 state.want_fence()
-            return state.wait(self)
+            return state.wait(self.pump)
         if self._out.under_way:
             return False  # an outcome pumps again
         if found and content.is_large and (arrival.rest is None or arrival.rest[0] != found):

@@ -42,14 +42,6 @@ class Topic(Protocol):
     def fence_wanted(self) -> Callable[[], None]: ...
 
 
-class Pumped(Protocol):
-    """A gate that waits until something changes."""
-
-    def pump(self) -> None:
-        """Look again whether it can decide."""
-        ...
-
-
 class PartitionIds:
     """One partition. `problem` is the answer while its ids cannot be known."""
 
@@ -80,11 +72,11 @@ class PartitionIds:
         """After the last batch of each producer id that the newest snapshot does not cover."""
         self.fenced: set[int] = set()
         """Producer ids of slots that were fenced: what they had under way is being read."""
-        self._waiting: set[Pumped] = set()
+        self._waiting: set[Callable[[], None]] = set()
 
-    def wait(self, gate: Pumped) -> bool:
-        """A gate can decide nothing before something changes here: it is pumped then. False, for its convenience."""
-        self._waiting.add(gate)
+    def wait(self, pump: Callable[[], None]) -> bool:
+        """A gate can decide nothing before something changes here: `pump` is called then. False, for convenience."""
+        self._waiting.add(pump)
         return False
 
     def refusal(self, names: Collection[bytes], session: str) -> Outcome | None:
@@ -139,8 +131,8 @@ class PartitionIds:
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
             loop = asyncio.get_running_loop()
-            for gate in waiting:
-                loop.call_soon(gate.pump)
+            for pump in waiting:
+                loop.call_soon(pump)
 
     def is_covered(self, producer_id: int) -> bool:
         """Whether the newest snapshot has everything that was written under a producer id."""

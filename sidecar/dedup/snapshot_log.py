@@ -6,9 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import AppendUncertainError, read_batches
+from sidecar.changelog import FAILURES, AppendUncertainError, read_batches
 from sidecar.dedup import snapshots
-from sidecar.dedup.environment import FAILURES
 from sidecar.dedup.snapshots import Collector, Saved
 from sidecar.protocol.caller import FencedError
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metadata import MetadataUnavailable
+from sidecar.changelog import FAILURES
 from sidecar.dedup import recovery
-from sidecar.dedup.environment import FAILURES
 from sidecar.dedup.names import NameHolders, WriterNames
 from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading
@@ -325,8 +325,8 @@ class TopicIds:
         return bool(self.partitions) and all(state.is_ready for state in self.partitions.values())
 
     async def known(self, timeout: float) -> None:
-        """Wait until the ids of all partitions are known. Raises `KafkaError` 5 where that takes longer, or cannot
-        be.
+        """Wait until the ids of all partitions are known. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE where that takes
+        longer, or cannot be.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout

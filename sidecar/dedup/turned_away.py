@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.protocol import limits
@@ -43,15 +43,6 @@ class Turn(Enum):
     LATE = "it was not written when it came first, and higher ids have been since"
 
 
-class Ids(Protocol):
-    """The ids of a batch, as `Content` has them."""
-
-    @property
-    def marks(self) -> tuple[Pushed, ...]: ...
-    @property
-    def lowest(self) -> Mapping[bytes, int]: ...
-
-
 class IdsOf(NamedTuple):
     """What is left of a `Content` when its batch is under way."""
 
@@ -59,16 +50,59 @@ class IdsOf(NamedTuple):
     lowest: Mapping[bytes, int]
 
 
-class Room(Protocol):
-    """Where batches of one connection are counted that are kept."""
+Ids: TypeAlias = Content | IdsOf
+
+
+class KeptBytes:
+    """The bytes of refused batches, per connection and in total."""
+
+    __slots__ = ("_by_connection", "in_all")
+
+    def __init__(self) -> None:
+        self.in_all = 0
+        self._by_connection: dict[int, KeptRoom] = {}
+
+    def of(self, connection: int) -> KeptRoom:
+        """The room of one connection."""
+        found = self._by_connection.get(connection)
+        if found is None:
+            found = self._by_connection[connection] = KeptRoom(self)
+        return found
+
+    def forget(self, connection: int) -> None:
+        """A connection is gone, with all that was kept of it."""
+        found = self._by_connection.pop(connection, None)
+        if found is not None:
+            self.in_all -= found.size
+
+
+class KeptRoom:
+    """The room of one connection, where its batches are counted that are kept."""
+
+    __slots__ = ("_all", "batches", "size")
+
+    def __init__(self, in_all: KeptBytes) -> None:
+        self.size = self.batches = 0
+        self._all = in_all
 
     def take(self, size: int) -> bool:
         """Room for one batch more; whether there is."""
-        ...
+        if (
+            self.size + size > limits.KEPT_BYTES
+            or self.batches >= limits.KEPT_BATCHES
+            or self._all.in_all + size > limits.KEPT_IN_ALL_BYTES
+        ):
+            return False
+        self.size += size
+        self.batches += 1
+        self._all.in_all += size
+        return True
 
     def give_back(self, size: int) -> None:
         """A batch is kept no longer."""
-        ...
+        self.size -= size
+        self.batches -= 1
+        self._all.in_all -= size
 
 
 class Kept(NamedTuple):
@@ -113,7 +147,7 @@ class TurnedAway:
     def __bool__(self) -> bool:
         return bool(self._lowest or self._late or self._kept or self.is_lost)
 
-    def keep(self, batch: memoryview, kept: Kept, room: Room) -> None:
+    def keep(self, batch: memoryview, kept: Kept, room: KeptRoom) -> None:
         """A batch was not let in.
 
         One that comes again and again is kept once: a client that may not write may retry for hours. Those refused for
@@ -140,7 +174,7 @@ class TurnedAway:
         elif kept.comes_again:
             self.is_lost = True
 
-    def open(self, opened: Callable[[memoryview, int], Content], room: Room) -> None:
+    def open(self, opened: Callable[[memoryview, int], Content], room: KeptRoom) -> None:
         """Its client may write now: look into what was kept, as far as that takes no time. `opened` as `Content` with
         `at_once`; one that fails may have decompressed all that it was allowed to.
         """

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from metadata import MetadataError, MetadataUnavailable
-from sidecar.changelog import ChangelogError
+from sidecar.changelog import FAILURES as KAFKA_FAILURES
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -44,16 +44,7 @@ class QueueFoundError(Exception):
     """Others waited for the topic at the node that served it before: a newcomer is judged anew."""
 
 
-FAILURES: Final = (
-    GenerationError,
-    QueueFoundError,
-    KafkaError,
-    UpstreamError,
-    ChangelogError,
-    LostRaceError,
-    MetadataError,
-    TimeoutError,
-)
+FAILURES: Final = (GenerationError, QueueFoundError, LostRaceError, MetadataError, *KAFKA_FAILURES)
 """How an operation may end without success; each leaves the topic as it was."""
 
 

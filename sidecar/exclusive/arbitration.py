@@ -17,8 +17,8 @@ from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Entry, Opened
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.v1 import state_pb2 as state

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from sidecar.changelog import MASTER_SLOT
 from sidecar.exclusive.records import callers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -29,7 +30,7 @@ from sidecar.protocol.session import Caller, Session
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.changelog import SlotName, View
+    from sidecar.changelog import Key, SlotName, View
     from sidecar.exclusive.claims import Claimant
 
 _GIVEN_KEPT: Final = 20_000
@@ -55,8 +56,8 @@ class Bindings:
         self._claims: dict[int, OrderedDict[str, None]] = {}
         self._recorded: dict[str, _Recorded] = {}
         self._topics: dict[str, set[_Recorded]] = {}
-        self._opening = 0
-        """The view's, up to which the records of all topics were read."""
+        self._unread: dict[str, dict[SlotName, None]] = {}
+        """The slots of each topic whose newest record was not looked at yet."""
 
     # What happens -----------------------------------------------------------------------------------------------------
 
@@ -96,6 +97,10 @@ class Bindings:
         """Forget the claims of a closed connection."""
         for session in self._claims.pop(connection, ()):
             del self._claimed[session]
+
+    def changed(self, key: Key) -> None:
+        """A slot has another record than before, or none any more. It is read when somebody asks for the topic."""
+        self._unread.setdefault(key.topic, {})[key.slot or MASTER_SLOT] = None
 
     def forget(self, topic: str) -> None:
         """The topic is gone."""
@@ -148,9 +153,8 @@ class Bindings:
         return _refusal({given} if given is not None else self._anywhere(session), caller)
 
     def _anywhere(self, session: Session) -> set[Caller]:
-        for topic in self._view.topics_opened_since(self._opening):
+        for topic in list(self._unread):
             self._read(topic)
-        self._opening = self._view.openings
         found = {recorded.caller(session) for recorded in self._topics.get(session, ())}
         if session in self._claimed:
             found.add(self._claimed[session][1])
@@ -162,35 +166,30 @@ class Bindings:
         return None if recorded is None else recorded.caller(session)
 
     def _read(self, topic: str) -> _Recorded | None:
-        recorded = self._recorded.get(topic)
-        if recorded is not None and recorded.opening == self._view.openings:
+        recorded, unread = self._recorded.get(topic), self._unread.pop(topic, None)
+        if unread is None:
             return recorded
-        opened = self._view.opened_now(topic)
+        opened = self._view.opened(topic)
         if recorded is None:
-            if not opened:
-                return None
             recorded = self._recorded[topic] = _Recorded(self._topics)
-        if not opened:
-            recorded.clear()
-            del self._recorded[topic]
-            return None
-        for slot in self._view.opened_since(topic, recorded.opening):
+        for slot in unread:
             entry = opened.get(slot)
             recorded.note(slot, *((-1, _NOBODY) if entry is None else (entry.offset, callers(entry.value))))
-        recorded.opening = self._view.openings
+        if not opened:
+            del self._recorded[topic]
+            return None
         return recorded
 
 
 class _Recorded:
     """What the records of a topic say, by session: strangers ask for it with every batch, of topics with thousands of
-    slots. Each record is taken apart once. `opening`: the view's, up to which it was read.
+    slots. Each record is taken apart once.
     """
 
-    __slots__ = ("_found", "_said", "_slots", "_topics", "opening")
+    __slots__ = ("_found", "_said", "_slots", "_topics")
 
     def __init__(self, topics: dict[str, set[_Recorded]]) -> None:
         """`topics` has those by session that say something of it."""
-        self.opening = 0
         self._topics = topics
         self._said: dict[SlotName, tuple[int, Mapping[str, Caller]]] = {}
         self._slots: dict[str, set[SlotName]] = {}
@@ -213,11 +212,6 @@ class _Recorded:
         self._said[slot] = offset, said
         if self._found:
             self._found = {}
-
-    def clear(self) -> None:
-        """The topic has no records any more."""
-        for slot in self._said:
-            self.note(slot, -1, _NOBODY)
 
     def caller(self, session: Session) -> Caller | None:
         """By the newest of them."""

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
-from sidecar.changelog import ChangelogError, Record, SlotName, policy_key
+from sidecar.changelog import ChangelogError, Key, Kind, Record, SlotName
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.fencing import WriterSlot, fence_slot, transactional_id
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Entry, StampedJournal
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.v1 import state_pb2 as state
 
 ResultT = TypeVar("ResultT")
@@ -236,7 +236,7 @@ class PolicyCatalog:
         services, changelog = self._services, self._services.changelog
         slot = WriterSlot(services.upstream, transactional_id(services.cluster, name, _WRITER))
         await slot.open()
-        await fence_slot(services.upstream, slot, {changelog.partition.topic: [changelog.partition.partition]}, {})
+        await fence_slot(services.upstream, slot, changelog.fenced(), {})
         await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
         return changelog.journal(slot.stamp)
 
@@ -337,7 +337,7 @@ class PolicyCatalog:
         """Have every node follow a change, and report it; None: the policy is gone."""
         changelog = self._services.changelog
         at_ms = changelog.clock.now_ms()
-        record = Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms))
+        record = Record(Key(Kind.POLICY, name), None if policy is None else policy.to_record(version, at_ms))
         await changelog.tailer.reached(await writer.append([record]), timeout=_SEEN_S)
         try:
             await self._applied()

@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Record, ownership_key
+from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.ownership import Freed
 from sidecar.exclusive.requests import Fence, Split
@@ -72,7 +72,7 @@ class Ending:
             released.CopyFrom(ownership)
             released.released_ms = self._env.wall_ms()
             try:
-                record = Record(ownership_key(topic.name, topic.scope.slot), released)
+                record = Record(Key(Kind.OWNERSHIP, topic.name, topic.scope.slot), released)
                 owner.note(released, await epoch.taken.journal.append([record]))
                 await self._env.changelog.tailer.reached(Offset(owner.position), timeout=_SEEN_S)
             finally:
@@ -142,7 +142,7 @@ class Ending:
         topic.shared.close(MOVED)
         await topic.save_ids()
         topic.serving = False
-        self._takeovers.let_go()
+        self._takeovers.taken = None
         if topic.whole is None:
             self._env.hooks.topic_forgotten(topic.name)
         self._takeovers.reread()

@@ -8,10 +8,11 @@ from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Changelog
     from sidecar.dedup.environment import IdsServices
     from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
+    from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
     from sidecar.exclusive.ownership_events import OwnershipEvents
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.slots import SlotScope
@@ -71,8 +72,6 @@ class Environment(Protocol):
 
     def owner_may_have_changed(self, topic: Owning) -> None:
         """Who owns a topic or partition may have changed, or whether it can be claimed now."""
-        ...
 
     def unknown(self, topic: Owning) -> None:
         """Kafka knows no topic of this name."""
-        ...

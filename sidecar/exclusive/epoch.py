@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, Position, Record, sequence_base_key, unpack_positions
+from sidecar.changelog import FAILURES, Key, Kind, Position, Record, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.arrival import Arrival, Session
 from sidecar.dedup.gate import Gate
@@ -23,17 +23,16 @@ from sidecar.exclusive.succession import NOTHING, Sequences
 from sidecar.forwarder.lane import Append, Lane, Owner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from sidecar.access.services import NodeServices
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.forwarder.forwarder import Forwarder, WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -48,7 +47,6 @@ class Writer(Owner, Protocol):
 
     def refused(self, partition: int, client_epoch: int, first: ClientSequence, records: int) -> None:
         """Sequences of the session got a final error: its client counts them as used."""
-        ...
 
 
 class SlotEpoch:
@@ -304,11 +302,11 @@ class SlotEpoch:
             base=base,
             base_before=before,
         )
-        await taken.journal.append([Record(sequence_base_key(scope.topic, scope.slot, partition), record)])
+        await taken.journal.append([Record(Key(Kind.SEQUENCE_BASE, scope.topic, scope.slot, partition), record)])
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
-        if not isinstance(error, KafkaError | ChangelogError | UpstreamError | TimeoutError):
+        if not isinstance(error, FAILURES):
             raise error
         self._owner.fenced(self._lanes[partition])
 

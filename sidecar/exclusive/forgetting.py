@@ -19,22 +19,22 @@ Never in the path of a batch, and never more than some topics at a time.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import MASTER_SLOT, Kind, RawRecord, Record, ownership_key, read_batches
-from sidecar.dedup.environment import FAILURES
+from sidecar.changelog import FAILURES, MASTER_SLOT, Key, Kind, RawRecord, Record, read_batches
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
-    from sidecar.changelog import Entry, Key, SlotName, View
+    from sidecar.access.services import NodeServices
+    from sidecar.changelog import Entry, SlotName, View
     from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks
+    from sidecar.exclusive.interfaces import OwnershipHooks
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 _AT_ONCE: Final = 20
@@ -48,24 +48,6 @@ _CONNECTED_S: Final = 3600.0
 """How long, in seconds, a deleted topic is kept for connected clients that wrote to it: they go on if it is created
 again."""
 _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
-
-
-class Room(Protocol):
-    """What this needs of the node's governed topics."""
-
-    hooks: OwnershipHooks
-
-    def now(self) -> float:
-        """Monotonic seconds."""
-        ...
-
-    def has_clients(self, name: str) -> bool:
-        """Whether a client is connected to this node that ever claimed the topic."""
-        ...
-
-    async def let_go(self, name: str) -> bool:
-        """Have the right to serve a topic, and serve it no more; False where it is another node's."""
-        ...
 
 
 class Left(NamedTuple):
@@ -101,7 +83,7 @@ def left_of(view: View, topic: str, now_ms: int) -> Left:
     rest = [entry for entry in entries if entry.key.partition is None]
     rest.sort(key=lambda entry: (entry.key.kind is Kind.OWNERSHIP, entry.key.slot != MASTER_SLOT))
     owned = [entry for entry in rest if entry.key.kind is Kind.OWNERSHIP]
-    stays = ownership_key(topic)
+    stays = Key(Kind.OWNERSHIP, topic, MASTER_SLOT)
     final = [Record(entry.key, None) for entry in rest if entry.key != stays]
     newest: Entry[state.Ownership] | None = max(owned, key=lambda entry: entry.value.generation, default=None)
     if newest is not None:
@@ -123,10 +105,22 @@ def _forgettable(view: View, topic: str) -> list[Entry[Any]]:
 class Forgetting:
     """Of one node. `look` may come as often as it likes."""
 
-    def __init__(self, services: NodeServices, logs: LogReader, room: Room) -> None:
+    def __init__(
+        self,
+        services: NodeServices,
+        logs: LogReader,
+        hooks: OwnershipHooks,
+        has_clients: Callable[[str], bool],
+        let_go: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """`has_clients`: whether a client is connected to this node that ever claimed the topic. `let_go` has the right
+        to serve a topic, and serves it no more; False where it is another node's.
+        """
         self._services = services
         self._logs = logs
-        self._room = room
+        self._hooks = hooks
+        self._has_clients = has_clients
+        self._try_to_let_go = let_go
         self._view = services.changelog.view
         self._since: dict[str, float] = {}
         self._looking = False
@@ -142,13 +136,13 @@ class Forgetting:
         try:
             return await self._look(names)
         except _FAILURES as error:
-            self._room.hooks.operation_failed(min(names), error)
+            self._hooks.operation_failed(min(names), error)
             return []
         finally:
             self._looking = False
 
     async def _look(self, names: Collection[str]) -> list[str]:
-        now, now_ms = self._room.now(), self._services.changelog.clock.now_ms()
+        now, now_ms = asyncio.get_running_loop().time(), self._services.changelog.clock.now_ms()
         ripe = [name for name in names if is_ripe(self._view, name, now_ms)]
         due = sorted((name for name in ripe if self._is_due(name, now)), key=self._since.__getitem__)[:_AT_ONCE]
         fresh = [name for name in ripe if name not in self._since][:_AT_ONCE]
@@ -165,20 +159,20 @@ class Forgetting:
                 if await self._forget(name, snapshots[name]):
                     forgotten.append(name)
             except _FAILURES as error:  # it comes again, after the others
-                self._room.hooks.operation_failed(name, error)
+                self._hooks.operation_failed(name, error)
         return forgotten
 
     def _is_due(self, name: str, now: float) -> bool:
         since = self._since.get(name)
         if since is None:
             return False
-        return now - since >= (_CONNECTED_S if self._room.has_clients(name) else _APART_S)
+        return now - since >= (_CONNECTED_S if self._has_clients(name) else _APART_S)
 
     async def _let_go(self, name: str) -> bool:
         try:
-            return await self._room.let_go(name)
+            return await self._try_to_let_go(name)
         except _FAILURES as error:
-            self._room.hooks.operation_failed(name, error)
+            self._hooks.operation_failed(name, error)
             return False
 
     async def _forget(self, name: str, snapshots: list[bytes]) -> bool:
@@ -201,7 +195,7 @@ class Forgetting:
         records = changelog.journal(stamp)
         for batch in left.batches():
             await changelog.tailer.reached(await records.append(batch), timeout=_SEEN_S)
-        self._room.hooks.topic_gone(name, left.generation)
+        self._hooks.topic_gone(name, left.generation)
         return True
 
     def _partitions(self, name: str) -> list[int]:
@@ -215,15 +209,11 @@ class Forgetting:
         ids = {slot: transactional_id(services.cluster, name, slot) for slot in names}
         slots = [WriterSlot(services.upstream, ids[slot]) for slot in names]
         formers = {ids[slot]: stamp_of(entry).producer_id for slot, entry in opened.items()}
-        own, kept = services.changelog.partition, services.changelog.snapshots_of(name)
-        fenced = {own.topic: [own.partition], kept.topic: [kept.partition]}
         await open_slots(slots)
-        await fence_slot(services.upstream, slots[0], fenced, formers)
+        await fence_slot(services.upstream, slots[0], services.changelog.fenced(name), formers)
         for first in range(1, len(slots), _SLOTS_AT_ONCE):
-            some = slots[first : first + _SLOTS_AT_ONCE]
-            await asyncio.gather(
-                *[fence_slot(services.upstream, slot, {own.topic: [own.partition]}, formers) for slot in some]
-            )
+            some, fenced = slots[first : first + _SLOTS_AT_ONCE], services.changelog.fenced()
+            await asyncio.gather(*[fence_slot(services.upstream, slot, fenced, formers) for slot in some])
         return slots[0].stamp
 
     async def _snapshots(self, names: Iterable[str]) -> dict[str, list[bytes]]:

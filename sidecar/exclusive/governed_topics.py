@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Change
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning, Served
+    from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
     from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -93,7 +94,7 @@ class GovernedTopics:
         self.draining = False
         self.by_name: dict[bytes, Topic] = {}
         """The topics that have a state here, as requests name them."""
-        self.producers = Producers(self, tasks, services.upstream)
+        self.producers = Producers(self)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._topics: dict[str, Topic] = {}
@@ -102,7 +103,7 @@ class GovernedTopics:
         self._orphans_until = 0.0
         self._gone: set[str] = set()
         self._rights = ServingRights(services, nodes, tasks, self.catalog)
-        self.forgetting = Forgetting(services, logs, self)
+        self.forgetting = Forgetting(services, logs, hooks, self._has_clients, self._let_go)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
         """Called with a topic whose owner may have changed, and with the partition where that has its own owner."""
@@ -113,13 +114,15 @@ class GovernedTopics:
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
-        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING
+        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING, Kind.SLOT
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed, *kinds)
         self._apply_policies()
         view = self.changelog.view
+        for opened in (*view.entries(Kind.SERVING), *view.entries(Kind.SLOT)):
+            self.bindings.changed(opened.key)
         for entry in view.entries(Kind.OWNERSHIP):
             self._deposed.note(entry.key, entry.value)
-            if view.opened_now(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
+            if view.opened(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
     # Environment --------------------------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ class GovernedTopics:
         """
         view = self.changelog.view
         owned = (entry.key.topic for entry in view.entries(Kind.OWNERSHIP))
-        names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened_now(name))}
+        names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened(name))}
         return sorted(name for name in names if self._resolver.kind(name.encode()) is TopicKind.GOVERNED)
 
     # The changelog ------------------------------------------------------------------------------------------------
@@ -222,8 +225,10 @@ class GovernedTopics:
             topic = self._topics.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # where another node serves it, what that one writes down is all that is known
-        elif change.after is None and change.key.slot == MASTER_SLOT:
-            self._forgotten(change.key.topic)
+        else:
+            self.bindings.changed(change.key)
+            if change.after is None and change.key.slot == MASTER_SLOT:
+                self._forgotten(change.key.topic)
 
     def _forgotten(self, name: str) -> None:
         """The node that served a topic found it gone, and has forgotten it; see `sidecar.exclusive.forgetting`."""
@@ -302,13 +307,11 @@ class GovernedTopics:
                 if topic.serving and topic.generation and topic.name not in names:
                     self.events.report_again(next(iter(topic.parts)))
 
-    def has_clients(self, name: str) -> bool:
-        """See `sidecar.exclusive.forgetting.Room`."""
+    def _has_clients(self, name: str) -> bool:
         topic = self._topics.get(name)
         return topic is not None and self.producers.has_clients(topic)
 
-    async def let_go(self, name: str) -> bool:
-        """See `sidecar.exclusive.forgetting.Room`."""
+    async def _let_go(self, name: str) -> bool:
         topic = self.topic(name)
         if self.draining or not (topic.serving or await self.may_serve(topic)):
             return False

@@ -64,7 +64,7 @@ def shown_name(name: str) -> str:
 
 
 def parse(raw: bytes) -> ClientIdentity:
-    """Parse a client id. Raises `KafkaError` 42 naming what is wrong with it."""
+    """Parse a client id. Raises `KafkaError` 42 INVALID_REQUEST naming what is wrong with it."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sidecar.dedup.environment import IdsHooks
-from sidecar.forwarder.sequences import EPOCH_RECORDS
 
 if TYPE_CHECKING:
-    from metadata import MetadataStore
     from metadata.ownership import AccessMode
-    from sidecar.changelog import Changelog
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.producing import ProducingState
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.network.aside import Allowance
-    from sidecar.protocol.caller import Upstream
     from sidecar.protocol.session import Caller, Session
     from sidecar.v1 import state_pb2 as state
-
-
-@dataclass(frozen=True, slots=True)
-class NodeServices:
-    """What every takeover needs of its node: which one it is, and the services that it calls."""
-
-    node_id: int
-    boot: str
-    cluster: str
-    upstream: Upstream
-    changelog: Changelog
-    store: MetadataStore
-    epoch_records: int = EPOCH_RECORDS
-    """Records of an idempotent session in one partition after which its slot epoch is replaced."""
 
 
 class Producing(Protocol):
@@ -68,7 +49,6 @@ class Producing(Protocol):
     def is_alive(self) -> bool: ...
     def sever(self) -> None:
         """Close the connection."""
-        ...
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
@@ -82,7 +62,6 @@ class OwnershipHooks(IdsHooks, Protocol):
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...
     def fenced(self, topic: str, reason: str) -> None:
         """A batch was refused: `deposed`, `not_owner`, `waiting` (refused for a retry) or `redis_down`."""
-        ...
 
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None: ...
     def takeover(
@@ -90,16 +69,13 @@ class OwnershipHooks(IdsHooks, Protocol):
     ) -> None: ...
     def deposed(self, resource: str, lost: tuple[str, ...], by: Caller, client: str) -> None:
         """A client took a topic or partition from its owner, or from the sessions that wrote beside each other."""
-        ...
 
     def released(self, topic: str, session: str, generation: int) -> None: ...
     def topic_forgotten(self, topic: str) -> None:
         """The topic is served here no longer, or Kafka has it no more."""
-        ...
 
     def topic_gone(self, topic: str, generation: int) -> None:
         """Kafka has the topic no more; of all that was kept its generation is left."""
-        ...
 
 
 class Served(Protocol):
@@ -108,18 +84,13 @@ class Served(Protocol):
     name: str
     serving: bool
 
-
-class Moving(Served, Protocol):
-    """One that may go to another node."""
-
     @property
     def may_move(self) -> bool:
-        """Whether that ends no session."""
+        """Whether another node can serve it without the end of a session."""
         ...
 
     async def hand_back(self) -> None:
         """Finish what is in flight, serve no more."""
-        ...
 
 
 class OwnerKnown(Protocol):

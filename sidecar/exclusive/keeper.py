@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import ChangelogError
+from sidecar.changelog import FAILURES
 from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
@@ -37,7 +37,7 @@ _LOOK_CHANNEL: Final = Channel("remembered-times")
 _LONGEST_TICK_S: Final = 1.0
 _SHORTEST_TICK_S: Final = 0.05
 _AT_ONCE: Final = 16
-_PASSING: Final = (UpstreamError, KafkaError, ChangelogError, MetadataUnavailable, TimeoutError)
+_PASSING: Final = (*FAILURES, MetadataUnavailable)
 """Why a fence could not be renewed now: it is tried again."""
 _LOOK_S: Final = 5.0
 """How often leaders are asked what they remember of writers whose headers were believed."""

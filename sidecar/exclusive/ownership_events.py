@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import ChangelogError
+from sidecar.changelog import FAILURES
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Claim, Request
-from sidecar.network.backoff import RetryTimeoutError
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.interfaces import NodeServices, OwnershipHooks, Owning
+    from sidecar.access.services import NodeServices
+    from sidecar.exclusive.interfaces import OwnershipHooks, Owning
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks
@@ -43,7 +41,6 @@ class OwnershipEvents:
         self._services = services
         self._tasks = tasks
         self._hooks = hooks
-        self._wall_ms = services.changelog.clock.now_ms
         self._generation_of = generation_of
         self._in_order = asyncio.Lock()
 
@@ -85,12 +82,10 @@ class OwnershipEvents:
     def shared_opened(self, topic: str, taken: TakenSlot, client: str) -> None:
         """A session writes beside others from now on, under this epoch."""
         event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self._wall_ms(), topic=topic,
-            session=taken.session, name=taken.name, mode=control.SHARED, client=client, node=self._services.node_id,
-            producer_id=taken.stamp.producer_id, producer_epoch=taken.stamp.epoch,
-            client_id=None if taken.caller is None else taken.caller.client_id,
+            kind=state.Event.CLAIMED, topic=topic, session=taken.session, name=taken.name, mode=control.SHARED,
+            client=client,
         )  # fmt: skip
-        self._tasks.start(self._append_event(event))
+        self._add(event, taken)
 
     def shared(self, topic: Owning, last: Holder) -> None:
         """Others write beside each other now: the last owner is deposed."""
@@ -126,56 +121,58 @@ class OwnershipEvents:
         detail = f"by {by}" if by else f"deposed {deposed}" if deposed else reason
         ownership = topic.owner.record
         event = state.Event(
-            id=secrets.token_bytes(16),
             kind=kind,
-            at_ms=self._wall_ms(),
             topic=topic.name,
             generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.owner.generation,
             session=holder.session if holder else "",
             name=holder.name if holder else "",
             mode=mode_number(holder.mode) if holder else control.ACCESS_MODE_UNSPECIFIED,
             client=ownership.client if ownership is not None else "",
-            node=self._services.node_id,
             detail=detail,
         )
         if detail:
             event.details.CopyFrom(state.EventDetails(by=by, deposed=deposed, reason=reason))
         if topic.scope.partition is not None:
             event.partition = topic.scope.partition
-        if (taken := topic.written_under) is not None:
-            event.producer_id, event.producer_epoch = taken.stamp.producer_id, taken.stamp.epoch
-            if taken.caller is not None:
-                event.client_id = taken.caller.client_id
         if ownership is not None:
             event.start.CopyFrom(ownership.start)
-        self._tasks.start(self._append_event(event))
+        self._add(event, topic.written_under)
 
     def policy_changed(self, name: str, body: str, at_ms: int) -> None:
         """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone.
 
         `at_ms` is no later than what nodes do because of it: an audit uses it to see which epochs came before.
         """
-        event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=at_ms, topic=name,
-            node=self._services.node_id, detail=body or "deleted",
-        )  # fmt: skip
+        event = state.Event(kind=state.Event.POLICY, at_ms=at_ms, topic=name, detail=body or "deleted")
         if not body:
             event.details.deleted = True
-        self._tasks.start(self._append_event(event))
+        self._add(event)
 
     async def client_refused(self, topic: str, client_id: str, host: str, detail: str, at_ms: int) -> None:
         """A client was refused something of a topic, "" where it is of none, for a reason that is new."""
         event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.REFUSED, at_ms=at_ms, topic=topic, name=client_id, client=host,
-            node=self._services.node_id, detail=detail,
-        )  # fmt: skip
-        await self._append_event(event)
+            kind=state.Event.REFUSED, at_ms=at_ms, topic=topic, name=client_id, client=host, detail=detail
+        )
+        await self._append(self._signed(event))
 
-    async def _append_event(self, event: state.Event) -> None:
+    def _add(self, event: state.Event, taken: TakenSlot | None = None) -> None:
+        """`taken`: the slot epoch that the owner writes under."""
+        if taken is not None:
+            event.producer_id, event.producer_epoch = taken.stamp.producer_id, taken.stamp.epoch
+            if taken.caller is not None:
+                event.client_id = taken.caller.client_id
+        self._tasks.start(self._append(self._signed(event)))
+
+    def _signed(self, event: state.Event) -> state.Event:
+        event.id, event.node = secrets.token_bytes(16), self._services.node_id
+        event.at_ms = event.at_ms or self._services.changelog.clock.now_ms()
+        return event
+
+    async def _append(self, event: state.Event) -> None:
         try:
             async with self._in_order:
                 await self._services.changelog.add_event(event)
-        except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
+        except FAILURES as error:
             self._hooks.operation_failed(event.topic, error)
 
 

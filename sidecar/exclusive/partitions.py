@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import Ownership
-from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind
+from sidecar.changelog import FAILURES, MASTER_SLOT, Kind
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.requests import NothingDoneError, Split
@@ -20,7 +20,7 @@ from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.forwarder.outcome import Outcome
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class PartitionedTopic:
     async def take(self, partition: int) -> Stamp:
         """The right to serve the topic, with the master slot, which covers this partition; its stamp.
 
-        Raises `KafkaError` 6 where another node serves it, and as a takeover does.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where another node serves it, and as a takeover does.
         """
         async with self._taking:
             if not await self._env.may_serve(self):
@@ -230,7 +230,7 @@ class PartitionedTopic:
                 await keep_slot_alive(self._env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 self._idle.pop(name, None)  # a partition's owner has it, or the topic is another node's
-            except (KafkaError, UpstreamError, ChangelogError, TimeoutError) as error:
+            except FAILURES as error:
                 self._env.hooks.operation_failed(self.name, error)
 
     # Others' words ----------------------------------------------------------------------------------------------------

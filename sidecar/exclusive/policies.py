@@ -8,10 +8,10 @@ import json
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from metadata.ownership import AccessMode
-from sidecar.access.rules import MODE_NUMBERS, MODES
+from sidecar.access.rules import MODE_NUMBERS
 from sidecar.cluster.resolver import LONGEST_TOPIC
 from sidecar.v1 import state_pb2 as state
 
@@ -56,31 +56,28 @@ class PolicyFields:
 
     def to_record(self, version: int, at_ms: int) -> state.Policy:
         """As the changelog keeps it."""
-        record = state.Policy(version=version, at_ms=at_ms)
-        if self.access_mode is not None:
-            record.access_mode = MODE_NUMBERS[self.access_mode]
-        if self.scope is not None:
-            record.scope = _SCOPES[self.scope]
-        for name in ("deduplication", "exclusive_reader", "log_append_time"):
-            value = getattr(self, name)
-            if value is not None:
-                setattr(record, name, value)
-        return record
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        numbers: dict[str, Any] = {name: spelling[found[name]] for name, spelling in _NUMBERS.items() if name in found}
+        return state.Policy(version=version, at_ms=at_ms, **(found | numbers))
 
     @classmethod
     def of_record(cls, record: state.Policy) -> PolicyFields:
-        """Read a changelog record."""
-        return cls(
-            access_mode=MODES.get(record.access_mode) if record.HasField("access_mode") else None,
-            deduplication=record.deduplication if record.HasField("deduplication") else None,
-            exclusive_reader=record.exclusive_reader if record.HasField("exclusive_reader") else None,
-            scope=_SCOPE_NAMES.get(record.scope) if record.HasField("scope") else None,
-            log_append_time=record.log_append_time if record.HasField("log_append_time") else None,
-        )
+        """Read a changelog record; a number of a newer version says nothing."""
+        found: dict[str, Any] = {
+            f.name: getattr(record, f.name) for f in fields(cls) if record.HasField(cast("Any", f.name))
+        }
+        names = {name: _NAMES[name].get(found[name]) for name in _NAMES if name in found}
+        return cls(**(found | names))
 
 
-_SCOPES: Final = {Scope.TOPIC: state.SCOPE_TOPIC, Scope.PARTITION: state.SCOPE_PARTITION}
-_SCOPE_NAMES: Final = {number: scope for scope, number in _SCOPES.items()}
+_NUMBERS: Final[Mapping[str, Mapping[Any, Any]]] = {
+    "access_mode": MODE_NUMBERS,
+    "scope": {Scope.TOPIC: state.SCOPE_TOPIC, Scope.PARTITION: state.SCOPE_PARTITION},
+}
+"""How records spell the fields that are no flags."""
+_NAMES: Final[Mapping[str, Mapping[Any, Any]]] = {
+    field: {number: value for value, number in spelling.items()} for field, spelling in _NUMBERS.items()
+}
 _DEFAULT: Final = PolicyFields(AccessMode.SHARED, False, False, Scope.TOPIC, False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.dedup.topic import TopicIds
@@ -28,36 +29,25 @@ class PolicyIds:
         by_partition: bool = False,
     ) -> None:
         """See `TopicIds`."""
-        self._topic = topic
-        self._env = environment
-        self._is_live = is_live
-        self._fence_wanted = fence_wanted
-        self._by_partition = by_partition
+        self._is_wanted = partial(environment.deduplicates, topic)
+        self._new = partial(TopicIds, topic, environment.ids, is_live, fence_wanted, by_partition=by_partition)
+        self._changelog = environment.changelog
         self._without = -1
         """Where the changelog was read to when the topic was seen without sequence ids."""
         self.now = self._begin()
 
     def _begin(self) -> TopicIds | None:
-        if not self._env.deduplicates(self._topic):
-            return None
-        return TopicIds(
-            self._topic,
-            self._env.ids,
-            self._is_live,
-            self._fence_wanted,
-            by_partition=self._by_partition,
-            since=self._without,
-        )
+        return self._new(since=self._without) if self._is_wanted() else None
 
     def follow_policy(self) -> bool:
         """Begin or end them where the policy says so now. True where that changed: what was forwarded without a look at
         ids is in the log after the next fence, and so is all that was with, so the topic has to be fenced.
         """
-        if (self.now is not None) is self._env.deduplicates(self._topic):
+        if (self.now is not None) is self._is_wanted():
             return False
         if self.now is not None:
             self.now.end()
-            self._without = self._env.changelog.position
+            self._without = self._changelog.position
         self.now = self._begin()
         return True
 

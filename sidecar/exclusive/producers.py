@@ -10,11 +10,13 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
-from sidecar.exclusive.returning import Answering, KeptBytes
+from sidecar.exclusive.returning import Answering
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.protocol import batch as record_batch
@@ -29,16 +31,13 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from metadata.ownership import AccessMode
-    from sidecar.exclusive.bindings import Bindings
     from sidecar.exclusive.catalog import PolicyCatalog
     from sidecar.exclusive.interfaces import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
     from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.forwarder import Asker, Forwarder
+    from sidecar.forwarder.forwarder import Asker
     from sidecar.network.framing import Frame
-    from sidecar.network.tasks import Tasks
     from sidecar.protocol.batch import Numbers
-    from sidecar.protocol.caller import Upstream
     from sidecar.protocol.produce import ProducePart, ProduceRequest
 
     Topic: TypeAlias = GovernedTopic | PartitionedTopic
@@ -53,31 +52,20 @@ _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 
 
-class Topics(Protocol):
+class Topics(Environment, Protocol):
     """The governed topics of the node; `governed_topics` implements it."""
 
     draining: bool
-    forwarder: Forwarder
-    bindings: Bindings
     catalog: PolicyCatalog
     by_name: dict[bytes, Topic]
     """The topics that have a state, as requests name them."""
-
-    def now(self) -> float:
-        """Monotonic seconds."""
-        ...
 
     def topic(self, name: str) -> Topic:
         """The state of a topic, made where there is none."""
         ...
 
-    def mode_of(self, topic: str) -> AccessMode:
-        """The policy's access mode."""
-        ...
-
     def missing(self, name: bytes) -> None:
         """Kafka knows no topic of this name."""
-        ...
 
     def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and the generation under which it lost it."""
@@ -85,16 +73,15 @@ class Topics(Protocol):
 
     def forget_refusals(self, session: Session) -> None:
         """Nothing of a session counts as refused on any topic."""
-        ...
 
 
 class Producers:
     """Of one node."""
 
-    def __init__(self, topics: Topics, tasks: Tasks, upstream: Upstream) -> None:
+    def __init__(self, topics: Topics) -> None:
         self.refused = RefusedLedger()
         self.kept = KeptBytes()
-        self.existing = ExistingPartitions(upstream, tasks, topics.missing)
+        self.existing = ExistingPartitions(topics.services.upstream, topics.tasks, topics.missing)
         self.gave_first_id = False
         """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node."""
         self._topics = topics

@@ -10,7 +10,8 @@ from metadata import MetadataUnavailable
 from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
-    from sidecar.exclusive.interfaces import NodeServices, Owning
+    from sidecar.access.services import NodeServices
+    from sidecar.exclusive.interfaces import Owning
     from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05

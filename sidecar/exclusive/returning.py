@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
-from sidecar.dedup.turned_away import IdsOf, Kept, Turn, TurnedAway
+from sidecar.dedup.turned_away import IdsOf, Kept, KeptBytes, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
 from sidecar.forwarder.outcome import Outcome
-from sidecar.protocol import limits
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
 
 if TYPE_CHECKING:
@@ -45,58 +44,6 @@ _TURNS: Final = {
 _LOST: Final = Outcome(
     ErrorCode.LEADER_NOT_AVAILABLE, message="too many batches were refused on this connection; reconnect"
 )
-
-
-class KeptBytes:
-    """The bytes of refused batches, per connection and in total."""
-
-    __slots__ = ("_by_connection", "in_all")
-
-    def __init__(self) -> None:
-        self.in_all = 0
-        self._by_connection: dict[int, KeptRoom] = {}
-
-    def of(self, connection: int) -> KeptRoom:
-        """The room of one connection."""
-        found = self._by_connection.get(connection)
-        if found is None:
-            found = self._by_connection[connection] = KeptRoom(self)
-        return found
-
-    def forget(self, connection: int) -> None:
-        """A connection is gone, with all that was kept of it."""
-        found = self._by_connection.pop(connection, None)
-        if found is not None:
-            self.in_all -= found.size
-
-
-class KeptRoom:
-    """The room of one connection. Implements `sidecar.dedup.turned_away.Room`."""
-
-    __slots__ = ("_all", "batches", "size")
-
-    def __init__(self, in_all: KeptBytes) -> None:
-        self.size = self.batches = 0
-        self._all = in_all
-
-    def take(self, size: int) -> bool:
-        """See `Room`."""
-        if (
-            self.size + size > limits.KEPT_BYTES
-            or self.batches >= limits.KEPT_BATCHES
-            or self._all.in_all + size > limits.KEPT_IN_ALL_BYTES
-        ):
-            return False
-        self.size += size
-        self.batches += 1
-        self._all.in_all += size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """See `Room`."""
-        self.size -= size
-        self.batches -= 1
-        self._all.in_all -= size
 
 
 class Door(Protocol):

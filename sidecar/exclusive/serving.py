@@ -18,9 +18,10 @@ from sidecar.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sidecar.access.services import NodeServices
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.exclusive.catalog import PolicyCatalog
-    from sidecar.exclusive.interfaces import Moving, NodeServices, Served
+    from sidecar.exclusive.interfaces import Served
     from sidecar.network.tasks import Tasks
 
 _SETTLED_LEASES: Final = 2
@@ -89,7 +90,7 @@ class ServingRights:
         """Whether nobody serves a topic, and it is this node's share."""
         return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._services.node_id
 
-    def hand_out(self, topics: Iterable[Moving]) -> None:
+    def hand_out(self, topics: Iterable[Served]) -> None:
         """Begin to hand over those of the topics served here that are others' share, some at a time."""
         placement, now = self._nodes.placement, asyncio.get_running_loop().time()
         if placement is not self._placed:
@@ -108,7 +109,7 @@ class ServingRights:
             topic.serving = False
             self._tasks.start(self._hand_over(topic, to))
 
-    async def _hand_over(self, topic: Moving, to: int) -> None:
+    async def _hand_over(self, topic: Served, to: int) -> None:
         try:
             await topic.hand_back()
             with suppress(MetadataUnavailable):  # then its lease runs out

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import ChangelogError, shared_slot
+from sidecar.changelog import FAILURES, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
 from sidecar.exclusive.operations import BUSY
@@ -26,7 +26,7 @@ from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.outcome import Outcome
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
 
@@ -53,17 +53,6 @@ SESSIONS_LIMIT: Final = 1_000
 
 _PLACES_LIMIT: Final = 100_000
 """Sessions times partitions: every takeover notes where each session stands in each partition."""
-
-
-class Together(Protocol):
-    """The topic that sessions write to beside each other."""
-
-    name: str
-    upkeep: Upkeep
-    refusals: Refusals
-
-    @property
-    def ids(self) -> TopicIds | None: ...
 
 
 class SharedSession:
@@ -139,7 +128,7 @@ class SharedSession:
         master = sessions.master
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
-        ids = sessions.ids
+        ids = sessions.ids()
         takeover = Takeover(
             self._env.services,
             self.scope,
@@ -193,33 +182,32 @@ class SharedSession:
 
 
 class SharedSessions:
-    """The shared sessions of one topic on the node that serves it. `share_anew` fences the topic as a whole, if that is
-    still due under the master slot as this node has taken it by then.
+    """The shared sessions of one topic on the node that serves it. `ids` returns its sequence ids, where it has any.
+    `share_anew` fences the topic as a whole, if that is still due under the master slot as this node has taken it by
+    then.
     """
 
     def __init__(
         self,
-        topic: Together,
+        topic: str,
         environment: Environment,
+        upkeep: Upkeep,
+        refusals: Refusals,
+        ids: Callable[[], TopicIds | None],
         share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]],
     ) -> None:
-        self.topic = topic.name
+        self.topic = topic
         self.env = environment
-        self.upkeep = topic.upkeep
-        self.refusals = topic.refusals
+        self.upkeep = upkeep
+        self.refusals = refusals
+        self.ids = ids
         self.share_anew = share_anew
-        self._together = topic
         self.master: TakenSlot | None = None
         self.awaited_until = 0.0
         """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
         self._sessions: dict[str, SharedSession] = {}
         self._gone: dict[str, SharedSession] = {}
         self._slots: dict[SlotName, WriterSlot] = {}
-
-    @property
-    def ids(self) -> TopicIds | None:
-        """The sequence ids of the topic, where it has any."""
-        return self._together.ids
 
     # Who is here ----------------------------------------------------------------------------------------------------
 
@@ -386,5 +374,5 @@ class SharedSessions:
                     await keep_slot_alive(self.env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 continue  # opened anew meanwhile, here or by a node that takes the topic over
-            except (KafkaError, UpstreamError, ChangelogError, TimeoutError) as error:
+            except FAILURES as error:
                 self.env.hooks.operation_failed(self.topic, error)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import MASTER_SLOT, Key, SlotName, partition_of, partition_slot, serving_key, slot_key
+from sidecar.changelog import MASTER_SLOT, Key, Kind, SlotName, partition_of, partition_slot
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.identity import producer_name
@@ -82,7 +82,7 @@ class SlotScope:
     @property
     def key(self) -> Key:
         """Of the record that opens its epochs."""
-        return slot_key(self.topic, self.slot) if self.is_shared else serving_key(self.topic, self.slot)
+        return Key(Kind.SLOT, self.topic, self.slot) if self.is_shared else Key(Kind.SERVING, self.topic, self.slot)
 
     def opened(self, view: View) -> Entry[state.Serving] | Entry[state.Slot] | None:
         """The record that opened its newest epoch."""
@@ -169,7 +169,7 @@ def is_outdated(view: View, scope: SlotScope, entry: Entry[state.Ownership]) -> 
 
 def generation_floor(view: View, scope: SlotScope) -> int:
     """The highest generation that anybody had of what a slot is for, when the scope was another one."""
-    slots = {MASTER_SLOT, *view.opened_now(scope.topic)}  # of a topic that was gone the master slot's alone is kept
+    slots = {MASTER_SLOT, *view.opened(scope.topic)}  # of a topic that was gone the master slot's alone is kept
     owners = [view.ownership(scope.topic, slot) for slot in slots if scope.overlaps(slot)]
     return max((found.value.generation for found in owners if found is not None), default=0)
 
@@ -314,7 +314,7 @@ class SlotRecords:
         """The master slot was taken in the topic that has its name now. Raises `OutdatedMasterError`."""
         if self._master is None:
             return
-        serving = self._view.opened_now(self._topic).get(MASTER_SLOT)
+        serving = self._view.opened(self._topic).get(MASTER_SLOT)
         if serving is not None and serving.value.topic_id != topic_id.bytes:
             message = f"{self._topic} was created anew; try again"
             raise OutdatedMasterError(ErrorCode.LEADER_NOT_AVAILABLE, message)
@@ -326,7 +326,7 @@ class SlotRecords:
         if self._master is None:
             return 0
         self.check_master()
-        return self._view.opened_now(self._topic)[MASTER_SLOT].offset
+        return self._view.opened(self._topic)[MASTER_SLOT].offset
 
     # Sequences ------------------------------------------------------------------------------------------------------
 

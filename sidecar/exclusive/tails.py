@@ -25,7 +25,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Position, Record, tail_key
+from sidecar.changelog import Key, Kind, Position, Record
 from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.exclusive.slots import stamp_of
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
@@ -200,7 +200,7 @@ class TailReader:
             if (claim := tail.claim) is not None:
                 value.claim.last_sequence, value.claim.offset = claim.last_sequence, claim.offset
                 value.claim.leader_epoch = claim.leader_epoch
-            fresh.append(Record(tail_key(self._topic, slot, index), value))
+            fresh.append(Record(Key(Kind.TAIL, self._topic, slot, index), value))
         return fresh
 
     # After the fence -----------------------------------------------------------------------------------------------

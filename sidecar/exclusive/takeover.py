@@ -32,7 +32,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Record, ownership_key, retired_ids, unpack_offsets
+from sidecar.changelog import Key, Kind, Record, retired_ids, unpack_offsets
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.records import FormerWriters
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.slots import EpochWriter, Known
+    from sidecar.exclusive.slots import Known
     from sidecar.exclusive.succession import Sequences
     from sidecar.exclusive.tails import Look, Tail, TailReader
     from sidecar.fencing import FencedTopic
@@ -209,7 +209,7 @@ class Takeover:
 
     async def _fence(self, noted: _Noted, others: Mapping[SlotName, Entry[Opened]]) -> _Fenced:
         """The next epoch of each slot; then nothing of an older one gets into the partitions or internal topics."""
-        services, scope, partition = self._services, self._scope, self._services.changelog.partition
+        services, scope = self._services, self._scope
         slots = {name: self._slot(name) for name in (scope.slot, *others)}
         await open_slots([*slots.values()])
         former: dict[str, ProducerId] = {}
@@ -219,10 +219,7 @@ class Takeover:
         for name in (*noted.formers, scope.slot):
             if (one := SlotScope(self._topic, name).partition) is not None:
                 only[transactional_id(services.cluster, self._topic, name)] = one
-        also = {partition.topic: [partition.partition]}
-        if self._has_ids and scope.is_master:
-            snapshots = services.changelog.snapshots_of(self._topic)
-            also[snapshots.topic] = [snapshots.partition]
+        also = services.changelog.fenced(self._topic if self._has_ids and scope.is_master else None)
         fenced = await fence_topic(
             services.upstream, [*slots.values()], self._topic, also=also, former=former, only=only
         )
@@ -316,7 +313,23 @@ class Takeover:
                 request, owned, topic_id, generation, ends, self._records.now_ms, keeps=start.keeps
             )
         writer = self._records.writer(owner, topic_id)
-        entry = self._opening(start, slot.stamp, topic_id, writer, generation, sequences, ids_from, ends)
+        former = start.known.opened.value if start.known.opened is not None else None
+        session, name = (NO_SESSION, "") if request.is_for_nobody else (writer.session, writer.name)
+        entry = records.opening(
+            topic_id,
+            self._services.node_id,
+            slot.stamp,
+            (session, name),
+            None if scope.is_shared else generation,
+            sequences,
+            self._records.now_ms,
+            retired_ids=retired_ids(former, slot.stamp),
+            former=self._former.listed(former, slot.stamp, name),
+            ids_from=ids_from,
+            begins=ends,
+            caller=writer.caller,
+            under=self._records.under(),
+        )
         journal = self._services.changelog.journal(slot.stamp)
         is_changed = not self._is_unowned(start) and owner != owned
         offset = await self._append(journal, entry, owner if is_changed else None)
@@ -340,44 +353,13 @@ class Takeover:
             writer.caller,
         )
 
-    def _opening(
-        self,
-        start: _Start,
-        stamp: Stamp,
-        topic_id: UUID,
-        writer: EpochWriter,
-        generation: int,
-        sequences: Sequences,
-        ids_from: Mapping[int, int] | None,
-        ends: Mapping[int, int],
-    ) -> Opened:
-        """The record of the slot's new epoch."""
-        opened, request = start.known.opened, self._request
-        former = opened.value if opened is not None else None
-        session, name = (NO_SESSION, "") if request.is_for_nobody else (writer.session, writer.name)
-        return records.opening(
-            topic_id,
-            self._services.node_id,
-            stamp,
-            (session, name),
-            None if self._scope.is_shared else generation,
-            sequences,
-            self._records.now_ms,
-            retired_ids=retired_ids(former, stamp),
-            former=self._former.listed(former, stamp, name),
-            ids_from=ids_from,
-            begins=ends,
-            caller=writer.caller,
-            under=self._records.under(),
-        )
-
     async def _append(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
         # Model: Commit, Serve.
         tailer = self._services.changelog.tailer
         batch = [Record(self._scope.key, entry)]
         if owner is not None:
-            batch.append(Record(ownership_key(self._topic, self._scope.slot), owner))
+            batch.append(Record(Key(Kind.OWNERSHIP, self._topic, self._scope.slot), owner))
         offset = await journal.append(batch)
         await tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)
         self._records.check_master()

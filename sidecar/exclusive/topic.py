@@ -74,9 +74,10 @@ class GovernedTopic:
         self.newcomers = Newcomers(environment.reconnect_grace)
         self.queue = TopicQueue(self, self.newcomers, environment)
         self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
-        self.shared = SharedSessions(self, environment, self.share_anew)
-        self.owner = TopicOwner(self.scope, environment)
         self.takeovers = TopicTakeovers(self)
+        share_anew = self.takeovers.share_anew
+        self.shared = SharedSessions(name, environment, self.upkeep, refusals, lambda: self.ids, share_anew)
+        self.owner = TopicOwner(self.scope, environment)
         self.ending = Ending(self, self.takeovers)
 
     # What others see of it ------------------------------------------------------------------------------------------
@@ -300,10 +301,6 @@ class GovernedTopic:
         """See `Writing`."""
         await self.takeovers.again()
 
-    async def share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
-        """See `TopicTakeovers.share_anew`."""
-        await self.takeovers.share_anew(is_due)
-
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses this epoch: find out which node took the slot, and take over again if none did."""
         if self.writer.writes_under(lane):
@@ -311,7 +308,7 @@ class GovernedTopic:
 
     def raised(self, epoch: SlotEpoch) -> None:
         """See `Writing`."""
-        self.takeovers.raised(epoch)
+        self.takeovers.taken = epoch.taken
 
     def dropped(self, epoch: SlotEpoch) -> None:
         """See `Writing`."""

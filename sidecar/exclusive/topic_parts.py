@@ -34,15 +34,12 @@ class WholeTopic(Protocol):
 
     def outdated(self) -> None:
         """The master slot is of a topic that was deleted: it is taken anew before anything else."""
-        ...
 
     def taken(self, slot: SlotName) -> None:
         """The partition's slot was taken for its owner."""
-        ...
 
     def forget_if_idle(self, partition: int) -> None:
         """The partition has no operation in progress any more."""
-        ...
 
 
 class TopicParts(Owning, Protocol):
@@ -64,8 +61,6 @@ class TopicParts(Owning, Protocol):
     def ids(self) -> TopicIds | None: ...
     def stop_writing(self) -> None:
         """Nobody writes under the epochs there are."""
-        ...
 
     async def save_ids(self) -> None:
         """The topic is served here no longer."""
-        ...

@@ -246,8 +246,9 @@ class TopicTakeovers:
     async def know_ids(self, timeout: float) -> TopicIds:
         """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.
 
-        Raises LookupError where it has none, `KafkaError` 5 where they are not known in time, or while an owner may
-        still come back, 6 where another node serves the topic, and as a takeover does.
+        Raises LookupError where it has none, `KafkaError` 5 LEADER_NOT_AVAILABLE where they are not known in time, or
+        while an owner may still come back, 6 NOT_LEADER_OR_FOLLOWER where another node serves the topic, and as a
+        takeover does.
         """
         topic, ids = self._topic, self._topic.ids
         if ids is None:
@@ -309,14 +310,6 @@ class TopicTakeovers:
                 await asyncio.wait([operations.begin(again)])
             else:
                 self.lose_epoch()
-
-    def raised(self, epoch: SlotEpoch) -> None:
-        """The owner writes under an epoch that was opened from memory."""
-        self.taken = epoch.taken
-
-    def let_go(self) -> None:
-        """The node has the slot no longer."""
-        self.taken = None
 
     def reread(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""

@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
-from sidecar.fencing import (
-    DEFAULT_KEEP_ALIVE,
-    retire_formers,
-)
+from sidecar.fencing import DEFAULT_KEEP_ALIVE, retire_formers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -28,9 +25,9 @@ from sidecar.protocol.records import newest_timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Clock
     from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.interfaces import NodeServices
     from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.fencing import KeepAlive, WriterSlot
 
@@ -268,11 +265,8 @@ async def keep_slot_alive(
     Raises as `renew_fence`, and `FencedError`.
     """
     # Model: KeepAlive.
-    own = services.changelog.partition
-    fenced = {scope.topic: sorted(partitions), own.topic: [own.partition]}
-    if snapshots:
-        kept = services.changelog.snapshots_of(scope.topic)
-        fenced[kept.topic] = [kept.partition]
+    also = services.changelog.fenced(scope.topic if snapshots else None)
+    fenced = {scope.topic: sorted(partitions), **also}
     await slot.keep_alive(fenced)
     opened = scope.opened(services.changelog.view)
     await retire_formers(services.upstream, None if opened is None else opened.value, fenced)

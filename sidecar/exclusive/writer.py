@@ -6,7 +6,6 @@ Shared by the owner of a topic or partition (`topic`) and by sessions that write
 from __future__ import annotations
 
 import weakref
-from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -45,45 +44,30 @@ _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 class Writing(Protocol):
     """The holder of a writer: the owner of a topic or partition (`topic`), or a session beside others (`shared`)."""
 
-    @abstractmethod
     def judge(self, offer: Offer) -> None:
         """Decide on a batch while no operation is under way."""
-        ...
 
-    @abstractmethod
     def failed(self, error: Exception) -> Outcome | None:
         """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
         ...
 
-    @abstractmethod
     def operation_over(self) -> None:
         """Nothing is under way any more."""
-        ...
 
-    @abstractmethod
     async def again(self) -> None:
         """Let the same session write under the next epoch, by a takeover."""
-        ...
 
-    @abstractmethod
     async def grow(self, partition: int) -> None:
         """The topic has more partitions than were fenced, this one among them."""
-        ...
 
-    @abstractmethod
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses the epoch of a lane."""
-        ...
 
-    @abstractmethod
     def raised(self, epoch: SlotEpoch) -> None:
         """The session writes under an epoch that was opened from memory."""
-        ...
 
-    @abstractmethod
     def dropped(self, epoch: SlotEpoch) -> None:
         """Nothing is written under an epoch any more; it is not closed yet."""
-        ...
 
 
 class SlotWriter:

@@ -34,7 +34,8 @@ async def retire_producer(
 ) -> None:
     """Make every partition refuse all epochs that `producer_id` ever had, and see each leader confirm it.
 
-    Needs CLUSTER_ACTION or ALTER on the cluster. Raises `FencingRefusedError` (31 without it), `RetryTimeoutError`.
+    Needs CLUSTER_ACTION or ALTER on the cluster. Raises `FencingRefusedError` (31 CLUSTER_AUTHORIZATION_FAILED without
+    it), `RetryTimeoutError`.
     """
     writer = Stamp(producer_id, ProducerEpoch(MAX_PRODUCER_EPOCH))
     witness = Witness(upstream, _CHANNEL, call)

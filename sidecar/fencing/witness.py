@@ -48,8 +48,8 @@ class Witness:
 
         A broker that does not lead any more answers from what it has replicated (KIP-664).
 
-        Raises `FencingRefusedError` (29, 31), `KafkaError` for codes that pass by themselves (the leader moved),
-        `UpstreamError`.
+        Raises `FencingRefusedError` (29 TOPIC_AUTHORIZATION_FAILED, 31 CLUSTER_AUTHORIZATION_FAILED), `KafkaError` for
+        codes that pass by themselves (the leader moved), `UpstreamError`.
         """
         answers = await asyncio.gather(
             *[self._ask(leader, asked) for leader, asked in await self._by_leader(indexes, refresh, leaders)]

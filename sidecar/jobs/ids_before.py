@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.changelog import InternalTopics, Tailer, TopicNames, unpack_offsets
+from sidecar.changelog import FAILURES, InternalTopics, Tailer, TopicNames, unpack_offsets
 from sidecar.cluster.logs import LogReader
-from sidecar.dedup.environment import FAILURES
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import writer_names
 from sidecar.network.backoff import Retry

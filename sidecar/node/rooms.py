@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sidecar.access.services import NodeServices
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.interfaces import NodeServices
 from sidecar.exclusive.keeper import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror

@@ -48,9 +48,8 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from sidecar.resources.memory import LostTokens
     from sidecar.resources.requests import Request, Wish
-    from sidecar.resources.waiting import WaitingRequest
+    from sidecar.resources.waiting import LostTokens, WaitingRequest
 
 NameT = TypeVar("NameT")
 MemberT = TypeVar("MemberT")

@@ -8,7 +8,6 @@ decisions see only what is in the log, and nothing has to be taken back.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -42,45 +41,31 @@ _TIMES: Final = 3
 """A resource is in the key, in the value, and its group besides."""
 
 
-class Work(ABC):
-    """Something that changes owners. `session` and `token`: whose; "" and b"" for any. `ends_session`: it ends all that
-    the session has. `claims`: it may claim, so that the arbiter has to be asked.
+@dataclass(slots=True, eq=False)
+class Work:
+    """Something that changes owners. `touched` returns the resources it is about, `decide` what it changes now, nothing
+    where it is done without. `session` and `token`: whose; "" and b"" for any. `ends_session`: it ends all that the
+    session has. `claims`: it may claim, so that the arbiter has to be asked.
 
-    `done` ends when it is written down: with the offset of the last record of its batch, None where nothing was to be
-    written. It fails with a `KafkaError`: surely not in the log, or this node coordinates no more.
+    Once its change is written down `apply` is called with that, then `over` with the offset of the last record of its
+    batch, None where nothing was to be written. Where it came to nothing `over` gets the reason: surely not in the log,
+    or this node coordinates no more.
     """
 
-    token = b""
-    session = ""
-    ends_session = False
-    claims = False
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[Offset | None] = asyncio.get_running_loop().create_future()
-
-    @abstractmethod
-    def touched(self) -> Collection[Key]:
-        """The resources it is about."""
-
-    @abstractmethod
-    def decide(self) -> Change:
-        """What it changes now; nothing where it is done without."""
-
-    @abstractmethod
-    def apply(self, change: Change) -> None:
-        """Its change is written down."""
+    touched: Callable[[], Collection[Key]]
+    decide: Callable[[], Change]
+    apply: Callable[[Change], None]
+    over: Callable[[Offset | None, KafkaError | None], None]
+    token: bytes = b""
+    session: str = ""
+    ends_session: bool = False
+    claims: bool = False
 
     def written(self, change: Change, last: Offset | None) -> None:
-        """Done."""
+        """Its change is in the log."""
         if change:
             self.apply(change)
-        if not self.done.done():
-            self.done.set_result(last)
-
-    def failed(self, error: KafkaError) -> None:
-        """It came to nothing."""
-        if not self.done.done():
-            self.done.set_exception(error)
+        self.over(last, None)
 
 
 @dataclass(slots=True)
@@ -140,7 +125,7 @@ class Commits:
     def submit(self, work: Work) -> None:
         """Decide and write it when its turn comes; it gets the outcome."""
         if self._closed is not None:
-            work.failed(self._closed)
+            work.over(None, self._closed)
             return
         self._queue.append(work)
         if self._idle.is_set():
@@ -151,7 +136,7 @@ class Commits:
         """Nothing more is written; whatever waits fails with this."""
         self._closed = error
         while self._queue:
-            self._queue.popleft().failed(error)
+            self._queue.popleft().over(None, error)
 
     async def settled(self) -> None:
         """Returns when nothing is under way."""
@@ -218,7 +203,7 @@ class Commits:
         else:
             for work, change in batch:
                 if self._closed is not None:
-                    work.failed(self._closed)
+                    work.over(None, self._closed)
                 else:
                     work.written(change, type(first)(first + len(records) - 1))
 
@@ -235,7 +220,7 @@ class Commits:
 
     def _fail(self, batch: list[tuple[Work, Change]], error: KafkaError) -> None:
         for work, _ in batch:
-            work.failed(error)
+            work.over(None, error)
 
 
 _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be claimed now; try again")

@@ -9,7 +9,9 @@ handler of a request asks `ready`, then `look`, then `take` or `wait`, and asks 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.access.prospects import Prospect
@@ -41,7 +43,7 @@ class Coordinator:
 
     def __init__(self, state: ClaimsState) -> None:
         self.state = state
-        self.lease = CoordinatorLease(state, self)
+        self.lease = CoordinatorLease(state, self._pass_time)
 
     @property
     def coordinates(self) -> bool:
@@ -67,21 +69,43 @@ class Coordinator:
     async def take(self, asker: Asker, request: Request) -> Verdict:
         """Judge again, and if it is READY write it down: with the ownerships, once this node's view has them.
 
-        What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6 where this node
-        coordinates no more, 5 where nothing can be claimed now.
+        What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6
+        NOT_LEADER_OR_FOLLOWER where this node coordinates no more, 5 LEADER_NOT_AVAILABLE where nothing can be claimed
+        now.
         """
-        commits = self._writing()
+        commits, done = self._writing(), self._awaited()
         self.state.sessions.bind(asker, request.session)
-        work = Taking(self, asker, request)
-        commits.submit(work)
+        verdict = Verdict(Prospect.BUSY)
+
+        def touched() -> Collection[Key]:
+            return [wish.key for wish in request.wishes]
+
+        def decide() -> Change:
+            nonlocal verdict
+            verdict, change = self._decide(asker, request)
+            return change
+
+        granted, over = partial(self._granted, asker), partial(_settle, done)
+        commits.submit(Work(touched, decide, granted, over, request.token, request.session, claims=True))
         try:
-            last = await work.done
+            last = await done
         except KafkaError:
             self.state.events.claims_answered("unavailable", len(request.wishes))
             raise
-        self._count(work.verdict)
+        self._count(verdict)
         await self._seen(last)
-        return work.verdict
+        return verdict
+
+    def _decide(self, asker: Asker, request: Request) -> tuple[Verdict, Change]:
+        """What becomes of a request whose turn it is."""
+        if not self._may_hold(asker, request.session):
+            return Verdict(Prospect.BUSY), _NOTHING  # nobody hears the answer
+        verdict = self.state.table.judge(request)
+        if verdict.prospect is not Prospect.READY:
+            return verdict, _NOTHING
+        change = self.state.table.grant(request, verdict, self.state.wall_ms(), asker.address)
+        refusal = too_large(request, change)
+        return (verdict, change) if refusal is None else (refusal, _NOTHING)
 
     def wait(self, asker: Asker, request: Request) -> Verdict:
         """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
@@ -115,16 +139,27 @@ class Coordinator:
         Returns once that is written down. Raises `KafkaError` 6 where this node coordinates no more, 5 where it cannot
         be written now.
         """
-        work = Releasing(self, token, keys)
-        self._writing().submit(work)
-        await self._seen(await work.done)
+        commits, done = self._writing(), self._awaited()
+
+        def touched() -> Collection[Key]:
+            owned = self.state.table.keys_of_token(token)
+            return owned if keys is None else owned.intersection(keys)
+
+        def decide() -> Change:
+            self.leave([token])
+            return self.state.table.release(touched())
+
+        commits.submit(Work(touched, decide, self._let_go, partial(_settle, done), token))
+        await self._seen(await done)
 
     def lost_by(self, token: bytes) -> Collection[Key]:
         """What a request was granted, or waited for, and lost, as far as this node has seen it."""
         return self.state.lost.of(token)
 
     def bind(self, asker: Asker, session: str) -> None:
-        """A connection shows that a session lives (Own, Watch). Raises `KafkaError` 42 beyond 1,000 sessions."""
+        """A connection shows that a session lives (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond 1,000
+        sessions.
+        """
         self.state.sessions.bind(asker, session)
 
     def connection_closed(self, connection: int) -> None:
@@ -139,21 +174,41 @@ class Coordinator:
                 self.state.over[session] = False
                 self._let_end(session)
 
-    def end_again(self) -> None:
-        """Those that could not be ended when they were over."""
+    def _pass_time(self) -> None:
+        """End the sessions that did not come back, and those that could not be ended when they were over."""
+        self.end(self.state.sessions.overdue(self.state.now()))
         for session, under_way in list(self.state.over.items()):
             if not under_way:
                 self._let_end(session)
 
     def _let_end(self, session: str) -> None:
-        if self.state.commits is not None:
-            self.state.over[session] = True
-            self.state.commits.submit(Ending(self, session))
+        if self.state.commits is None:
+            return
+        self.state.over[session] = True
+        touched = partial(self.state.table.keys_of_session, session)
+
+        def decide() -> Change:
+            if self.state.sessions.is_present(session):
+                return _NOTHING  # it came back meanwhile
+            self.leave(self.state.table.waiting.of_session(session))
+            return self.state.table.release(touched())
+
+        def over(_: Offset | None, error: KafkaError | None) -> None:
+            if error is None:
+                self.state.over.pop(session, None)
+            elif session in self.state.over:
+                self.state.over[session] = False
+
+        self.state.commits.submit(Work(touched, decide, self._let_go, over, session=session, ends_session=True))
 
     def _writing(self) -> Commits:
         if self.state.commits is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
         return self.state.commits
+
+    @staticmethod
+    def _awaited() -> asyncio.Future[Offset | None]:
+        return asyncio.get_running_loop().create_future()
 
     async def _seen(self, last: Offset | None) -> None:
         """What was answered is in force on this node."""
@@ -169,15 +224,10 @@ class Coordinator:
         if verdict.prospect is not Prospect.BUSY:
             self.state.events.claims_answered(outcome, len(verdict.ownerships))
 
-    # What its work needs ----------------------------------------------------------------------------------------
-
-    def may_hold(self, asker: Asker, session: str) -> bool:
+    def _may_hold(self, asker: Asker, session: str) -> bool:
         return asker.is_alive() if is_plain(session) else self.state.sessions.is_present(session)
 
-    def is_over(self, session: str) -> bool:
-        return not self.state.sessions.is_present(session)
-
-    def granted(self, asker: Asker, change: Change) -> None:
+    def _granted(self, asker: Asker, change: Change) -> None:
         """A grant is written down: it is in force, and those that lost by it are cut off."""
         request = change.request
         assert request is not None
@@ -196,16 +246,10 @@ class Coordinator:
             for other in self.state.sessions.askers(session):
                 if other.connection_id != asker.connection_id:
                     other.sever()
-        if not self.may_hold(asker, request.session):
+        if not self._may_hold(asker, request.session):
             self.end([request.session])
 
-    def ended(self, session: str, *, written: bool) -> None:
-        if written:
-            self.state.over.pop(session, None)
-        elif session in self.state.over:
-            self.state.over[session] = False
-
-    def let_go(self, change: Change) -> None:
+    def _let_go(self, change: Change) -> None:
         """A release is written down."""
         effects = self.state.table.apply(change)
         self.state.events.claims_answered("released", len(effects.lost))
@@ -215,91 +259,14 @@ class Coordinator:
         self.state.happened(effects)
 
 
-class Taking(Work):
-    """A request that shall be granted now."""
-
-    claims = True
-
-    def __init__(self, room: Coordinator, asker: Asker, request: Request) -> None:
-        super().__init__()
-        self.token = request.token
-        self.session = request.session
-        self.verdict = Verdict(Prospect.BUSY)
-        self._room = room
-        self._asker = asker
-        self._request = request
-
-    def touched(self) -> Collection[Key]:
-        return [wish.key for wish in self._request.wishes]
-
-    def decide(self) -> Change:
-        room, request = self._room, self._request
-        self.verdict = Verdict(Prospect.BUSY)
-        if not room.may_hold(self._asker, request.session):
-            return _NOTHING  # nobody hears the answer
-        self.verdict = room.state.table.judge(request)
-        if self.verdict.prospect is not Prospect.READY:
-            return _NOTHING
-        change = room.state.table.grant(request, self.verdict, room.state.wall_ms(), self._asker.address)
-        refusal = too_large(request, change)
-        if refusal is not None:
-            self.verdict = refusal
-            return _NOTHING
-        return change
-
-    def apply(self, change: Change) -> None:
-        self._room.granted(self._asker, change)
-
-
-class Releasing(Work):
-    """A token lets go of some of its claims, or all and its places."""
-
-    def __init__(self, room: Coordinator, token: bytes, keys: Collection[Key] | None) -> None:
-        super().__init__()
-        self.token = token
-        self._room = room
-        self._keys = None if keys is None else frozenset(keys)
-
-    def touched(self) -> Collection[Key]:
-        owned = self._room.state.table.keys_of_token(self.token)
-        return owned if self._keys is None else owned & self._keys
-
-    def decide(self) -> Change:
-        self._room.leave([self.token])
-        return self._room.state.table.release(self.touched())
-
-    def apply(self, change: Change) -> None:
-        self._room.let_go(change)
-
-
-class Ending(Work):
-    """A session is over: it lets go of all it has, unless it came back meanwhile."""
-
-    ends_session = True
-
-    def __init__(self, room: Coordinator, session: str) -> None:
-        super().__init__()
-        self.session = session
-        self._room = room
-
-    def touched(self) -> Collection[Key]:
-        return self._room.state.table.keys_of_session(self.session)
-
-    def decide(self) -> Change:
-        if not self._room.is_over(self.session):
-            return _NOTHING
-        self._room.leave(self._room.state.table.waiting.of_session(self.session))
-        return self._room.state.table.release(self.touched())
-
-    def apply(self, change: Change) -> None:
-        self._room.let_go(change)
-
-    def written(self, change: Change, last: Offset | None) -> None:
-        super().written(change, last)
-        self._room.ended(self.session, written=True)
-
-    def failed(self, error: KafkaError) -> None:
-        self._room.ended(self.session, written=False)
+def _settle(done: asyncio.Future[Offset | None], last: Offset | None, error: KafkaError | None) -> None:
+    """For one that waits for the end of work, unless it is gone."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(last)
+    else:
+        done.set_exception(error)
 
 
 def _text(claim: state.Claim) -> str:

@@ -9,10 +9,10 @@ claims of `conn:` sessions are taken away in the same batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import Record, retired_ids, serving_key
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, retired_ids
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     WriterSlot,
@@ -28,9 +28,8 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from metadata import MetadataStore
-    from sidecar.changelog import Changelog, Entry, Key, StampedJournal
-    from sidecar.protocol.caller import Upstream
+    from sidecar.access.services import NodeServices
+    from sidecar.changelog import Entry, StampedJournal
     from sidecar.protocol.ids import Stamp
 
 CLAIMS: Final = "__claims"
@@ -40,23 +39,6 @@ _SEEN_S: Final = 10.0
 _RECORDS_AT_ONCE: Final = 5_000
 
 
-class NodeServices(Protocol):
-    """What a coordinator needs of its node."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def boot(self) -> str: ...
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def upstream(self) -> Upstream: ...
-    @property
-    def changelog(self) -> Changelog: ...
-    @property
-    def store(self) -> MetadataStore: ...
-
-
 @dataclass(frozen=True, slots=True)
 class CoordinatorEpoch:
     """The right to write claims, for as long as nobody newer has it. `claims`: those found, of `pid:` sessions."""
@@ -64,7 +46,6 @@ class CoordinatorEpoch:
     slot: WriterSlot
     stamp: Stamp
     journal: StampedJournal
-    offset: Offset
     claims: Mapping[Key, state.Claim]
 
 
@@ -88,12 +69,12 @@ def fencing_base(serving: Entry[state.Serving] | None) -> int:
 async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
     changelog = services.changelog
-    view, key = changelog.view, serving_key(CLAIMS)
+    view, key = changelog.view, Key(Kind.SERVING, CLAIMS, MASTER_SLOT)
     slot = WriterSlot(services.upstream, transactional_id(services.cluster, CLAIMS))
     await slot.open()
     former = view.serving(CLAIMS)
     formers = {slot.transactional_id: ProducerId(former.value.producer_id)} if former is not None else {}
-    await fence_slot(services.upstream, slot, _ownership_partition(changelog), formers)
+    await fence_slot(services.upstream, slot, changelog.fenced(), formers)
     await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
     found, stamp = view.serving(CLAIMS), slot.stamp
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
@@ -116,12 +97,12 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     await changelog.tailer.reached(offset, timeout=_SEEN_S)
     for gone in void:
         del claims[gone]
-    return CoordinatorEpoch(slot, stamp, journal, offset, claims)
+    return CoordinatorEpoch(slot, stamp, journal, claims)
 
 
 async def keep_alive(services: NodeServices, epoch: CoordinatorEpoch) -> None:
     """Renew the fence, before anything forgets it. Raises as `open_epoch`."""
-    partitions = _ownership_partition(services.changelog)
+    partitions = services.changelog.fenced()
     await epoch.slot.keep_alive(partitions)
     found = services.changelog.view.serving(CLAIMS)
     await retire_formers(services.upstream, None if found is None else found.value, partitions)
@@ -133,7 +114,3 @@ async def keep_alive_interval(services: NodeServices) -> float:
     """
     topic = services.changelog.partition.topic
     return (await read_keep_alives(services.upstream, [topic])).get(topic, DEFAULT_KEEP_ALIVE).interval
-
-
-def _ownership_partition(changelog: Changelog) -> dict[str, list[int]]:
-    return {changelog.partition.topic: [changelog.partition.partition]}

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.lease import Lease
 from metadata.nodes import ServeStatus
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import ChangelogError, Kind, serving_key
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.changelog import FAILURES, MASTER_SLOT, Key, Kind
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, keep_alive, keep_alive_interval, open_epoch
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from metadata.lease import Sent
     from sidecar.changelog import Change as LogChange
@@ -32,34 +32,22 @@ if TYPE_CHECKING:
     from sidecar.resources.state import ClaimsState
 
 _NAME: Final = CLAIMS.encode()
-_SERVING: Final = serving_key(CLAIMS)
+_SERVING: Final = Key(Kind.SERVING, CLAIMS, MASTER_SLOT)
 _TICK_S: Final = 0.5
 _CONFIRM_S: Final = 5.0
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
-_NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
-
-
-class Ends(Protocol):
-    """Writes down that sessions ended."""
-
-    def end(self, sessions: Iterable[str]) -> None:
-        """These sessions are over."""
-        ...
-
-    def end_again(self) -> None:
-        """What could not be written down of the end of sessions is tried again."""
-        ...
 
 
 class CoordinatorLease:
     """The right to coordinate: taken, kept, lost and handed on. `state` says on this node whether it has it."""
 
-    def __init__(self, state: ClaimsState, ends: Ends) -> None:
+    def __init__(self, state: ClaimsState, pass_time: Callable[[], None]) -> None:
+        """`pass_time` ends the sessions that are overdue; it is called while this node coordinates."""
         services = state.services
         self._state = state
-        self._ends = ends
+        self._pass_time = pass_time
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
         self._lease = Lease(services.store.lease_ms, clock=services.changelog.clock.elapsed)
@@ -72,7 +60,8 @@ class CoordinatorLease:
     async def ready(self) -> None:
         """Return once this node coordinates; become it where nobody does and this node is the first in line.
 
-        Raises `KafkaError` 6 where another node does or should (`node` says which), 5 where nobody can now.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where another node does or should (`node` says which), 5
+        LEADER_NOT_AVAILABLE where nobody can now.
         """
         while self._state.epoch is None:
             if self._state.draining:
@@ -96,7 +85,7 @@ class CoordinatorLease:
         if not self.is_fresh:
             try:
                 await self._state.services.changelog.tailer.read_to_end(_CONFIRM_S)
-            except _NOT_NOW as error:
+            except FAILURES as error:
                 self._state.events.claims_failed(error)
                 message = "it is not known whether this node still coordinates claims; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
@@ -122,7 +111,7 @@ class CoordinatorLease:
         began = self._state.now()
         try:
             epoch = await open_epoch(self._state.services)
-        except _NOT_NOW as error:
+        except FAILURES as error:
             self._state.serving = False
             self._state.events.claims_failed(error)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
@@ -231,7 +220,7 @@ class CoordinatorLease:
         while True:
             self._woken.clear()
             if self._state.epoch is not None:
-                await self._pass_time(self._state.now())
+                self._pass_time()
             if self._state.epoch is not None:
                 await self._keep_fence(self._state.epoch)
             elif self._is_orphaned():
@@ -242,10 +231,6 @@ class CoordinatorLease:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.001, pause)):
                     await self._woken.wait()
-
-    async def _pass_time(self, now: float) -> None:
-        self._ends.end(self._state.sessions.overdue(now))
-        self._ends.end_again()
 
     def _is_orphaned(self) -> bool:
         """Somebody coordinated once, nobody does now, and this node is the first in line."""
@@ -266,7 +251,7 @@ class CoordinatorLease:
         except FencedError as error:
             if self._state.epoch is epoch:
                 self._step_down(str(error))
-        except _NOT_NOW as error:
+        except FAILURES as error:
             self._fence_due = now + _AGAIN_S
             self._state.events.claims_failed(error)
         else:

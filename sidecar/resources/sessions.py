@@ -30,7 +30,7 @@ class Sessions:
         self._until: dict[str, float] = {}
 
     def bind(self, asker: Asker, session: str) -> None:
-        """A connection speaks for a session. Raises `KafkaError` 42 where it does so for too many."""
+        """A connection speaks for a session. Raises `KafkaError` 42 INVALID_REQUEST where it does so for too many."""
         if not asker.is_alive():
             return  # its end would not be reported
         connection = asker.connection_id

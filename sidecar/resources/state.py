@@ -12,18 +12,19 @@ from sidecar.changelog import claimed
 from sidecar.resources.claim_table import ClaimTable, Effects, shown
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, fencing_token
-from sidecar.resources.memory import LostTokens
 from sidecar.resources.sessions import Sessions
+from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from sidecar.access.services import NodeServices
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.network.tasks import Tasks
-    from sidecar.resources.epoch import CoordinatorEpoch, NodeServices
+    from sidecar.resources.epoch import CoordinatorEpoch
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
@@ -35,11 +36,9 @@ class ClaimEvents(Protocol):
 
     def claims_answered(self, outcome: str, resources: int) -> None:
         """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
-        ...
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
         """A request was granted: its first resource, how many, and which sessions were deposed for it."""
-        ...
 
     def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
     def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None: ...

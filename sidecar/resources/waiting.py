@@ -1,4 +1,6 @@
-"""Requests that wait: each enters the queues of all resources that it asks for at the same moment. Pure."""
+"""Requests that wait: each enters the queues of all resources that it asks for at the same moment. And those whose
+claims were lost or let go of: a token that had something never claims it anew. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from sidecar.changelog import whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from sidecar.changelog import Key
     from sidecar.resources.requests import Request
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 NameT = TypeVar("NameT")
 MembersT = TypeVar("MembersT", bound="dict[Any, Any]")
 
+KEYS_KEPT: Final = 100_000
+"""Lost resources that are remembered."""
 _NOBODY: Final[Mapping[bytes, WaitingRequest]] = {}
 
 
@@ -119,6 +124,29 @@ class WaitingRequests:
         whole = whole_of(key)
         near = (key, whole) if whole is not None else (key, *self._parts.get(key, ()))
         return (self._queues[one] for one in near if one in self._queues)
+
+
+class LostTokens:
+    """What each token lost, the newest `limit` resources in all."""
+
+    def __init__(self, limit: int = KEYS_KEPT) -> None:
+        self._limit = limit
+        self._size = 0
+        self._lost: OrderedDict[bytes, dict[Key, None]] = OrderedDict()
+
+    def add(self, token: bytes, keys: Iterable[Key]) -> None:
+        """A token lost these."""
+        found = self._lost.setdefault(token, {})
+        self._lost.move_to_end(token)
+        self._size -= len(found)
+        found.update(dict.fromkeys(keys))
+        self._size += len(found)
+        while self._size > self._limit:
+            self._size -= len(self._lost.popitem(last=False)[1])
+
+    def of(self, token: bytes) -> AbstractSet[Key]:
+        """What a token lost."""
+        return self._lost.get(token, {}).keys()
 
 
 def _take_out(index: dict[NameT, MembersT], name: NameT, member: Key | bytes) -> None:

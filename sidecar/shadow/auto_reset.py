@@ -45,7 +45,6 @@ class ResetHooks(Protocol):
 
     def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
         """Called once for each reset, however often the cursor is asked for."""
-        ...
 
 
 class AutoReset:

@@ -16,6 +16,7 @@ from sidecar.cluster.logs import LogMovedError
 from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, codec_of, read_header
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.records import each
+from sidecar.shadow.recent import look_at
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -74,7 +75,7 @@ class Backlogs:
                 return None
             self._under_way += 1
             count.task = asyncio.get_running_loop().create_task(self._read(stretch, count, end, limit))
-            count.task.add_done_callback(_look_at)
+            count.task.add_done_callback(look_at)
         task = count.task
         if task is not None:
             await asyncio.wait({task}, timeout=wait)
@@ -123,12 +124,6 @@ class Backlogs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-    """The failure is taken here: no other caller may come for it."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _add(count: _Count, records: memoryview, end: int) -> None:

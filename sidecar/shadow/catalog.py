@@ -159,7 +159,7 @@ class ShadowCatalog:
         """Make a shadow; it is served by every node when this returns.
 
         Cursors that more than `auto_reset_backlog_entries` records lie behind are reset to the end; 0: never. Raises
-        `BadShadowError`, LookupError without such a source, `NameTakenError`, and `records.FAILURES`.
+        `BadShadowError`, LookupError without such a source, `NameTakenError`, and `changelog.FAILURES`.
         """
         self._check(source, name)
         principals = _principals(allow)
@@ -243,7 +243,7 @@ class ShadowCatalog:
     ) -> Shadow:
         """Change what is not None; every live node knows when this returns.
 
-        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `records.FAILURES`.
+        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `changelog.FAILURES`.
         """
         principals = None if allow is None else _principals(allow)
         limit = auto_reset_backlog_entries
@@ -267,7 +267,7 @@ class ShadowCatalog:
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
-        """Delete a shadow with its cursors. Raises LookupError without one, and `records.FAILURES`."""
+        """Delete a shadow with its cursors. Raises LookupError without one, and `changelog.FAILURES`."""
         async with self._records.changing:
             entry = self._records.get(name)
             if entry is None:
@@ -289,7 +289,7 @@ class ShadowCatalog:
         """Delete a topic; with `force` its shadows first. What was interrupted is finished by doing it again.
 
         Raises `BadShadowError` for what is a shadow itself, `HasShadowsError`, LookupError where there is neither topic
-        nor shadow, and `records.FAILURES`.
+        nor shadow, and `changelog.FAILURES`.
         """
         if self._resolver.is_shadow(source.encode()):
             raise BadShadowError(f"{source} is a shadow: delete it by `sidecar shadow delete {source}`")

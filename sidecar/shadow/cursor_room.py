@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from sidecar.changelog import FAILURES
 from sidecar.shadow.auto_reset import AutoReset, Moved, detail, reset_of
 from sidecar.shadow.cursor_reset import CursorReset
 from sidecar.shadow.cursors import Cursors, TopicCursors
 from sidecar.shadow.readers import Readers
-from sidecar.shadow.records import FAILURES
 from sidecar.shadow.statistics import Statistics
 from sidecar.v1 import state_pb2 as state
 
@@ -28,7 +28,6 @@ class CursorHooks(Protocol):
 
     def cursors_failed(self, shadow: str, error: BaseException) -> None:
         """The cursors of a shadow could not be looked at, or their reset not be reported."""
-        ...
 
     def cursors_reset(self, shadow: str, group: str, detail: str) -> None: ...
 

@@ -19,7 +19,7 @@ from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.shadow.recent import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
     from typing import Any
 
     from sidecar.cluster.resolver import NameResolver
@@ -124,8 +124,11 @@ class Cursors:
             raise ClosedError(f"{shadow} is closed: its source {topic} is gone") from None
         if layout.topic_id != source.topic_id:
             raise ClosedError(f"{shadow} is closed: its source {topic} was created again")
-        partitions = sorted(layout.leaders)
-        starts, ends = await asyncio.gather(self._logs.starts(topic, partitions), self._logs.ends(topic, partitions))
+        return await self._log(topic, layout.leaders)
+
+    async def _log(self, topic: str, partitions: Iterable[int]) -> Log:
+        indexes = sorted(partitions)
+        starts, ends = await asyncio.gather(self._logs.starts(topic, indexes), self._logs.ends(topic, indexes))
         return Log(topic, starts, ends)
 
     def forget(self, shadow: str) -> None:
@@ -213,9 +216,7 @@ class TopicCursors(Cursors):
 
     async def log(self, shadow: str) -> Log:
         """The topic's own log. Raises `UnknownTopicError`."""
-        partitions = sorted((await self._upstream.whole_layout(shadow)).leaders)
-        starts, ends = await asyncio.gather(self._logs.starts(shadow, partitions), self._logs.ends(shadow, partitions))
-        return Log(shadow, starts, ends)
+        return await self._log(shadow, (await self._upstream.whole_layout(shadow)).leaders)
 
 
 async def _within(work: Coroutine[Any, Any, _AnswerT]) -> _AnswerT:

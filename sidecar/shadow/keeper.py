@@ -11,10 +11,10 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.changelog import FAILURES
 from sidecar.protocol.calls import CreatePartitions
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.records import FAILURES
 from sidecar.shadow.verdicts import Verdict, judged
 from sidecar.v1 import state_pb2 as state
 

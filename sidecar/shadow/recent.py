@@ -49,7 +49,7 @@ class Recent(Generic[AnswerT]):
         self._kept.pop(key, None)
         task = self._asking.pop(key, None)
         if task is not None:
-            task.add_done_callback(_look_at)
+            task.add_done_callback(look_at)
 
     async def close(self) -> None:
         """Ask no more; waiting calls are cancelled."""
@@ -59,7 +59,7 @@ class Recent(Generic[AnswerT]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _look_at(task: asyncio.Task[AnswerT]) -> None:
-    """The caller may have gone: so the failure is taken here."""
+def look_at(task: asyncio.Task[Any]) -> None:
+    """For a task whose caller may have gone: its failure is taken here."""
     if not task.cancelled():
         task.exception()

@@ -12,9 +12,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Change, ChangelogError, Record, shadow_key
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.changelog import Change, Key, Kind, Record
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog, Entry
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.protocol.ids import Offset
-
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
-"""How a change of a shadow can fail through no fault of the caller."""
 
 _SEEN_S: Final = 5.0
 _TRIES: Final = 10
@@ -36,7 +31,6 @@ class Members(Protocol):
 
     async def seen_by_all(self, offset: int) -> None:
         """Returns once every live node has read the changelog up to there, or has let its lease run out."""
-        ...
 
 
 class OvertakenError(Exception):
@@ -114,7 +108,7 @@ class ShadowRecords:
     def _listening(self, name: str) -> Iterator[list[Change]]:
         """A list that grows with what is written about a shadow."""
         heard: list[Change] = []
-        stop = self._changelog.tailer.subscribe(heard.append, shadow_key(name))
+        stop = self._changelog.tailer.subscribe(heard.append, Key(Kind.SHADOW, name))
         try:
             yield heard
         finally:
@@ -158,7 +152,7 @@ class ShadowRecords:
         raise TimeoutError(f"the shadow {name} keeps being changed by others; try again")
 
     async def _append(self, name: str, record: state.Shadow | None) -> Offset:
-        offset = await self._changelog.append([Record(shadow_key(name), record)])
+        offset = await self._changelog.append([Record(Key(Kind.SHADOW, name), record)])
         await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
         return offset
 

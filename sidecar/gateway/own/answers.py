@@ -1,8 +1,10 @@
-"""Builds the answers to Own, and the ownerships that Watch reports. Decides nothing, changes nothing."""
+"""Builds the answers to Own, and the ownerships that Watch reports; and the rooms that they are asked of. Decides
+nothing, changes nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.access.prospects import Look, Prospect
 from sidecar.cluster.resolver import is_legal
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.owning import TopicClaim, TopicOwners
     from sidecar.gateway.own.asked import Asked, Target
@@ -144,6 +148,18 @@ class Answers:
             ownerships=found,
             producer_name=asked.name,
         )
+
+
+class Rooms(NamedTuple):
+    """The rooms that claims are made in, and what builds the answers."""
+
+    upstream: KafkaUpstream
+    nodes: NodeDirectory
+    resolver: NameResolver
+    governed: GovernedTopics
+    topics: TopicOwners
+    coordinator: Coordinator
+    answers: Answers
 
 
 def not_now(error: KafkaError) -> Look:

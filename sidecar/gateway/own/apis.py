@@ -13,14 +13,13 @@ from sidecar.access.prospects import Prospect
 from sidecar.changelog import Kind
 from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.own import asked
-from sidecar.gateway.own.allowed import not_allowed
-from sidecar.gateway.own.answers import Answers, not_now
+from sidecar.gateway.own.answers import Answers, Rooms, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.own.describe import DescribeOwnersApi
+from sidecar.gateway.own.faults import not_allowed
 from sidecar.gateway.own.last_sequence import LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
-from sidecar.gateway.own.rooms import Rooms
 from sidecar.gateway.own.tickets import Stand
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api

@@ -88,7 +88,6 @@ class Asked:
     """Which client asks."""
     mode: control.AccessMode
     wait_s: float
-    resources: tuple[control.Resource, ...]
     targets: tuple[Target, ...]
     generations: tuple[int | None, ...]
 
@@ -142,7 +141,6 @@ def read(request: control.OwnRequest, client: Client, *, knows_first: bool = Tru
         caller=client.caller,
         mode=request.mode,
         wait_s=min(request.wait_ms, LONGEST_WAIT_MS) / 1000,
-        resources=tuple(claim.resource for claim in request.claims),
         targets=targets,
         generations=tuple(claim.generation if claim.HasField("generation") else None for claim in request.claims),
     )

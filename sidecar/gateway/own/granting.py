@@ -13,8 +13,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.access.prospects import Look, Prospect
-from sidecar.gateway.own.allowed import not_allowed
 from sidecar.gateway.own.answers import not_now
+from sidecar.gateway.own.faults import not_allowed
 from sidecar.gateway.own.tickets import Stand
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sidecar.exclusive.owning import TopicClaim
+    from sidecar.gateway.own.answers import Rooms
     from sidecar.gateway.own.asked import Target
-    from sidecar.gateway.own.rooms import Rooms
     from sidecar.gateway.own.tickets import Ticket, Tickets
     from sidecar.resources.requests import Request, Verdict
 

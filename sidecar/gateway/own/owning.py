@@ -13,11 +13,10 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.own.answers import not_now
 from sidecar.gateway.own.asked import WHOLE, Target
-from sidecar.gateway.own.attendance import Attendance
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
-from sidecar.gateway.own.tickets import TICKETS, Stand, Ticket, Tickets
+from sidecar.gateway.own.tickets import TICKETS, Attendance, Stand, Ticket, Tickets
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Key
     from sidecar.gateway.client import Client
+    from sidecar.gateway.own.answers import Rooms
     from sidecar.gateway.own.asked import Asked
-    from sidecar.gateway.own.rooms import Rooms
     from sidecar.network.tasks import Tasks
 
 _SWEEP_S: Final = 0.5
@@ -162,8 +161,8 @@ class Ownerships:
         if faults:
             return answers.not_granted(asked, faults)
         wishes = tuple(
-            Wish(target.key, target.group, resource, generation)
-            for target, resource, generation in zip(asked.targets, asked.resources, asked.generations, strict=True)
+            Wish(target.key, target.group, target.resource, generation)
+            for target, generation in zip(asked.targets, asked.generations, strict=True)
             if not target.is_written
         )
         if wishes:

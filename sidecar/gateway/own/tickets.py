@@ -1,4 +1,5 @@
-"""What a node remembers of Own requests by their tokens: what each owns, waits for and lost. Decides nothing.
+"""What a node remembers of Own requests by their tokens: what each owns, waits for and lost, and which calls attend to
+it. Decides nothing.
 
 A request with the same token is the same request, so one whose answer was lost can be sent again without harm. `Watch`
 returns what happened to a token since its last answer.
@@ -8,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from sidecar.access.rules import KEPT_S
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping
+    from collections.abc import Iterable, Iterator, MutableMapping
 
     from sidecar.exclusive.owning import TopicClaim
     from sidecar.gateway.client import Client
@@ -233,3 +236,80 @@ def _take_out(index: MutableMapping[NameT, FoundT], name: NameT, ticket: Ticket)
         del found[ticket.asked.token]
         if not found:
             del index[name]
+
+
+class Attendance:
+    """The calls of Own and Watch that are under way, and the requests that nobody calls for. While one does, and 5 s
+    longer, the place or promotion of a request is kept.
+    """
+
+    def __init__(self) -> None:
+        self._parked: dict[int, set[asyncio.Future[None]]] = {}
+        self._unattended: dict[bytes, Ticket] = {}
+
+    @contextmanager
+    def attended(self, ticket: Ticket, *, by_own: bool = False) -> Iterator[None]:
+        """A call for a request is under way: what it waits for, or was promoted to, is kept."""
+        ticket.calls += 1
+        ticket.own_calls += by_own
+        self._unattended.pop(ticket.asked.token, None)
+        try:
+            yield
+        finally:
+            ticket.calls -= 1
+            ticket.own_calls -= by_own
+            self.left_alone(ticket)
+
+    def left_alone(self, ticket: Ticket) -> None:
+        """Nobody calls for a request for the time being."""
+        if ticket.calls == 0 and ticket.lapses:
+            ticket.kept_until = asyncio.get_running_loop().time() + KEPT_S
+            self._unattended[ticket.asked.token] = ticket
+
+    def waits(self, ticket: Ticket) -> None:
+        """A request took its places, or keeps them: without a call, not for longer than before."""
+        if ticket.asked.token not in self._unattended:
+            self.left_alone(ticket)
+
+    async def park(self, client: Client, ticket: Ticket, seconds: float | None) -> None:
+        """Until something happens to a request, its client is gone, or so many seconds have passed."""
+        listener = ticket.listen()
+        parked = self._parked.setdefault(client.connection_id, set())
+        parked.add(listener)
+        alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _rouse, listener)
+        client.connection.park()
+        try:
+            await listener  # nothing around it: thousands wait here
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+            ticket.listeners.discard(listener)
+            parked.discard(listener)
+            if not parked:
+                self._parked.pop(client.connection_id, None)
+
+    def gone(self, client: Client) -> None:
+        """Its calls end."""
+        for listener in self._parked.pop(client.connection_id, ()):
+            _rouse(listener)
+
+    def forget(self, ticket: Ticket) -> None:
+        """Nothing of it is kept for anybody."""
+        self._unattended.pop(ticket.asked.token, None)
+
+    def lapsed(self) -> Iterator[Ticket]:
+        """The requests that nobody has called for too long, each once; others may be called for in between."""
+        now = asyncio.get_running_loop().time()
+        for token, ticket in list(self._unattended.items()):
+            if self._unattended.get(token) is not ticket:
+                continue  # it was called for meanwhile
+            if not ticket.lapses:
+                del self._unattended[token]
+            elif now > ticket.kept_until:
+                del self._unattended[token]
+                yield ticket
+
+
+def _rouse(listener: asyncio.Future[None]) -> None:
+    if not listener.done():
+        listener.set_result(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from sidecar.changelog import FAILURES
 from sidecar.node import shadow_port as port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.node.view.cursors import CursorView
@@ -14,7 +15,6 @@ from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, UnmadeError
 from sidecar.shadow.principals import EVERYBODY, nobody_reads
-from sidecar.shadow.records import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

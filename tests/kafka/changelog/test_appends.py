@@ -6,17 +6,7 @@ import asyncio
 
 import pytest
 
-from sidecar.changelog import (
-    MASTER_SLOT,
-    AppendRefusedError,
-    AppendUncertainError,
-    Changelog,
-    Record,
-    ownership_key,
-    policy_key,
-    serving_key,
-    tail_key,
-)
+from sidecar.changelog import MASTER_SLOT, AppendRefusedError, AppendUncertainError, Changelog, Key, Kind, Record
 from sidecar.changelog.append import Appender
 from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.cluster.upstream import KafkaUpstream
@@ -50,7 +40,10 @@ class Claimant:
         writer = self.slot.stamp
         serving = state.Serving(session=session, producer_id=writer.producer_id, producer_epoch=writer.epoch)
         owner = state.Ownership(session=session, generation=generation)
-        return [Record(serving_key(self.topic), serving), Record(ownership_key(self.topic), owner)]
+        return [
+            Record(Key(Kind.SERVING, self.topic, MASTER_SLOT), serving),
+            Record(Key(Kind.OWNERSHIP, self.topic, MASTER_SLOT), owner),
+        ]
 
     async def claim(self, session: str, generation: int) -> Offset:
         raw = [record.encode() for record in self.records(session, generation)]
@@ -176,7 +169,7 @@ async def test_a_batch_that_is_refused_leaves_the_journal_usable(
 ) -> None:
     claimant = Claimant(changelog, kafka, unique("orders"))
     journal = changelog.journal(await claimant.fence())
-    huge = Record(ownership_key(claimant.topic), state.Ownership(name="x" * 9 * 1024 * 1024))
+    huge = Record(Key(Kind.OWNERSHIP, claimant.topic, MASTER_SLOT), state.Ownership(name="x" * 9 * 1024 * 1024))
     with pytest.raises(AppendRefusedError) as refused:
         await journal.append([huge])
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
@@ -185,22 +178,22 @@ async def test_a_batch_that_is_refused_leaves_the_journal_usable(
 
 async def test_what_speaks_for_a_topic_cannot_be_appended_without_a_stamp(changelog: Changelog) -> None:
     with pytest.raises(ValueError, match="needs its slot's stamp"):
-        await changelog.append([Record(ownership_key("orders"), state.Ownership())])
+        await changelog.append([Record(Key(Kind.OWNERSHIP, "orders", MASTER_SLOT), state.Ownership())])
 
 
 async def test_hints_and_policies_go_without_a_stamp_and_can_be_taken_back(
     changelog: Changelog, unique: Unique
 ) -> None:
     topic = unique("orders")
-    tail = Record(tail_key(topic, MASTER_SLOT, 3), state.Tail(offset=12, last_sequence=-1))
-    policy = Record(policy_key(topic), state.Policy(deduplication=True))
+    tail = Record(Key(Kind.TAIL, topic, MASTER_SLOT, 3), state.Tail(offset=12, last_sequence=-1))
+    policy = Record(Key(Kind.POLICY, topic), state.Policy(deduplication=True))
     offset = await changelog.append([tail, policy])
     await changelog.tailer.reached(Offset(offset + 1), timeout=10)
     found = changelog.view.tail(topic, MASTER_SLOT, 3)
     assert found is not None
     assert (found.value.last_sequence, found.writer) == (-1, None)
-    await changelog.tailer.reached(await changelog.append([Record(policy_key(topic), None)]), timeout=10)
-    assert changelog.view.policy(topic) is None
+    await changelog.tailer.reached(await changelog.append([Record(Key(Kind.POLICY, topic), None)]), timeout=10)
+    assert topic not in {policy.key.topic for policy in changelog.view.policies()}
 
 
 async def test_an_event_is_appended_to_the_history(kafka: KafkaCalls, changelog: Changelog) -> None:

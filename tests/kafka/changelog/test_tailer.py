@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sidecar.changelog import (
+    MASTER_SLOT,
     Change,
     Changelog,
     ChangelogError,
     ChangelogLostError,
     Ignored,
+    Key,
     Kind,
     Record,
     Tailer,
-    ownership_key,
-    policy_key,
 )
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.fencing import WriterSlot
@@ -44,7 +44,7 @@ async def following(kafka: KafkaCalls, topic: str, **options: object) -> AsyncIt
 
 
 def policy(name: str, version: int) -> RawRecord:
-    return Record(policy_key(name), state.Policy(version=version)).encode()
+    return Record(Key(Kind.POLICY, name), state.Policy(version=version)).encode()
 
 
 async def append(kafka: KafkaCalls, topic: str, records: list[RawRecord]) -> Offset:
@@ -56,7 +56,7 @@ async def append(kafka: KafkaCalls, topic: str, records: list[RawRecord]) -> Off
 
 
 def version(tailer: Tailer, name: str) -> int:
-    entry = tailer.view.policy(name)
+    entry = next((each for each in tailer.view.policies() if each.key.topic == name), None)
     return entry.value.version if entry else 0
 
 
@@ -143,10 +143,10 @@ async def test_it_survives_the_death_of_the_only_broker(own_kafka: OwnKafka) -> 
     async with kafka_calls(broker.bootstrap) as kafka:
         changelog = await Changelog.open(kafka.upstream, "c")
         tailer = changelog.tailer
-        await tailer.reached(await changelog.append([Record(policy_key("orders"), state.Policy(version=1))]), 10)
+        await tailer.reached(await changelog.append([Record(Key(Kind.POLICY, "orders"), state.Policy(version=1))]), 10)
         broker.kill()
         await wait_until(lambda: tailer.last_error is not None, "the tailer to notice")
-        appending = asyncio.create_task(changelog.append([Record(policy_key("orders"), state.Policy(version=2))]))
+        appending = asyncio.create_task(changelog.append([Record(Key(Kind.POLICY, "orders"), state.Policy(version=2))]))
         await asyncio.to_thread(broker.restart)
         await tailer.reached(await appending, timeout=30)
         assert version(tailer, "orders") == 2
@@ -177,7 +177,7 @@ async def test_it_follows_the_leader_of_a_cluster_when_that_is_killed(kafka_clus
 
 
 def _policy(number: int) -> Record:
-    return Record(policy_key("orders"), state.Policy(version=number))
+    return Record(Key(Kind.POLICY, "orders"), state.Policy(version=number))
 
 
 async def test_after_compaction_the_newest_record_of_every_key_stands(own_kafka: OwnKafka) -> None:
@@ -268,7 +268,7 @@ async def test_another_topic_under_the_name_ends_it(kafka: KafkaCalls, open_chan
         await asyncio.wait_for(waiting, timeout=20)
     assert not changelog.tailer.caught_up
     with pytest.raises(ChangelogLostError, match="created anew"):
-        await changelog.append([Record(policy_key("orders"), state.Policy())])
+        await changelog.append([Record(Key(Kind.POLICY, "orders"), state.Policy())])
 
 
 async def test_what_a_forgotten_epoch_still_gets_in_counts_for_nothing(own_kafka: OwnKafka) -> None:
@@ -283,14 +283,14 @@ async def test_what_a_forgotten_epoch_still_gets_in_counts_for_nothing(own_kafka
         stale = await slot.open()
         current = await slot.open()
         await slot.fence({partition.topic: [0]})
-        owner = Record(ownership_key("orders"), state.Ownership(session="pid:2", generation=2))
+        owner = Record(Key(Kind.OWNERSHIP, "orders", MASTER_SLOT), state.Ownership(session="pid:2", generation=2))
         await changelog.journal(current).append([owner])
 
         async def forgotten() -> bool:
             return await kafka.producer(partition, current) is None
 
         await wait_for_async(forgotten, "the partition to forget the producer id", timeout=30)
-        intruder = Record(ownership_key("orders"), state.Ownership(session="pid:1", generation=1))
+        intruder = Record(Key(Kind.OWNERSHIP, "orders", MASTER_SLOT), state.Ownership(session="pid:1", generation=1))
         offset = await changelog.journal(stale).append([intruder])
         await changelog.tailer.reached(offset, timeout=10)
         entry = changelog.view.ownership("orders")

@@ -91,7 +91,7 @@ async def test_many_short_lived_sessions_of_many_names_leave_a_bounded_trace(
     assert ids is not None
     room.sent = deque(maxlen=100)  # the test's own memory
     await come_and_go(room, topic, range(number))
-    opened = room.governed.changelog.view.opened(topic)
+    opened = dict(room.governed.changelog.view.opened(topic))
     assert len(opened) <= 66
     assert max(entry.value.ByteSize() for entry in opened.values()) < 20_000
     assert len(ids.of(0).marks) == number

@@ -10,7 +10,7 @@ import pytest
 
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
-from sidecar.changelog import policy_key
+from sidecar.changelog import Key, Kind
 from sidecar.changelog.records import read_batches
 from sidecar.exclusive import arbitration, catalog
 from sidecar.exclusive.epoch import SlotEpoch
@@ -625,7 +625,7 @@ async def written(room: Room, topic: str) -> list[AccessMode | None]:
     fetched = await room.governed.services.upstream.call(layout.leaders[0], request)
     batches = list(read_batches(fetched.records))
     assert batches[-1].next_offset == end
-    key = policy_key(topic).encode()
+    key = Key(Kind.POLICY, topic).encode()
     values = [record.value for batch in batches for _, record in batch.records if record.key == key]
     return [
         None if each is None else PolicyFields.of_record(state.Policy.FromString(each)).access_mode for each in values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.changelog import Changelog, Record, ownership_key
+from sidecar.changelog import MASTER_SLOT, Changelog, Key, Kind, Record
 from sidecar.fencing import WriterSlot, fence_topic, read_keep_alives, retire_producer, transactional_id
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.calls import ApiVersions
@@ -36,7 +36,7 @@ async def test_a_takeover_holds_on_every_kafka(own_kafka: OwnKafka, version: str
         fenced = await fence_topic(kafka.upstream, [new], topic, also=also)
         assert fenced.partitions == tuple(range(PARTITIONS))
         await changelog.tailer.seen(writer, timeout=10)
-        claim = [Record(ownership_key(topic), state.Ownership(session="pid:1", generation=1))]
+        claim = [Record(Key(Kind.OWNERSHIP, topic, MASTER_SLOT), state.Ownership(session="pid:1", generation=1))]
         with pytest.raises(FencedError):
             await changelog.journal(stale).append(claim)
         await changelog.tailer.reached(await changelog.journal(writer).append(claim), timeout=10)

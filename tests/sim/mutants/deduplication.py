@@ -203,7 +203,7 @@ MUTANTS: Final = (
             Edit(
                 EPOCH,
                 "        await taken.journal.append("
-                "[Record(sequence_base_key(scope.topic, scope.slot, partition), record)])",
+                "[Record(Key(Kind.SEQUENCE_BASE, scope.topic, scope.slot, partition), record)])",
                 "        del record, scope",
             ),
         ),

@@ -277,8 +277,8 @@ MUTANTS: Final = (
         (
             Edit(
                 SLOTS,
-                "        self.check_master()\n        return self._view.opened_now",
-                "        return self._view.opened_now",
+                "        self.check_master()\n        return self._view.opened",
+                "        return self._view.opened",
             ),
         ),
         _READ_MEANWHILE,

@@ -6,22 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.changelog import (
-    Key,
-    Kind,
-    claim_key,
-    claimed,
-    ownership_key,
-    partition_slot,
-    policy_key,
-    sequence_base_key,
-    serving_key,
-    shadow_key,
-    shared_slot,
-    slot_key,
-    tail_key,
-    whole_of,
-)
+from sidecar.changelog import MASTER_SLOT, Key, Kind, claim_key, claimed, partition_slot, shared_slot, whole_of
 from sidecar.changelog.keys import ForeignKeyError, SlotName, decode_key
 from sidecar.v1 import control_pb2 as control
 
@@ -46,13 +31,13 @@ def test_different_keys_have_different_bytes(left: Key, right: Key) -> None:
 
 def test_keys_are_text_that_never_changes() -> None:
     """Compaction goes by these bytes: a node of another version must write the same."""
-    assert ownership_key("orders").encode() == b"ownership/orders/0"
-    assert serving_key("orders", partition_slot(3)).encode() == b"serving/orders/p3"
-    assert slot_key("orders", shared_slot(2)).encode() == b"slot/orders/2"
-    assert tail_key("orders", shared_slot(2), 11).encode() == b"tail/orders/2/11"
-    assert sequence_base_key("orders", SlotName("0"), 11).encode() == b"sequence-base/orders/0/11"
-    assert policy_key("payments.*").encode() == b"policy/payments.*"
-    assert shadow_key("audit").encode() == b"shadow/audit"
+    assert Key(Kind.OWNERSHIP, "orders", MASTER_SLOT).encode() == b"ownership/orders/0"
+    assert Key(Kind.SERVING, "orders", partition_slot(3)).encode() == b"serving/orders/p3"
+    assert Key(Kind.SLOT, "orders", shared_slot(2)).encode() == b"slot/orders/2"
+    assert Key(Kind.TAIL, "orders", shared_slot(2), 11).encode() == b"tail/orders/2/11"
+    assert Key(Kind.SEQUENCE_BASE, "orders", SlotName("0"), 11).encode() == b"sequence-base/orders/0/11"
+    assert Key(Kind.POLICY, "payments.*").encode() == b"policy/payments.*"
+    assert Key(Kind.SHADOW, "audit").encode() == b"shadow/audit"
     assert claim_key("", control.Resource(name="a/b: ä")).encode() == b"claim/name:a%2Fb%3A%20%C3%A4"
     assert claim_key("g:1", control.Resource(name="x")).encode() == b"claim/g%3A1:name:x"
     assert claim_key("g", control.Resource(topic="orders")).encode() == b"claim/g:read:orders"
@@ -105,11 +90,11 @@ def test_what_no_node_writes_is_foreign(data: bytes) -> None:
 
 def test_a_key_that_would_not_read_back_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="not a key"):
-        policy_key("a/b")
+        Key(Kind.POLICY, "a/b")
     with pytest.raises(ValueError, match="not a key"):
         Key(Kind.OWNERSHIP, "orders")
     with pytest.raises(ValueError, match="not a slot"):
-        ownership_key("orders", SlotName("p"))
+        Key(Kind.OWNERSHIP, "orders", SlotName("p"))
     with pytest.raises(ValueError, match="count from 1"):
         shared_slot(0)
 

@@ -14,15 +14,9 @@ from sidecar.changelog import (
     Kind,
     Record,
     View,
-    ownership_key,
     partition_slot,
-    policy_key,
     retired_ids,
-    serving_key,
-    shadow_key,
     shared_slot,
-    slot_key,
-    tail_key,
 )
 from sidecar.changelog.records import RawRecord
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
@@ -54,7 +48,7 @@ class Log:
 
 
 def owned_by(session: str, generation: int = 1) -> Record:
-    return Record(ownership_key("orders"), state.Ownership(session=session, generation=generation))
+    return Record(Key(Kind.OWNERSHIP, "orders", MASTER_SLOT), state.Ownership(session=session, generation=generation))
 
 
 @pytest.fixture
@@ -88,14 +82,14 @@ def test_a_record_below_a_marker_of_its_producer_id_counts_for_nothing(log: Log)
 
 
 def test_a_record_below_a_newer_record_of_its_producer_id_counts_for_nothing(log: Log) -> None:
-    log.append(Record(serving_key("orders"), state.Serving(node=2)), stamp(7, 2))
+    log.append(Record(Key(Kind.SERVING, "orders", MASTER_SLOT), state.Serving(node=2)), stamp(7, 2))
     assert log.append(owned_by("pid:9", 9), stamp(7, 1)) is None
     assert owner(log) is None
 
 
 def test_a_stale_writer_cannot_take_a_record_away(log: Log) -> None:
     log.append(owned_by("pid:1"), stamp(7, 2))
-    assert log.append(Record(ownership_key("orders"), None), stamp(7, 1)) is None
+    assert log.append(Record(Key(Kind.OWNERSHIP, "orders", MASTER_SLOT), None), stamp(7, 1)) is None
     assert owner(log) == "pid:1"
 
 
@@ -107,7 +101,7 @@ def test_epochs_of_other_producer_ids_are_their_own(log: Log) -> None:
 
 def test_a_producer_id_that_its_slot_gave_up_counts_for_nothing(log: Log) -> None:
     log.append(owned_by("pid:1"), stamp(7, 31_000))
-    log.append(Record(serving_key("orders"), state.Serving(retired_producer_ids=[7])), stamp(8, 0))
+    log.append(Record(Key(Kind.SERVING, "orders", MASTER_SLOT), state.Serving(retired_producer_ids=[7])), stamp(8, 0))
     assert log.append(owned_by("pid:9", 9), stamp(7, 31_999)) is None
     assert log.view.ignored[Ignored.RETIRED] == 1
     assert owner(log) == "pid:1"
@@ -122,10 +116,11 @@ def test_what_speaks_for_a_topic_needs_a_stamp(log: Log, kind: Kind) -> None:
 
 
 def test_facts_and_an_administrators_words_need_none(log: Log) -> None:
-    log.append(Record(tail_key("orders", MASTER_SLOT, 3), state.Tail(offset=12)))
-    log.append(Record(policy_key("orders"), state.Policy(deduplication=True)))
-    log.append(Record(shadow_key("audit"), state.Shadow(source="orders")))
-    tail, policy, shadow = log.view.tail("orders", MASTER_SLOT, 3), log.view.policy("orders"), log.view.shadow("audit")
+    log.append(Record(Key(Kind.TAIL, "orders", MASTER_SLOT, 3), state.Tail(offset=12)))
+    log.append(Record(Key(Kind.POLICY, "orders"), state.Policy(deduplication=True)))
+    log.append(Record(Key(Kind.SHADOW, "audit"), state.Shadow(source="orders")))
+    (policy,) = log.view.policies()
+    tail, shadow = log.view.tail("orders", MASTER_SLOT, 3), log.view.shadow("audit")
     assert tail is not None
     assert tail.value.offset == 12
     assert policy is not None
@@ -136,11 +131,11 @@ def test_facts_and_an_administrators_words_need_none(log: Log) -> None:
 
 
 def test_a_tombstone_takes_a_record_away_once(log: Log) -> None:
-    log.append(Record(policy_key("orders"), state.Policy(version=1)))
-    change = log.append(Record(policy_key("orders"), None))
+    log.append(Record(Key(Kind.POLICY, "orders"), state.Policy(version=1)))
+    change = log.append(Record(Key(Kind.POLICY, "orders"), None))
     assert change is not None
     assert change.after is None
-    assert log.append(Record(policy_key("orders"), None)) is None
+    assert log.append(Record(Key(Kind.POLICY, "orders"), None)) is None
     assert list(log.view.policies()) == []
     assert list(log.view.of_topic("orders")) == []
 
@@ -148,15 +143,15 @@ def test_a_tombstone_takes_a_record_away_once(log: Log) -> None:
 @pytest.mark.parametrize("late", [state.Policy(version=1), None], ids=["a policy", "a deletion"])
 def test_what_an_earlier_change_of_a_policy_wrote_late_counts_for_nothing(log: Log, late: state.Policy | None) -> None:
     """Kafka refuses it as long as it remembers the epoch; the view does so always."""
-    log.append(Record(policy_key("orders"), state.Policy(version=2)), stamp(7, 1))
-    assert log.append(Record(policy_key("orders"), late), stamp(7, 0)) is None
+    log.append(Record(Key(Kind.POLICY, "orders"), state.Policy(version=2)), stamp(7, 1))
+    assert log.append(Record(Key(Kind.POLICY, "orders"), late), stamp(7, 0)) is None
     assert log.view.ignored == {Ignored.STALE_EPOCH: 1}
     assert [entry.value.version for entry in log.view.policies()] == [2]
 
 
 def test_policies_of_nodes_of_before_count_among_stamped_ones(log: Log) -> None:
     for version, writer in ((1, None), (2, stamp(7, 0)), (3, None), (4, stamp(7, 1))):
-        log.append(Record(policy_key("orders"), state.Policy(version=version)), writer)
+        log.append(Record(Key(Kind.POLICY, "orders"), state.Policy(version=version)), writer)
         assert [entry.value.version for entry in log.view.policies()] == [version]
 
 
@@ -168,9 +163,9 @@ def test_keys_of_a_newer_node_and_damaged_values_are_stepped_over(log: Log) -> N
 
 def test_everything_about_a_topic_is_found_together(log: Log) -> None:
     log.append(owned_by("pid:1"), stamp(7, 0))
-    log.append(Record(slot_key("orders", shared_slot(2)), state.Slot(session="pid:3")), stamp(9, 0))
-    log.append(Record(ownership_key("orders", partition_slot(3)), state.Ownership()), stamp(10, 0))
-    log.append(Record(policy_key("payments.*"), state.Policy()))
+    log.append(Record(Key(Kind.SLOT, "orders", shared_slot(2)), state.Slot(session="pid:3")), stamp(9, 0))
+    log.append(Record(Key(Kind.OWNERSHIP, "orders", partition_slot(3)), state.Ownership()), stamp(10, 0))
+    log.append(Record(Key(Kind.POLICY, "payments.*"), state.Policy()))
     assert {str(entry.key) for entry in log.view.of_topic("orders")} == {
         "ownership/orders/0",
         "slot/orders/2",
@@ -194,7 +189,7 @@ def test_records_that_the_log_lost_are_forgotten_and_older_ones_come_back_by_rea
 
 def test_a_policy_that_a_lost_record_had_replaced_comes_back_by_reading_again(log: Log) -> None:
     """Each change of a policy has an epoch of its own. A node that starts now reads that policy too."""
-    first, second, third = (Record(policy_key("orders"), state.Policy(version=version)) for version in (1, 2, 3))
+    first, second, third = (Record(Key(Kind.POLICY, "orders"), state.Policy(version=version)) for version in (1, 2, 3))
     log.append(first, stamp(7, 0))
     log.append(second, stamp(7, 1))
     log.view.truncate(Offset(1))
@@ -224,7 +219,7 @@ def test_reading_again_never_puts_an_older_record_over_a_newer_one(log: Log) -> 
 
 def test_a_value_of_another_kind_cannot_be_recorded() -> None:
     with pytest.raises(ValueError, match="Policy under the key ownership/orders/0"):
-        Record(ownership_key("orders"), state.Policy()).encode()
+        Record(Key(Kind.OWNERSHIP, "orders", MASTER_SLOT), state.Policy()).encode()
 
 
 steps = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.booleans()), max_size=40)

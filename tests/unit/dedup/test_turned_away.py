@@ -10,7 +10,7 @@ import pytest
 from sidecar.dedup import turned_away
 from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.dedup.marks import Pushed
-from sidecar.dedup.turned_away import PATIENCE_S, Kept, Turn, TurnedAway
+from sidecar.dedup.turned_away import PATIENCE_S, Kept, KeptBytes, KeptRoom, Turn, TurnedAway
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.limits import BATCH_AT_ONCE_BYTES
 from tests.unit.dedup.paper import HEADERS, batch, recs
@@ -188,10 +188,11 @@ def test_only_so_many_are_remembered_as_late(log: Log) -> None:
 # What is kept as it came ----------------------------------------------------------------------------------------------
 
 
-class Bytes:
-    """Implements `Room`: so many bytes."""
+class Bytes(KeptRoom):
+    """Room for so many bytes."""
 
     def __init__(self, left: int) -> None:
+        super().__init__(KeptBytes())
         self.left = left
 
     def take(self, size: int) -> bool:

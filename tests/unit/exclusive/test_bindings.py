@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
 from sidecar.changelog import (
     MASTER_SLOT,
+    Change,
     Entry,
+    Key,
+    Kind,
     Opened,
     Record,
     SlotName,
     View,
     partition_slot,
-    serving_key,
     shared_slot,
-    slot_key,
 )
 from sidecar.exclusive import bindings
 from sidecar.exclusive.bindings import Bindings
@@ -46,16 +48,36 @@ def view() -> View:
 
 @pytest.fixture
 def known(view: View) -> Bindings:
-    return Bindings(view)
+    return follow(view)
+
+
+FOLLOWING: WeakKeyDictionary[View, list[Bindings]] = WeakKeyDictionary()
+"""Who hears of the changes of each view."""
+
+
+def follow(view: View) -> Bindings:
+    """What a node knows that reads the log up to here, and from here on."""
+    found = Bindings(view)
+    for entry in (*view.entries(Kind.SERVING), *view.entries(Kind.SLOT)):
+        found.changed(entry.key)
+    FOLLOWING.setdefault(view, []).append(found)
+    return found
 
 
 def note(view: View, offset: int, record: Record) -> None:
-    view.apply(Offset(offset), 0, Stamp(ProducerId(900), ProducerEpoch(offset)), record.encode())
+    change = view.apply(Offset(offset), 0, Stamp(ProducerId(900), ProducerEpoch(offset)), record.encode())
+    tell(view, [] if change is None else [change])
+
+
+def tell(view: View, changes: list[Change]) -> None:
+    for known in FOLLOWING[view]:
+        for change in changes:
+            known.changed(change.key)
 
 
 def serving(session: str, client_id: str | None, *left: state.LeftSession, principal: str | None = PRINCIPAL) -> Record:
     record = state.Serving(session=session, client_id=client_id, left=left, principal=principal)
-    return Record(serving_key("orders", MASTER_SLOT), record)
+    return Record(Key(Kind.SERVING, "orders", MASTER_SLOT), record)
 
 
 def test_who_comes_first_has_it_on_that_topic(known: Bindings) -> None:
@@ -95,13 +117,13 @@ def test_what_is_written_down_counts_most_until_the_record_says_otherwise(view: 
         view,
         3,
         Record(
-            slot_key("orders", shared_slot(1)),
+            Key(Kind.SLOT, "orders", shared_slot(1)),
             state.Slot(session=Session("pid:7"), client_id="renamed", principal=PRINCIPAL),
         ),
     )
     assert known.bound("orders", Session("pid:7")) == client("renamed")
     note(view, 4, serving(Session("pid:8"), "other"))
-    note(view, 5, Record(slot_key("orders", shared_slot(1)), state.Slot(session=Session("pid:9"))))
+    note(view, 5, Record(Key(Kind.SLOT, "orders", shared_slot(1)), state.Slot(session=Session("pid:9"))))
     assert known.bound("orders", Session("pid:7")) == client("attacker")
 
 
@@ -122,7 +144,7 @@ def test_a_producer_id_belongs_to_a_principal_too_whatever_another_one_calls_its
     known.given(7, client("billing"))
     assert known.admitted("orders", OTHER_USER) is None
     note(view, 1, serving(Session("pid:7"), "billing"))
-    for bindings_of_another_node in (known, Bindings(view)):
+    for bindings_of_another_node in (known, follow(view)):
         assert bindings_of_another_node.admitted("orders", OTHER_USER) is None
         assert bindings_of_another_node.check(Session("pid:7"), client("billing", "User:other")) is not None
         assert bindings_of_another_node.check_claim(Session("pid:8"), client("billing", "User:other")) is None
@@ -229,8 +251,8 @@ class CountedView(View):
 
     looked = 0
 
-    def opened_now(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
-        return _Counted(self, super().opened_now(topic))
+    def opened(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
+        return _Counted(self, super().opened(topic))
 
 
 class _Counted(dict[SlotName, Entry[Opened]]):
@@ -249,14 +271,14 @@ class _Counted(dict[SlotName, Entry[Opened]]):
 
 def owned(topic: str, partition: int, session: str) -> Record:
     return Record(
-        serving_key(topic, partition_slot(partition)),
+        Key(Kind.SERVING, topic, partition_slot(partition)),
         state.Serving(session=session, client_id="billing", principal=PRINCIPAL),
     )
 
 
 def test_a_strangers_batches_cost_no_look_at_every_slot() -> None:
     view = CountedView()
-    known = Bindings(view)
+    known = follow(view)
     for partition in range(100):
         note(view, partition, owned("orders", partition, Session("pid:7")))
     assert known.admitted("orders", STRANGER) is None
@@ -278,7 +300,7 @@ def test_what_is_taken_away_or_lost_from_the_log_binds_nobody(view: View, known:
         note(view, partition, owned("orders", partition, Session(f"pid:{partition}")))
     note(view, 3, owned("payments", 0, Session("pid:1")))
     assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == [client("billing")] * 3
-    view.truncate(Offset(1))
+    tell(view, view.truncate(Offset(1)))
     assert [known.bound("orders", Session(f"pid:{number}")) for number in range(3)] == [client("billing"), None, None]
     assert known.check_claim(Session("pid:1"), client("attacker")) is None
     note(view, 1, owned("orders", 1, Session("pid:2")))
@@ -287,7 +309,7 @@ def test_what_is_taken_away_or_lost_from_the_log_binds_nobody(view: View, known:
         None,
         client("billing"),
     ]
-    view.truncate(Offset(0))
+    tell(view, view.truncate(Offset(0)))
     assert known.bound("orders", Session("pid:0")) is None
     assert known.check_claim(Session("pid:2"), client("attacker")) is None
     assert (known._recorded, known._topics) == ({}, {})

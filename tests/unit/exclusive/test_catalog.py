@@ -14,7 +14,7 @@ from metadata import LiveNodes
 from metadata.ownership import AccessMode
 from metadata.policies import Policy
 from sidecar.changelog import Record
-from sidecar.changelog.keys import policy_key
+from sidecar.changelog.keys import Key, Kind
 from sidecar.changelog.view import View
 from sidecar.exclusive.catalog import PolicyCatalog, _policy_of
 from sidecar.exclusive.policies import PolicyFields
@@ -36,7 +36,7 @@ class Log:
 
     def policies(self) -> list[Any]:
         return [
-            SimpleNamespace(key=policy_key(name), value=state.Policy(version=version), offset=offset)
+            SimpleNamespace(key=Key(Kind.POLICY, name), value=state.Policy(version=version), offset=offset)
             for offset, (name, version) in enumerate(self.versions.items())
         ]
 
@@ -166,7 +166,7 @@ def test_a_policy_is_spelled_once_for_redis_however_often_changes_are_decided(mo
     seen: list[dict[str, int]] = []
     for offset, (name, version) in enumerate(changes):
         value = None if version is None else PolicyFields(AccessMode.SHARED).to_record(version, 0)
-        view.apply(Offset(offset), 0, None, Record(policy_key(name), value).encode())
+        view.apply(Offset(offset), 0, None, Record(Key(Kind.POLICY, name), value).encode())
         seen += [{each: policy.version for each, policy in node._known().by_name.items()} for _ in range(2)]
     assert seen[::2] == seen[1::2]
     assert seen[::2] == [{"orders": 1}, {"orders": 1, "payments": 2}, {"orders": 3, "payments": 2}, {"orders": 3}]

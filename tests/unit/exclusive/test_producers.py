@@ -36,6 +36,8 @@ class Topics:
     """One governed topic."""
 
     draining = False
+    tasks = None
+    services = SimpleNamespace(upstream=SimpleNamespace(has_partition=lambda _topic, _partition: True))
 
     def __init__(self) -> None:
         self.one = Topic()
@@ -69,9 +71,7 @@ class Client:
 def appended(client: Any) -> tuple[Topics, Producers, list[ProduceResult]]:
     """One batch of a client, and its answers."""
     topics: Any = Topics()
-    upstream: Any = SimpleNamespace(has_partition=lambda _topic, _partition: True)
-    tasks: Any = None
-    producers = Producers(topics, tasks, upstream)
+    producers = Producers(topics)
     answers: list[ProduceResult] = []
     found = batch(recs(1))
     producers.append(client, ProducePart(TOPIC, 0, 0, len(found)), found, 1_000, answers.append)

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from sidecar.dedup.content import Content
+from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.producing import ProducingState
-from sidecar.exclusive.returning import Answering, KeptBytes
+from sidecar.exclusive.returning import Answering
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart

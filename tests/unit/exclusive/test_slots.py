@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
+from sidecar.changelog import MASTER_SLOT, Clock, Key, Kind, Position, Record, View, pack_positions, shared_slot
 from sidecar.exclusive.requests import Claim, Memory, WriteBeside
 from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
@@ -31,7 +31,7 @@ def opens(view: View, offset: int, writer: Stamp, session: str = Session("pid:7"
         topic_id=TOPIC_ID.bytes, session=session, producer_id=writer.producer_id, producer_epoch=writer.epoch,
         base=pack_positions({0: Position(0, Client(5))}),
     )  # fmt: skip
-    view.apply(Offset(offset), 1, writer, Record(slot_key("orders", SLOT), value).encode())
+    view.apply(Offset(offset), 1, writer, Record(Key(Kind.SLOT, "orders", SLOT), value).encode())
 
 
 def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
@@ -47,7 +47,7 @@ def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View
     for offset, writer in ((3, MINE), (4, LATER)):
         value = state.Serving(producer_id=writer.producer_id, producer_epoch=writer.epoch)
         view.note_writer(writer)
-        view.apply(Offset(offset), 1, writer, Record(serving_key("orders"), value).encode())
+        view.apply(Offset(offset), 1, writer, Record(Key(Kind.SERVING, "orders", MASTER_SLOT), value).encode())
         if writer == MINE:
             assert records.under() == 3
     with pytest.raises(KafkaError) as refused:
@@ -58,7 +58,7 @@ def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View
 def test_no_slot_is_opened_beside_a_master_slot_of_a_topic_that_was_deleted(view: View) -> None:
     """Nothing of an older epoch of the master slot is fenced in the topic that was created anew."""
     value = state.Serving(topic_id=TOPIC_ID.bytes, producer_id=MINE.producer_id, producer_epoch=MINE.epoch)
-    view.apply(Offset(3), 1, MINE, Record(serving_key("orders"), value).encode())
+    view.apply(Offset(3), 1, MINE, Record(Key(Kind.SERVING, "orders", MASTER_SLOT), value).encode())
     records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
     records.check_topic(TOPIC_ID)
     with pytest.raises(OutdatedMasterError):
@@ -79,7 +79,7 @@ def test_an_epochs_writer_is_called_as_its_client_calls_itself_whatever_the_owne
     assert writer_of(view, None) == ("the boss", None)
     assert writer_of(view, billing) == ("billing", billing)
     said = state.Serving(topic_id=TOPIC_ID.bytes, session="pid:7", client_id="billing", principal="User:app")
-    view.apply(Offset(1), 1, MINE, Record(serving_key("orders"), said).encode())
+    view.apply(Offset(1), 1, MINE, Record(Key(Kind.SERVING, "orders", MASTER_SLOT), said).encode())
     assert writer_of(view, None) == ("billing", billing)
 
 

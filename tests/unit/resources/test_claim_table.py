@@ -7,8 +7,8 @@ from itertools import count
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import claim_key
 from sidecar.resources.claim_table import DEPOSED_NAMES, ClaimTable, Effects
-from sidecar.resources.memory import LostTokens
 from sidecar.resources.requests import Request, Verdict, Wish
+from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 
 TOKENS = count(1)

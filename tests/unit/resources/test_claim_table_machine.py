@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, claim_key
 from sidecar.resources.claim_table import Change, ClaimTable, Effects
-from sidecar.resources.memory import LostTokens
 from sidecar.resources.requests import Request, Verdict, Wish
+from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from tests.unit.resources.reference import EXCLUSIVE, FENCING, WAIT, Asked, Reference, Thing
 

@@ -5,40 +5,28 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from sidecar.changelog import Key
 from sidecar.network.tasks import Tasks
+from sidecar.protocol.errors import KafkaError
 from sidecar.resources.claim_table import Change
 from sidecar.resources.commits import WORK_AT_ONCE, Commits, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from sidecar.changelog import Key, StampedJournal
+    from sidecar.changelog import StampedJournal
     from sidecar.protocol.ids import Offset
 
 
-class Nothing(Work):
+def nothing(number: int, done: list[int]) -> Work:
     """A session that ends and had nothing."""
 
-    ends_session = True
-
-    def __init__(self, number: int, done: list[int]) -> None:
-        super().__init__()
-        self.session = f"pid:{number}"
-        self._number = number
-        self._done = done
-
-    def touched(self) -> Collection[Key]:
-        return ()
-
-    def decide(self) -> Change:
-        return Change()
-
-    def written(self, change: Change, last: Offset | None) -> None:
-        assert (bool(change), last) == (False, None)
-        self._done.append(self._number)
-
-    def apply(self, change: Change) -> None:
+    def apply(_: Change) -> None:
         raise AssertionError
+
+    def over(last: Offset | None, error: KafkaError | None) -> None:
+        assert (last, error) == (None, None)
+        done.append(number)
+
+    return Work(tuple[Key], Change, apply, over, session=f"pid:{number}", ends_session=True)
 
 
 async def confirm() -> None:
@@ -55,7 +43,7 @@ async def test_thousands_of_sessions_that_end_at_once_are_ended_in_turns_and_in_
     commits = Commits(none_is_written, Tasks(fail), confirm, fail)
     size = 2 * WORK_AT_ONCE + 1
     for number in range(size):
-        commits.submit(Nothing(number, done))
+        commits.submit(nothing(number, done))
     turns: list[int] = []
     while len(done) < size:
         await asyncio.sleep(0)

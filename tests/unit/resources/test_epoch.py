@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.changelog import Key, Record, View, claim_key, serving_key
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, View, claim_key
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.resources.epoch import CLAIMS, fencing_base, fencing_token
 from sidecar.v1 import control_pb2 as control
@@ -45,7 +45,7 @@ class Cluster:
         self.writer = Stamp(self.writer.producer_id, ProducerEpoch(self.writer.epoch + 1))
         self.end += 1  # the marker
         base = 0 if older else fencing_base(found)
-        self.append(Record(serving_key(CLAIMS), state.Serving(producer_id=1, fencing_base=base)))
+        self.append(Record(Key(Kind.SERVING, CLAIMS, MASTER_SLOT), state.Serving(producer_id=1, fencing_base=base)))
 
     def claim(self, name: str) -> int:
         key = key_of(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.changelog import Change, Kind, Record, View, claim_key, policy_key, shadow_key
+from sidecar.changelog import Change, Key, Kind, Record, View, claim_key
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.resources.readers import HandOver, Holder, ReaderClaims
 from sidecar.v1 import control_pb2 as control
@@ -231,10 +231,10 @@ def test_a_policy_that_comes_later_holds_for_claims_that_stand() -> None:
     cluster = Cluster()
     cluster.append(claim(A, reading()))
     cluster.exclusive.add(b"orders")
-    cluster.append(Record(policy_key("orders"), state.Policy(exclusive_reader=True, version=1)))
+    cluster.append(Record(Key(Kind.POLICY, "orders"), state.Policy(exclusive_reader=True, version=1)))
     assert not cluster.may_fetch(B)
     cluster.exclusive.clear()
-    cluster.append(Record(policy_key("orders"), None))
+    cluster.append(Record(Key(Kind.POLICY, "orders"), None))
     assert cluster.may_fetch(B)
     assert not cluster.claims.guards
 
@@ -243,7 +243,7 @@ def test_a_shadow_that_is_made_later_has_its_sources_policy() -> None:
     cluster = Cluster()
     cluster.append(claim(A, reading("audit")))
     cluster.exclusive.add(b"audit")
-    cluster.append(Record(shadow_key("audit"), state.Shadow(source="orders")))
+    cluster.append(Record(Key(Kind.SHADOW, "audit"), state.Shadow(source="orders")))
     assert not cluster.may_fetch(B, topic=b"audit")
 
 
@@ -342,7 +342,7 @@ def test_whoever_may_have_lost_the_right_to_read_is_told_of() -> None:
     cluster.append(gone(reading(), "h"))
     assert cluster.narrowed == [b"orders"] * 3
     cluster.exclusive.add(b"payments")
-    cluster.append(Record(policy_key("payments"), state.Policy(exclusive_reader=True, version=1)))
+    cluster.append(Record(Key(Kind.POLICY, "payments"), state.Policy(exclusive_reader=True, version=1)))
     assert cluster.narrowed == [b"orders"] * 3 + [b"payments"]
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from sidecar.changelog import claim_key
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.memory import LostTokens
 from sidecar.resources.sessions import SESSIONS_LIMIT, Sessions
+from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 
 
