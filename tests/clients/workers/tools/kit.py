@@ -79,7 +79,7 @@ def create_topic(cell: Cell, suffix: str = "topic", partitions: int = 1, **confi
 def produce(cell: Cell, topic: str, lines: list[str], *options: str, **settings: str) -> Output:
     """Write lines with kafka-console-producer; `settings` are producer properties with underscores for dots."""
     given = [
-        one for name, value in settings.items() for one in ("--producer-property", f"{name.replace('_', '.')}={value}")
+        one for name, value in settings.items() for one in ("--command-property", f"{name.replace('_', '.')}={value}")
     ]
     return run(
         cell, "kafka-console-producer", "--topic", topic, *options, *given, stdin="".join(f"{line}\n" for line in lines)
