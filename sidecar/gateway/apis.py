@@ -56,7 +56,7 @@ def cold_apis(
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
         **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
-        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(coordinators, resolver).handle),
+        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(upstream, coordinators, resolver).handle),
         9: OffsetFetchApi(coordinators, guards, shadows).handle,
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list_groups,

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sidecar.protocol.errors import ErrorCode
+from tests import raw
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.test_shadows import Topics, topics
@@ -84,6 +85,47 @@ def test_a_shadow_that_is_not_for_a_member_is_not_assigned_to_it(topics: Topics,
         assert matched.error_code.value == ErrorCode.INVALID_REGULAR_EXPRESSION
         assert "java.util.regex.Pattern" in matched.error_message
         assert wire.ask(beat(group, "m", subscribed_topic_names=[topics.source])).error_code.value == 0
+
+
+def test_an_expression_brings_a_member_nothing_of_a_shadow_that_is_taken_from_it(
+    topics: Topics, unique: Unique
+) -> None:
+    """The coordinator keeps the expression, and has the rights of the node."""
+    group, member = unique("group"), str(uuid.uuid4())
+    with RawClient(topics.node.bootstrap) as wire:
+        joined = wire.ask(beat(group, member, subscribed_topic_regex=f"{topics.shadow}.*", subscribed_topic_names=[]))
+        assert joined.error_code.value == 0
+        answer = assigned(wire, group, member, int(joined.member_epoch))
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        whole: dict[str, Any] = {"subscribed_topic_names": [topics.source], "topic_partitions": []}
+        refused = wire.ask(beat(group, member, int(answer.member_epoch), rebalance_timeout=30_000, **whole))
+        assert refused.error_code.value == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert refused.assignment is None
+
+
+def test_a_member_keeps_a_shadow_that_it_named_as_it_does_a_topic_at_a_broker(topics: Topics, unique: Unique) -> None:
+    group, members = unique("group"), [str(uuid.uuid4()) for _ in range(2)]
+    names = [[topics.shadow, topics.source], [topics.source]]
+    with RawClient(topics.node.bootstrap) as wire:
+        (shadow,) = wire.ask(raw.metadata([topics.shadow], version=12)).topics
+        joined = wire.ask(beat(group, members[0], subscribed_topic_names=names[0]))
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        assert wire.ask(beat(group, members[1], subscribed_topic_names=names[1])).error_code.value == 0
+        less = assigned(wire, group, members[0], int(joined.member_epoch))
+        assert shadow.topic_id in {each.topic_id for each in less.assignment.topic_partitions}
+
+
+def assigned(wire: RawClient, group: str, member: str, epoch: int) -> Any:
+    """The heartbeat that brings a member an assignment."""
+    answers: list[Any] = []
+
+    def comes() -> bool:
+        answers.append(wire.ask(beat(group, member, answers[-1].member_epoch if answers else epoch)))
+        assert answers[-1].error_code.value == 0
+        return answers[-1].assignment is not None and bool(answers[-1].assignment.topic_partitions)
+
+    wait_for(comes, "an assignment", 60)
+    return answers[-1]
 
 
 async def test_a_group_moves_on_line_from_the_classic_protocol_to_the_new_one(
