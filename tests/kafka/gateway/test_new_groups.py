@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.services import Services
 
 __all__ = ["topics"]
+_TOPIC = 2
+"""`ConfigResource.Type.TOPIC`."""
 
 
 def beat(group: str, member: str, epoch: int = 0, **changed: Any) -> Any:
@@ -113,6 +115,33 @@ def test_a_member_keeps_a_shadow_that_it_named_as_it_does_a_topic_at_a_broker(to
         assert wire.ask(beat(group, members[1], subscribed_topic_names=names[1])).error_code.value == 0
         less = assigned(wire, group, members[0], int(joined.member_epoch))
         assert shadow.topic_id in {each.topic_id for each in less.assignment.topic_partitions}
+
+
+def test_no_answer_names_a_shadow_that_its_allow_list_hides(topics: Topics, unique: Unique) -> None:
+    """Metadata does not list it: nor do groups that read it, lists of settings, and directories."""
+    group, member = unique("group"), str(uuid.uuid4())
+
+    def seen(wire: RawClient) -> list[bool]:
+        (described,) = wire.ask(request(69, 1, group_ids=[group])).groups
+        resources = wire.ask(request(74, 1, resource_types=[])).config_resources
+        directories = wire.ask(request(35, 4, topics=None)).results
+        names = [
+            {each.topic_name for member in described.members for each in member.assignment.topic_partitions},
+            {each.resource_name for each in resources if each.resource_type == _TOPIC},
+            {topic.name for directory in directories for topic in directory.topics},
+        ]
+        assert all(topics.source in each for each in names[1:])
+        code = described.error_code.value
+        assert code == (0 if names[0] else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return [topics.shadow in each for each in names]
+
+    with RawClient(topics.node.bootstrap) as wire:
+        joined = wire.ask(beat(group, member, subscribed_topic_names=[topics.shadow]))
+        if joined.assignment is None or not joined.assignment.topic_partitions:
+            assigned(wire, group, member, int(joined.member_epoch))
+        assert seen(wire) == [True] * 3
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        assert seen(wire) == [False] * 3
 
 
 def assigned(wire: RawClient, group: str, member: str, epoch: int) -> Any:
