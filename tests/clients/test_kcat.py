@@ -33,7 +33,7 @@ class Kcat:
 
     def run(self, *arguments: str, lines: str = "") -> str:
         done = subprocess.run(
-            ["kcat", *arguments[:1], *self._at, *arguments[1:]],
+            ["kcat", *self._at, *arguments],
             input=lines,
             capture_output=True,
             text=True,
