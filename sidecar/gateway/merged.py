@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 _Answer = TypeVar("_Answer")
-_NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1}
+_NO_LOG_DIR: Final[Values] = {"log_dir": "(none)", "topics": [], "total_bytes": -1, "usable_bytes": -1}
 """What a node answers to which no broker belongs: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
 
 
