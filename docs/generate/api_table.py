@@ -13,8 +13,12 @@ _BEFORE: Final = """
     else: for an unknown key or version it closes the connection and logs `client_rejected`. Only ApiVersions itself
     answers an unknown version, with 35 UNSUPPORTED_VERSION and the supported range.
 
-    *Kafka 4.3*: the newest version that its brokers offer. *Announced from*: the lowest version in the ApiVersions
+    *Kafka 4.4*: the newest version that its brokers offer. *Announced from*: the lowest version in the ApiVersions
     answer, if a client library needs a lower one than is served.
+
+    Tagged fields (KIP-482) that a node does not know go on with whatever passes whole, and with what is read by field
+    and written anew. They are left out where the requests of a hot API (Produce, Fetch, ListOffsets, DeleteRecords,
+    OffsetForLeaderEpoch) are split between brokers, and of Metadata, which the node answers for itself.
     """
 
 
@@ -48,7 +52,7 @@ def page() -> str:
             *markdown.note("`sidecar/protocol/api.py` and `sidecar/protocol/offered.py`"),
             *markdown.prose(_BEFORE),
             *markdown.table(
-                ("key", "API", "versions", "Kafka 4.3", "answered by", "a shadow named in it", "why not more"), served
+                ("key", "API", "versions", "Kafka 4.4", "answered by", "a shadow named in it", "why not more"), served
             ),
             "",
             "## Who answers",

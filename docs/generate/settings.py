@@ -41,7 +41,7 @@ _LOCAL: Final = (
     (stack.STATE_VARIABLE, "`sidecar` under `$XDG_STATE_HOME` or `~/.local/state`", "Where data and logs stay."),
     (stack.KAFKA_PORT_VARIABLE, stack.DEFAULT_KAFKA_PORT, "Port of the embedded Kafka; 0: a free one."),
     (stack.REDIS_PORT_VARIABLE, stack.DEFAULT_REDIS_PORT, "Port of the embedded Valkey; 0: a free one."),
-    (VERSION_VARIABLE, DEFAULT_VERSION, "Which Apache Kafka to run; 3.9.1, 4.1.1 and 4.3.1 have a lock."),
+    (VERSION_VARIABLE, DEFAULT_VERSION, "Which Apache Kafka to run; 3.9.1, 4.1.1, 4.3.1 and 4.4.0 have a lock."),
 )
 
 

@@ -138,6 +138,11 @@ class NameResolver:
         """Whose log is read under a shadow's name; None while it is being made, and for what is no shadow."""
         return self._shadows.get(shadow)
 
+    def hides(self, topic: bytes, principal: str) -> bool:
+        """Whether a name is a shadow's whose allow list keeps a principal out."""
+        source = self._shadows.get(topic)
+        return source is not None and not source.may_be_read_by(principal)
+
     def may_read_all_shadows(self, principal: str) -> bool:
         """Whether no shadow's allow list keeps a principal out."""
         return all(source is None or source.may_be_read_by(principal) for source in self._shadows.values())

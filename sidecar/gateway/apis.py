@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.gateway import groups, members, topics, transactions
+from sidecar.gateway.access import members as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
@@ -51,12 +52,14 @@ def cold_apis(
     replicas = ReplicasApi(upstream, resolver)
     shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
+    assigned = partial(groups.hidden, resolver, access.assigned_topics, access.ASSIGNED)
+    used = partial(groups.hidden, resolver, access.used_topics, access.USED)
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
         **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
-        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(coordinators, resolver).handle),
+        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(upstream, coordinators, resolver).handle),
         9: OffsetFetchApi(coordinators, guards, shadows).handle,
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list_groups,
@@ -75,11 +78,11 @@ def cold_apis(
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list_transactions,
-        69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED).handle,
+        69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED, hidden=assigned).handle,
         74: configs.handle_list,
         77: KeyedApi(coordinators, groups.SHARES_DESCRIBED).handle,
         78: shares.handle_fetch,
         79: shares.handle_acknowledge,
-        89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED).handle,
+        89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED, hidden=used).handle,
         90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
     }

@@ -77,11 +77,20 @@ class ConfigsApi:
         if request.version:  # in version 0 all are client metrics
             nodes = self._nodes.at(client.listener).nodes
             resources: list[Values] = values["config_resources"]
-            kept = [found for found in resources if found["resource_type"] not in _OF_ONE_BROKER]
+            kept = [
+                found
+                for found in resources
+                if found["resource_type"] not in _OF_ONE_BROKER and not self._hides(client, found)
+            ]
             kinds = dict.fromkeys(each for found in resources if (each := found["resource_type"]) in _OF_ONE_BROKER)
             kept += [{"resource_name": str(node), "resource_type": kind} for kind in kinds for node in nodes]
             values = values | {"config_resources": kept}
         await asking.answer(exchange, message, values)
+
+    def _hides(self, client: Client, resource: Values) -> bool:
+        """Whether a resource is a shadow that an allow list hides from the client: Metadata does not list it either."""
+        name: bytes = resource["resource_name"].encode()
+        return resource["resource_type"] == _TOPIC and self._resolver.hides(name, client.principal)
 
     # Describe -----------------------------------------------------------------------------------------------------
 

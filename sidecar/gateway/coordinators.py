@@ -112,11 +112,15 @@ class KeyedApi:
         coordinators: Coordinators,
         form: Keyed,
         refusal: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None,
+        hidden: Callable[[Client, Values], KafkaError | None] = lambda _client, _result: None,
     ) -> None:
-        """`refusal`: why a client may not name a key, where that depends on the client."""
+        """`refusal`: why a client may not name a key, where that depends on the client. `hidden`: why it may not see
+        what a coordinator says of one.
+        """
         self._coordinators = coordinators
         self._form = form
         self._refusal = refusal
+        self._hidden = hidden
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request; a key named twice is asked and answered once."""
@@ -135,6 +139,9 @@ class KeyedApi:
             )
         )
         results: dict[str, Values] = {result[form.key]: result for answer in answers for result in answer[form.results]}
+        for key, result in results.items():
+            if (error := self._hidden(client, result)) is not None:
+                results[key] = form.refusal(key, error)
         errors = failed | refused
         listed = [
             results[key] if key in results else form.refusal(key, errors.get(key) or _unreachable()) for key in keys

@@ -8,7 +8,8 @@ cursors that the client may not touch; OffsetFetch is in `gateway.offset_fetch`.
 
 ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
 many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heartbeats of their members are in
-`gateway.members`.
+`gateway.members`. A group with a shadow that an allow list hides from the client is described by 29
+TOPIC_AUTHORIZATION_FAILED alone, as one with a topic that it may not DESCRIBE.
 
 Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
@@ -31,8 +32,9 @@ from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import groups, new_groups, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from sidecar.cluster.resolver import NameResolver
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
     from sidecar.gateway.guarded_cursors import GuardedCursors
@@ -184,3 +186,16 @@ DELETED: Final = Keyed(
     key="group_id",
     refusal=lambda group, error: {"group_id": group, "error_code": error.code},
 )
+
+
+def hidden(
+    resolver: NameResolver,
+    topics_of: Callable[[Values], Iterable[str]],
+    said: str,
+    client: Client,
+    group: Values,
+) -> KafkaError | None:
+    """Why a client may not see a group that was described: it has a shadow that an allow list hides from the client."""
+    if not resolver.has_guards or not any(resolver.hides(each.encode(), client.principal) for each in topics_of(group)):
+        return None
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, said)

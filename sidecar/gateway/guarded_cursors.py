@@ -97,8 +97,7 @@ class GuardedCursors:
     def is_hidden(self, client: Client, topic: Values) -> bool:
         """Whether a topic is a shadow that the client may not read."""
         name = self.named(topic)
-        source = None if name is None else self._resolver.source(name.encode())
-        return source is not None and not source.may_be_read_by(client.principal)
+        return name is not None and self._resolver.hides(name.encode(), client.principal)
 
     async def divide(self, group: str, client: Client, request: Request) -> Divided:
         """The request without what is not the client's. Raises `MalformedFrameError`."""

@@ -172,7 +172,7 @@ class Gateway:
         self._apis = apis
         self._served = served
         self._ranges = {
-            found.key: (ALL_APIS[found.key].first, found.max) for found in served if found.key not in LOGIN_APIS
+            key: (max(ALL_APIS[key].first, low), high) for key, low, high in served if key not in LOGIN_APIS
         }
         self._ranges |= {key: (own.first, own.last) for key, own in OWN_APIS.items() if key in apis.cold}
         if any(listener.logins is not None for listener in self._listeners):

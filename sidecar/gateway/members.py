@@ -15,7 +15,10 @@ of 29 it drops the reason, and joins again without a pause (`AbstractHeartbeatRe
 A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
 topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
 `access.members`, unless the member may DESCRIBE every topic, and here, if there is a shadow that it may not read.
-Expressions that clients resolve themselves (`java.util.regex.Pattern`) are lists of names by then.
+Expressions that clients resolve themselves (`java.util.regex.Pattern`) are lists of names by then. An expression stays
+with the coordinator when rights are withdrawn. So answers are looked at too: a member that an expression brought a
+topic which it may not see any more gets 128 instead of its assignment. One that named the topic keeps it, as at a
+broker.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking
 from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten, streams_topics
+from sidecar.gateway.rights import may_see
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
+    from sidecar.network.framing import Frame
     from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
@@ -58,7 +64,8 @@ _NO_SHARES: Final = KafkaError(
 class MembersApi:
     """Handles the heartbeats of all clients of a node."""
 
-    def __init__(self, coordinators: Coordinators, resolver: NameResolver) -> None:
+    def __init__(self, upstream: KafkaUpstream, coordinators: Coordinators, resolver: NameResolver) -> None:
+        self._upstream = upstream
         self._coordinators = coordinators
         self._resolver = resolver
 
@@ -70,6 +77,8 @@ class MembersApi:
         try:
             await self._check(client, message, request)
             answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
+            if message is new_groups.CONSUMER_GROUP_HEARTBEAT:
+                await self._check_assigned(client, group, request, answer)
         except KafkaError as error:
             exchange.note_error(error.code)
             await asking.answer(exchange, message, not_beaten(error.code, error.message or None))
@@ -90,12 +99,38 @@ class MembersApi:
             if is_share and self._resolver.is_shadow(topic.encode()):
                 client.note_refusal(topic.encode(), _NO_SHARES.code, _NO_SHARES.message)
                 raise _NO_SHARES
-            source = self._resolver.source(topic.encode())
-            if source is not None and not source.may_be_read_by(client.principal):
+            if self._resolver.hides(topic.encode(), client.principal):
                 client.note_refusal(topic.encode(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if fields.get("subscribed_topic_regex") and not self._resolver.may_read_all_shadows(client.principal):
             raise NOT_EXPANDED
+
+    async def _check_assigned(self, client: Client, group: str, request: Request, answer: Frame) -> None:
+        """Raise `KafkaError` if an expression brought the member a topic that it may not see any more."""
+        is_limited = client.rights is not None and client.rights.enforced
+        if not (is_limited or self._resolver.has_guards):
+            return
+        told = await asking.read(new_groups.CONSUMER_GROUP_HEARTBEAT, answer, request.version)
+        ids = {each["topic_id"] for each in told["assignment"]["topic_partitions"]} if told["assignment"] else set()
+        names = self._upstream.view.names
+        if unknown := ids - names.keys():
+            await self._upstream.find_ids(unknown)
+        if all(self._may_see(client, names[each]) for each in ids if each in names):
+            return
+        if await self._has_expression(client, group, told["member_id"], request):
+            raise NOT_EXPANDED
+
+    def _may_see(self, client: Client, topic: bytes) -> bool:
+        return may_see(client, topic.decode()) and not self._resolver.hides(topic, client.principal)
+
+    async def _has_expression(self, client: Client, group: str, member: str, request: Request) -> bool:
+        """Whether a member subscribed by an expression; the coordinator keeps it."""
+        message = new_groups.CONSUMER_GROUP_DESCRIBE
+        coordinator = await self._coordinators.find(group, CoordinatorKind.GROUP)
+        asked: Values = {"group_ids": [group], "include_authorized_operations": False}
+        described = await asking.one(client, coordinator, request, message, asked)
+        members = (each for found in described["groups"] for each in found["members"])
+        return any(each["subscribed_topic_regex"] for each in members if each["member_id"] == member)
 
 
 def _subscribed(fields: Values) -> Iterable[str]:

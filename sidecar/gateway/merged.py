@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 _Answer = TypeVar("_Answer")
-_NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1}
+_NO_LOG_DIR: Final[Values] = {"log_dir": "(none)", "topics": [], "total_bytes": -1, "usable_bytes": -1}
 """What a node answers to which no broker belongs: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
 
 
@@ -107,14 +107,14 @@ class MergedApi:
         """DescribeLogDirs: the directories of this node's brokers, and all that hold named partitions of this node."""
         message = admin.DESCRIBE_LOG_DIRS
         topics: list[Values] | None = (await asking.fields(message, request))["topics"]
-        if topics is None:
+        if topics is None and not self._resolver.has_guards:
             await self._merge(_LOG_DIRS, client, exchange, request)
             return
         placed = [
             topic | {"partitions": [index for index in topic["partitions"] if self._is_here(client, topic, index)]}
-            for topic in topics
+            for topic in topics or ()
         ]
-        named = {"topics": [topic for topic in placed if topic["partitions"]]}
+        named = {"topics": None if topics is None else [topic for topic in placed if topic["partitions"]]}
 
         async def ask(broker_id: int) -> Values:
             answer = await asking.one(client, broker_id, request, message, named)
@@ -123,8 +123,13 @@ class MergedApi:
             return answer | {"results": [found for found in answer["results"] if found["topics"]]}
 
         brokers = (lambda: self._view.brokers) if named["topics"] else (lambda: self._mine(client))
-        answers = await self._ask_all(client, brokers, ask)
-        await asking.answer(exchange, message, _joined_log_dirs(answers))
+        values = _joined_log_dirs(await self._ask_all(client, brokers, ask))
+        shown = [directory | {"topics": self._seen(client, directory["topics"])} for directory in values["results"]]
+        await asking.answer(exchange, message, values | {"results": shown})
+
+    def _seen(self, client: Client, topics: list[Values]) -> list[Values]:
+        """Those that no shadow's allow list hides from the client: Metadata does not name them either."""
+        return [each for each in topics if not self._resolver.hides(each["name"].encode(), client.principal)]
 
     def _is_here(self, client: Client, topic: Values, partition: int) -> bool:
         """Whether Metadata places the partition on this node."""

@@ -189,8 +189,7 @@ class ClusterApi:
             name = topic.name.encode()
             if asked is not None and topic.name not in asked:
                 continue
-            source = resolver.source(name)
-            if source is not None and not source.may_be_read_by(client.principal):
+            if resolver.hides(name, client.principal):
                 if fields.topics is not None:
                     client.note_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
                     topics.append(_unreadable(topic, by_id=bool(fields.ids)))

@@ -100,8 +100,7 @@ class TopicPartitionsApi:
             asked = asked | {"cursor": further}
 
     def _may_see(self, client: Client, topic: str) -> bool:
-        source = self._resolver.source(topic.encode())
-        return may_see(client, topic) and (source is None or source.may_be_read_by(client.principal))
+        return may_see(client, topic) and not self._resolver.hides(topic.encode(), client.principal)
 
 
 def _state(topic: Values) -> TopicState:

@@ -6,7 +6,7 @@ this table with what every upstream broker serves, as both sides then pick the h
 
 Reasons that recur:
 
-- *newest known*: the newest version that Kafka 4.3 offers (`sidecar.protocol.offered`).
+- *newest known*: the newest version that Kafka 4.4 offers (`sidecar.protocol.offered`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ _TABLE: Final = (
         4,
         3,
         Route.LOCAL,
-        "newest known; features are announced as the cluster has them (KIP-584)",
+        "5 names the broker that a client means, which nodes do not check yet (KIP-1242); features are announced as "
+        "the cluster has them (KIP-584)",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known", shadow=ShadowRule.TAKEN),
@@ -159,7 +160,7 @@ _TABLE: Final = (
         5,
         2,
         Route.TRANSACTION,
-        "newest known; 6 (two-phase commit, KIP-939) is not offered by Kafka 4.3 yet",
+        "newest known; 6 (two-phase commit, KIP-939) is not offered by Kafka 4.4 yet",
         shadow=ShadowRule.UNNAMED,
     ),
     Api(23, "OffsetForLeaderEpoch", 2, 4, 4, Route.LEADERS, "newest known", shadow=ShadowRule.READ),
@@ -199,7 +200,7 @@ _TABLE: Final = (
         5,
         3,
         Route.GROUP,
-        "newest known",
+        "6 names topics by id, which nodes do not translate yet (KIP-1319)",
         shadow=ShadowRule.OWN,
     ),
     Api(29, "DescribeAcls", 0, 3, 2, Route.ANY, "newest known", shadow=ShadowRule.OWN),
@@ -218,7 +219,16 @@ _TABLE: Final = (
         shadow=ShadowRule.OWN,
     ),
     Api(37, "CreatePartitions", 0, 3, 2, Route.CONTROLLER, "newest known"),
-    Api(42, "DeleteGroups", 0, 2, 2, Route.GROUPS, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(
+        42,
+        "DeleteGroups",
+        0,
+        2,
+        2,
+        Route.GROUPS,
+        "3 adds messages to errors, about what nodes do not serve (StreamsGroupHeartbeat 1)",
+        shadow=ShadowRule.UNNAMED,
+    ),
     Api(43, "ElectLeaders", 0, 2, 2, Route.CONTROLLER, "newest known"),
     Api(44, "IncrementalAlterConfigs", 0, 1, 1, Route.BROKER_CONFIG, "newest known"),
     Api(
@@ -284,8 +294,26 @@ _TABLE: Final = (
     Api(77, "ShareGroupDescribe", 1, 1, 1, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(78, "ShareFetch", 1, 2, 1, Route.LEADERS, "newest known; new leaders in answers are nodes"),
     Api(79, "ShareAcknowledge", 1, 2, 1, Route.LEADERS, "newest known; new leaders in answers are nodes"),
-    Api(88, "StreamsGroupHeartbeat", 0, 0, 0, Route.GROUP, "newest known (KIP-1071)", shadow=ShadowRule.OWN),
-    Api(89, "StreamsGroupDescribe", 0, 0, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
+    Api(
+        88,
+        "StreamsGroupHeartbeat",
+        0,
+        0,
+        0,
+        Route.GROUP,
+        "1 asks members for a description of their topology, which nodes do not pass on yet (KIP-1071 is 0)",
+        shadow=ShadowRule.OWN,
+    ),
+    Api(
+        89,
+        "StreamsGroupDescribe",
+        0,
+        0,
+        0,
+        Route.GROUPS,
+        "1 shows the descriptions of topologies, which nodes do not pass on yet",
+        shadow=ShadowRule.OWN,
+    ),
     Api(90, "DescribeShareGroupOffsets", 0, 1, 0, Route.GROUPS, "newest known", shadow=ShadowRule.OWN),
     Api(91, "AlterShareGroupOffsets", 0, 0, 0, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
     Api(92, "DeleteShareGroupOffsets", 0, 0, 0, Route.GROUP, "newest known", shadow=ShadowRule.OWN),

@@ -1,4 +1,4 @@
-"""What brokers of Kafka 4.3 offer their clients by ApiVersions, and which of it no node serves.
+"""What brokers of Kafka 4.4 offer their clients by ApiVersions, and which of it no node serves.
 
 What is not left out stands in `sidecar.protocol.api`: served up to which version, and why no further. A broker that
 offers more is of a newer Kafka: the tests that ask one fail until all that it adds is in one of the tables.
@@ -10,11 +10,12 @@ from typing import Final
 
 # fmt: off
 NEWEST: Final = {
-    0: 13, 1: 18, 2: 11, 3: 13, 8: 10, 9: 10, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 15: 6, 16: 5, 17: 1, 18: 4, 19: 7,
-    20: 6, 21: 2, 22: 5, 23: 4, 24: 5, 25: 4, 26: 5, 27: 2, 28: 5, 29: 3, 30: 3, 31: 3, 32: 4, 33: 2, 34: 2, 35: 5,
-    36: 2, 37: 3, 38: 3, 39: 2, 40: 2, 41: 3, 42: 2, 43: 2, 44: 1, 45: 1, 46: 0, 47: 0, 48: 1, 49: 1, 50: 0, 51: 0,
+    0: 13, 1: 18, 2: 11, 3: 13, 8: 10, 9: 10, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 15: 6, 16: 5, 17: 1, 18: 5, 19: 7,
+    20: 6, 21: 2, 22: 5, 23: 4, 24: 5, 25: 4, 26: 5, 27: 2, 28: 6, 29: 3, 30: 3, 31: 3, 32: 4, 33: 2, 34: 2, 35: 5,
+    36: 2, 37: 3, 38: 3, 39: 2, 40: 2, 41: 3, 42: 3, 43: 2, 44: 1, 45: 1, 46: 0, 47: 0, 48: 1, 49: 1, 50: 0, 51: 0,
     55: 2, 57: 2, 60: 2, 61: 0, 64: 0, 65: 0, 66: 2, 68: 1, 69: 1, 71: 0, 72: 0, 74: 1, 75: 0, 76: 1, 77: 1, 78: 2,
-    79: 2, 80: 1, 81: 0, 83: 0, 84: 0, 85: 1, 86: 0, 87: 1, 88: 0, 89: 0, 90: 1, 91: 0, 92: 0,
+    79: 2, 80: 1, 81: 0, 83: 0, 84: 0, 85: 1, 86: 0, 87: 1, 88: 1, 89: 1, 90: 1, 91: 0, 92: 0, 93: 0,
+    94: 0,
 }
 # fmt: on
 """By API key. GetTelemetrySubscriptions and PushTelemetry are offered where a broker has a reporter of metrics."""
@@ -47,6 +48,8 @@ NOT_SERVED: Final = {
     85: f"WriteShareGroupState: {_BROKERS}",
     86: f"DeleteShareGroupState: {_BROKERS}",
     87: f"ReadShareGroupStateSummary: {_BROKERS}",
+    93: "StreamsGroupTopologyDescriptionUpdate: members send it when StreamsGroupHeartbeat 1 asks for it",
+    94: f"UnregisterController: {_QUORUM}",
 }
 """Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
 version.

@@ -80,18 +80,6 @@ class NoJavaName:
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
-    """Two pieces of evidence, of which neither alone would do."""
-
-    first: Evidence
-    second: Evidence
-
-    def verify(self, jars: Sequence[Path]) -> None:
-        self.first.verify(jars)
-        self.second.verify(jars)
-
-
-@dataclass(frozen=True, slots=True)
 class Absence:
     """`reason` is shown in the matrix behind `n/a:`."""
 
@@ -113,10 +101,8 @@ def _none_called(owner: str, **words: str) -> dict[str, Absence]:
     }
 
 
-def _no_tool_calls(name: str) -> Both:
-    return Both(
-        NoJavaName("kafka-tools", "org/apache/kafka/tools/", name), NoJavaName("kafka_2.13", "kafka/admin/", name)
-    )
+def _no_tool_calls(name: str) -> NoJavaName:
+    return NoJavaName("kafka-tools", "org/apache/kafka/tools/", name)
 
 
 _BY_CLIENT: dict[str, dict[str, Absence]] = {

@@ -14,12 +14,11 @@ import pytest
 from sidecar.local import KafkaConfig
 from sidecar.local.jars import Jars, resolve
 from sidecar.local.java import find_java
-from sidecar.local.kafka_config import default_version
 from tests.services import CHOICE, Services
 
 from . import gobuild, setting
 from .features import CELLS
-from .further import Further
+from .further import KAFKA, Further
 from .outcome import Route
 from .recipes import Recipes
 from .report import Report, as_markdown, as_text
@@ -76,8 +75,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def jars() -> Jars:
-    """The Java client and tools, of the version of the Kafka that tests run on."""
-    return resolve(default_version())
+    """The newest Java client and tools, of the version of the Kafka that the matrix runs on."""
+    return resolve(KAFKA)
 
 
 @pytest.fixture(scope="session")
@@ -88,13 +87,13 @@ def recipes(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Recipes:
 
 @pytest.fixture(scope="session")
 def behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
-    """The servers: of the session's backend, or where that would be the embedded one, some with an authorizer."""
-    if request.config.stash[CHOICE].name != "embedded":
+    """The servers: external ones where they are named, else the matrix's own, the newest Kafka with an authorizer."""
+    if request.config.stash[CHOICE].name == "external":
         services: Services = request.getfixturevalue("services")
-        if services.backend != "embedded":
-            yield Behind(services.kafka_bootstrap, services.redis_url, f"of the backend {services.backend}")
-            return
-    with setting.own_servers(tmp_path_factory.mktemp("behind"), KafkaConfig(overrides=AUTHORIZED)) as servers:
+        yield Behind(services.kafka_bootstrap, services.redis_url, f"of the backend {services.backend}")
+        return
+    config = KafkaConfig(version=KAFKA, overrides=AUTHORIZED)
+    with setting.own_servers(tmp_path_factory.mktemp("behind"), config) as servers:
         yield servers
 
 

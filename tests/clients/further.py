@@ -17,7 +17,7 @@ from .outcome import Route
 if TYPE_CHECKING:
     import pytest
 
-KAFKA: Final = "4.3.1"
+KAFKA: Final = "4.4.0"
 """Which these clients run against, where nothing else is said: the first Kafka with all kinds of groups is 4.2."""
 OLD_JAVA: Final = ("2.8.2", "3.0.2")
 LIBRDKAFKA: Final = libversion()[0]
@@ -26,6 +26,8 @@ FLINK: Final = "2.0.0"
 FLINK_CONNECTOR: Final = "4.0.1-2.0"
 DEBEZIUM: Final = "3.3.1.Final"
 KADM: Final = "1.20.0"
+KCAT: Final = "1.7.1"
+KCAT_LIBRDKAFKA: Final = "2.0.2"
 MARK: Final = "further"
 
 
@@ -109,6 +111,24 @@ ROWS: Final = (
         "console-edit",
         f"franz-go's kadm {KADM}, of Redpanda Console",
         "changes the same: topics, partitions, settings, records, offsets, groups, ACLs, quotas, credentials",
+    ),
+    Row(
+        "kafka-ui-look",
+        f"Java Admin {KAFKA}, the calls and options of Kafka UI (kafbat)",
+        "sees the same: cluster, settings with synonyms and documentation, sizes, groups, offsets, producers, ACLs, "
+        "quotas",
+    ),
+    Row(
+        "kafka-ui-edit",
+        f"Java Admin {KAFKA}, the calls and options of Kafka UI (kafbat)",
+        "changes the same: topics, partitions, settings, records, offsets, groups, ACLs, quotas; nodes refuse to move "
+        "replicas and to set one broker's configuration",
+    ),
+    Row(
+        "kcat",
+        f"kcat {KCAT}, librdkafka {KCAT_LIBRDKAFKA}",
+        "writes with keys, headers and compression, by transactions too; reads by offset, by time and in a group; "
+        "lists; finds offsets",
     ),
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sidecar.local.jars import DEFAULT_VERSION
+
 from .features import CELLS, CLIENTS, FEATURES, Client, Feature
 from .further import KAFKA, ROWS, Further
 from .outcome import Outcome, Result, Route
@@ -78,16 +80,16 @@ def as_markdown(report: Report) -> str:
         for feature in FEATURES:
             if feature.section == section:
                 lines.append(f"| {feature.title} | " + " | ".join(_cells(report, feature, notes)) + " |")
-    lines += ["", *_further(report.further, report.kafka)]
+    lines += ["", *_further(report.further)]
     lines += ["", "## Notes", "", *[f"{number}. {note}" for number, note in enumerate(notes, 1)]]
     return "\n".join([*lines, ""])
 
 
-def _further(further: Further, kafka: str) -> Iterator[str]:
+def _further(further: Further) -> Iterator[str]:
     yield "## Other clients and applications"
     yield ""
     yield f"Against Apache Kafka {KAFKA} directly, and through two nodes in front of it, with the same result. A dash:"
-    yield f"it is about what nodes alone have. Exclusive topics were in front of Apache Kafka {kafka}."
+    yield f"it is about what nodes alone have. Exclusive topics were in front of Apache Kafka {DEFAULT_VERSION}."
     yield ""
     yield "| client | what it did | directly | through nodes |"
     yield "|---|---|---|---|"

@@ -99,14 +99,16 @@ def _streams_heartbeat(asking: Asking) -> Divided | None:
     return None
 
 
-def _assigned(group: Values) -> Iterable[str]:
+def assigned_topics(group: Values) -> Iterable[str]:
+    """The topics that members of a group that was described have, or are to have."""
     for member in group["members"]:
         for assignment in (member["assignment"], member.get("target_assignment")):
             for topic in assignment["topic_partitions"] if assignment else ():
                 yield topic["topic_name"]
 
 
-def _used(group: Values) -> Iterable[str]:
+def used_topics(group: Values) -> Iterable[str]:
+    """The topics of a group of Kafka Streams that was described."""
     return streams_topics(group["topology"])
 
 
@@ -205,16 +207,16 @@ def _share_topics(asking: Asking, refusal: Callable[[Values], Values]) -> Divide
     return some(asking, ("topics", "responses"), may, refusal, TOPIC, empty_goes_on=True)
 
 
-_ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
-_USED: Final = "The described group uses topics that the client is not authorized to describe."
+ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
+USED: Final = "The described group uses topics that the client is not authorized to describe."
 ROWS: Final = (
     Asked(new_groups.CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat),
-    Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
+    Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(assigned_topics, ASSIGNED)),
     Asked(shares.SHARE_GROUP_HEARTBEAT, _share_heartbeat),
-    Asked(shares.SHARE_GROUP_DESCRIBE, _described(_assigned, _ASSIGNED)),
+    Asked(shares.SHARE_GROUP_DESCRIBE, _described(assigned_topics, ASSIGNED)),
     Asked(shares.DESCRIBE_SHARE_GROUP_OFFSETS, _share_offsets),
     Asked(shares.ALTER_SHARE_GROUP_OFFSETS, _share_offsets_altered),
     Asked(shares.DELETE_SHARE_GROUP_OFFSETS, _share_offsets_deleted),
     Asked(new_groups.STREAMS_GROUP_HEARTBEAT, _streams_heartbeat, _missing),
-    Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(_used, _USED)),
+    Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(used_topics, USED)),
 )

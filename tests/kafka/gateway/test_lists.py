@@ -160,8 +160,9 @@ def test_a_node_without_brokers_has_nothing_to_list(more_nodes_than_brokers: Vir
     idle = more_nodes_than_brokers.nodes[-1]
     with RawClient(idle.bootstrap) as wire:
         assert wire.ask(request(16, 4)).groups == ()
-        (directory,) = wire.ask(request(35, 4, topics=None)).results
-        assert (directory.log_dir, directory.topics) == ("(none)", ())
+        for topics in (None, [], [{"topic": "no-such-topic", "partitions": []}]):
+            (directory,) = wire.ask(request(35, 4, topics=topics)).results
+            assert (directory.log_dir, directory.topics) == ("(none)", ())
         # Its configuration is that of some broker all the same: tools look at every node.
         asked = [{"resource_type": 4, "resource_name": str(idle.id)}]
         (found,) = wire.ask(request(32, 4, resources=asked)).results

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sidecar.protocol.errors import ErrorCode
+from tests import raw
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.test_shadows import Topics, topics
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tests.services import Services
 
 __all__ = ["topics"]
+_TOPIC = 2
+"""`ConfigResource.Type.TOPIC`."""
 
 
 def beat(group: str, member: str, epoch: int = 0, **changed: Any) -> Any:
@@ -84,6 +87,74 @@ def test_a_shadow_that_is_not_for_a_member_is_not_assigned_to_it(topics: Topics,
         assert matched.error_code.value == ErrorCode.INVALID_REGULAR_EXPRESSION
         assert "java.util.regex.Pattern" in matched.error_message
         assert wire.ask(beat(group, "m", subscribed_topic_names=[topics.source])).error_code.value == 0
+
+
+def test_an_expression_brings_a_member_nothing_of_a_shadow_that_is_taken_from_it(
+    topics: Topics, unique: Unique
+) -> None:
+    """The coordinator keeps the expression, and has the rights of the node."""
+    group, member = unique("group"), str(uuid.uuid4())
+    with RawClient(topics.node.bootstrap) as wire:
+        joined = wire.ask(beat(group, member, subscribed_topic_regex=f"{topics.shadow}.*", subscribed_topic_names=[]))
+        assert joined.error_code.value == 0
+        answer = assigned(wire, group, member, int(joined.member_epoch))
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        whole: dict[str, Any] = {"subscribed_topic_names": [topics.source], "topic_partitions": []}
+        refused = wire.ask(beat(group, member, int(answer.member_epoch), rebalance_timeout=30_000, **whole))
+        assert refused.error_code.value == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert refused.assignment is None
+
+
+def test_a_member_keeps_a_shadow_that_it_named_as_it_does_a_topic_at_a_broker(topics: Topics, unique: Unique) -> None:
+    group, members = unique("group"), [str(uuid.uuid4()) for _ in range(2)]
+    names = [[topics.shadow, topics.source], [topics.source]]
+    with RawClient(topics.node.bootstrap) as wire:
+        (shadow,) = wire.ask(raw.metadata([topics.shadow], version=12)).topics
+        joined = wire.ask(beat(group, members[0], subscribed_topic_names=names[0]))
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        assert wire.ask(beat(group, members[1], subscribed_topic_names=names[1])).error_code.value == 0
+        less = assigned(wire, group, members[0], int(joined.member_epoch))
+        assert shadow.topic_id in {each.topic_id for each in less.assignment.topic_partitions}
+
+
+def test_no_answer_names_a_shadow_that_its_allow_list_hides(topics: Topics, unique: Unique) -> None:
+    """Metadata does not list it: nor do groups that read it, lists of settings, and directories."""
+    group, member = unique("group"), str(uuid.uuid4())
+
+    def seen(wire: RawClient) -> list[bool]:
+        (described,) = wire.ask(request(69, 1, group_ids=[group])).groups
+        resources = wire.ask(request(74, 1, resource_types=[])).config_resources
+        directories = wire.ask(request(35, 4, topics=None)).results
+        names = [
+            {each.topic_name for member in described.members for each in member.assignment.topic_partitions},
+            {each.resource_name for each in resources if each.resource_type == _TOPIC},
+            {topic.name for directory in directories for topic in directory.topics},
+        ]
+        assert all(topics.source in each for each in names[1:])
+        code = described.error_code.value
+        assert code == (0 if names[0] else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return [topics.shadow in each for each in names]
+
+    with RawClient(topics.node.bootstrap) as wire:
+        joined = wire.ask(beat(group, member, subscribed_topic_names=[topics.shadow]))
+        if joined.assignment is None or not joined.assignment.topic_partitions:
+            assigned(wire, group, member, int(joined.member_epoch))
+        assert seen(wire) == [True] * 3
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        assert seen(wire) == [False] * 3
+
+
+def assigned(wire: RawClient, group: str, member: str, epoch: int) -> Any:
+    """The heartbeat that brings a member an assignment."""
+    answers: list[Any] = []
+
+    def comes() -> bool:
+        answers.append(wire.ask(beat(group, member, answers[-1].member_epoch if answers else epoch)))
+        assert answers[-1].error_code.value == 0
+        return answers[-1].assignment is not None and bool(answers[-1].assignment.topic_partitions)
+
+    wait_for(comes, "an assignment", 60)
+    return answers[-1]
 
 
 async def test_a_group_moves_on_line_from_the_classic_protocol_to_the_new_one(

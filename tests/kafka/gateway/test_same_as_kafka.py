@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.local.kafka_config import default_version, parse_version
 from sidecar.protocol.api import APIS
 from tests.kafka.gateway.by_id import metadata
 from tests.kafka.gateway.conftest import create_internal_topics
@@ -29,7 +31,7 @@ _NEVER_THE_SAME_TWICE = {22}
 _REFUSED_ALWAYS = {45}
 _OF_SESSIONS = {78, 79}
 """See `test_shares`."""
-_NEWEST = "4.3.1"
+_NEWEST = "4.4.0"
 COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE - _REFUSED_ALWAYS - _OF_SESSIONS)
 
 
@@ -117,6 +119,22 @@ def test_every_version_that_kafka_and_the_table_share_is_announced(through: RawC
         key: found for key, found in expected.items() if key != 0
     }
     assert announced[0] == range(14), "librdkafka needs Produce from 0"
+
+
+def test_a_version_that_brokers_do_not_serve_any_more_ends_the_connection_as_at_a_broker(
+    one_node: VirtualCluster, services: Services, direct: RawClient
+) -> None:
+    upstream = versions_of(direct)
+    gone = [api for api in APIS.values() if api.key in upstream and api.first < upstream[api.key].start]
+    assert gone or parse_version(default_version()) < (4, 0, 0)
+    for api in gone:
+        for bootstrap in (services.kafka_bootstrap, one_node.bootstrap):
+            with RawClient(bootstrap) as wire:
+                wire.send_bytes(struct.pack(">ihhih", 10, api.key, api.first, 1, -1))
+                with pytest.raises(ConnectionError):
+                    wire.receive_frame()
+        reason, detail = one_node.events.rejected.pop()
+        assert (reason, detail.split(":")[0]) == ("unsupported_version", f"{api.name} v{api.first}")
 
 
 @pytest.mark.parametrize("version", range(6))

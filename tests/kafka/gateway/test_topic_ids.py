@@ -331,6 +331,23 @@ def test_nothing_of_a_topic_that_was_created_anew_is_read_by_the_old_id(topics: 
             wire.close()
 
 
+def test_a_former_id_is_unknown_as_at_a_broker_that_is_asked_without_a_session(topics: Topics) -> None:
+    """A broker says 103 INCONSISTENT_TOPIC_ID within a session that knows the former id; nodes decline sessions."""
+    old = id_of(topics.kafka, topics.source)
+    asked, parts = {"session_id": 0, "session_epoch": 0}, {(old, 0): 0}
+    node, direct = topics.wires()
+    with node, direct:
+        session = direct.ask(fetch(13, parts, 0, **asked)).session_id
+        assert session != 0
+        assert node.ask(fetch(13, parts, 0, **asked)).session_id == 0
+        recreate(topics.kafka, topics.source)
+        within = direct.ask(fetch(13, {}, 0, session_id=session, session_epoch=1))
+        assert fetched(within)[old, 0][0] == ErrorCode.INCONSISTENT_TOPIC_ID
+        unknown = {(old, 0): (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0)}
+        for wire in (direct, node):
+            assert fetched(wire.ask(fetch(13, parts, 0, **asked))) == unknown
+
+
 def test_readers_that_wait_at_a_shadow_go_on_when_it_has_the_new_topic_for_its_source(topics: Topics) -> None:
     """They ask the same again, by the shadow's id, which stays: nothing of it shows that the source has another."""
     write(topics.kafka, topics.source)

@@ -17,7 +17,7 @@ from sidecar.local.jars import LOCKS, Jars, Locked, read_lock, resolve
 from sidecar.local.java import find_java
 from sidecar.local.progress import Step
 
-SHIPPED = ["3.9.1", "4.1.1", "4.3.1"]
+SHIPPED = ["3.9.1", "4.1.1", "4.3.1", "4.4.0"]
 
 
 @pytest.mark.parametrize("version", SHIPPED)

@@ -22,8 +22,8 @@ def test_an_api_and_a_version_that_a_later_kafka_adds_are_found() -> None:
     assert unnamed({3: 14, 32_000: 0, 18: 4}) == [(3, 14), (32_000, 0)]
 
 
-def test_the_newest_versions_are_those_of_kafka_4_3() -> None:
-    assert OFFERED["4.3.1"] | dict.fromkeys(_FROM_REPORTERS, 0) == NEWEST
+def test_the_newest_versions_are_those_of_kafka_4_4() -> None:
+    assert OFFERED["4.4.0"] | dict.fromkeys(_FROM_REPORTERS, 0) == NEWEST
 
 
 def test_what_is_in_one_table_is_in_the_other() -> None:

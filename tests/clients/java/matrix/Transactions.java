@@ -1,9 +1,11 @@
 package matrix;
 
+import static matrix.Check.done;
 import static matrix.Check.same;
 
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.clients.admin.FinalizedVersionRange;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -31,6 +33,7 @@ final class Transactions {
         String topic = cell.topic("topic", 1);
         Producer<String, String> producer = transactional(cell);
         for (int start = 0; start < 6; start += 3) {
+            int epoch = epoch(cell);
             producer.beginTransaction();
             cell.send(producer, Cell.numbered(topic, 0, start, 3));
             same(cell.readToEnd(topic, 0, "read_uncommitted").size(), start + 3, "records seen uncommitted");
@@ -38,8 +41,22 @@ final class Transactions {
             producer.commitTransaction();
             int expected = start + 3;
             Check.until("the commit is seen", () -> cell.readToEnd(topic, 0, "read_committed").size() == expected);
+            int raised = epoch + (version(cell) < 2 ? 0 : 1);
+            Check.until("its epoch is " + raised, () -> epoch(cell) == raised);
         }
-        return null;
+        return "transactions of version " + version(cell);
+    }
+
+    private static int epoch(Cell cell) throws Exception {
+        String name = cell.name("txn");
+        return done(cell.admin().describeTransactions(List.of(name)).description(name)).producerEpoch();
+    }
+
+    /** Of version 2 each transaction has an epoch of its own (KIP-890). */
+    private static short version(Cell cell) throws Exception {
+        FinalizedVersionRange range =
+                done(cell.admin().describeFeatures().featureMetadata()).finalizedFeatures().get("transaction.version");
+        return range == null ? 0 : range.maxVersionLevel();
     }
 
     private static Object abort(Cell cell) throws Exception {

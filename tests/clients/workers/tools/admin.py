@@ -32,8 +32,8 @@ def partitions(cell: Cell) -> None:
     )
     fewer = run(cell, "kafka-topics", "--alter", "--topic", topic, "--partitions", "3", expected=1)
     check("InvalidPartitionsException" in fewer.out + fewer.err, f"fewer partitions: {fewer}")
-    produce(cell, topic, [f"{number}\t{number}" for number in range(50)], "--property", "parse.key=true")
-    printing = ("--from-beginning", "--property", "print.partition=true")
+    produce(cell, topic, [f"{number}\t{number}" for number in range(50)], "--reader-property", "parse.key=true")
+    printing = ("--from-beginning", "--formatter-property", "print.partition=true")
     read_from = {line.split("\t")[0] for line in consume(cell, topic, 50, *printing)}
     same(read_from, {f"Partition:{number}" for number in range(5)}, "partitions read")
 
@@ -77,7 +77,7 @@ def member(cell: Cell, topic: str, group: str) -> Running:
         cell,
         "kafka-console-consumer",
         *("--topic", topic, "--group", group, "--from-beginning"),
-        *("--consumer-property", "auto.commit.interval.ms=100"),
+        *("--command-property", "auto.commit.interval.ms=100"),
     )
     running.until("all are read", lambda output: len(output.lines()) == 5)
     return running

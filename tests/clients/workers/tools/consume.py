@@ -38,7 +38,7 @@ def seek_timestamp(cell: Cell) -> str:
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-datetime", between, "--execute")
     done = run(cell, "kafka-consumer-groups", *reset).lines()
     same([line.split()[-1] for line in done if topic in line], ["3"], "offset of the second day")
-    lines = consume(cell, topic, 3, "--group", group, "--property", "print.offset=true")
+    lines = consume(cell, topic, 3, "--group", group, "--formatter-property", "print.offset=true")
     same([line.split("\t")[0] for line in lines], ["Offset:3", "Offset:4", "Offset:5"], "offsets read")
     return "consumer groups"
 
@@ -47,7 +47,7 @@ def seek_timestamp(cell: Cell) -> str:
 def manual_assignment(cell: Cell) -> str:
     topic = create_topic(cell, partitions=2)
     # A key of this kind goes to the same partition always: which one does not matter.
-    produce(cell, topic, [f"key\t{number}" for number in range(5)], "--property", "parse.key=true")
+    produce(cell, topic, [f"key\t{number}" for number in range(5)], "--reader-property", "parse.key=true")
     ends = run(cell, "kafka-get-offsets", "--topic", topic).lines()
     [partition] = [line.split(":")[1] for line in ends if line.split(":")[2] == "5"]
     same(consume(cell, topic, 3, "--partition", partition, "--offset", "2"), ["2", "3", "4"], "values read")
@@ -58,14 +58,14 @@ def manual_assignment(cell: Cell) -> str:
 def many_partitions(cell: Cell) -> str:
     topics = [create_topic(cell, f"{number}", partitions=20) for number in range(3)]
     for topic in topics:
-        produce(cell, topic, [f"{number}\t{number}" for number in range(200)], "--property", "parse.key=true")
+        produce(cell, topic, [f"{number}\t{number}" for number in range(200)], "--reader-property", "parse.key=true")
     pattern = cell.name("[0-2]").replace(".", "[.]")
     arguments = ("--include", pattern, "--from-beginning", "--max-messages", "600", "--timeout-ms", "20000")
-    lines = run(cell, "kafka-console-consumer", *arguments, "--property", "print.partition=true").lines()
+    lines = run(cell, "kafka-console-consumer", *arguments, "--formatter-property", "print.partition=true").lines()
     values = sorted(int(line.split("\t")[1]) for line in lines)
     same(values, sorted(list(range(200)) * 3), "values read")
     same({line.split("\t")[0] for line in lines}, {f"Partition:{number}" for number in range(20)}, "partitions read")
-    performance = ("--topic", topics[0], "--messages", "200", "--timeout", "20000", "--hide-header")
+    performance = ("--topic", topics[0], "--num-records", "200", "--timeout", "20000", "--hide-header")
     counted = run(cell, "kafka-consumer-perf-test", *performance).lines()
     same([line.split(",")[4].strip() for line in counted], ["200"], "records read by the performance test")
     return "console consumer, performance test"

@@ -52,7 +52,7 @@ def both_share(first: Member, second: Member, *, cooperative: bool = False) -> b
 def spread(cell: Cell, topic: str, start_at: int) -> None:
     """Twenty records with different keys, so that all partitions get some."""
     lines = [f"{number}\t{number}" for number in range(start_at, start_at + 20)]
-    produce(cell, topic, lines, "--property", "parse.key=true")
+    produce(cell, topic, lines, "--reader-property", "parse.key=true")
 
 
 @scenarios("rebalance")
@@ -117,7 +117,7 @@ def consumer_protocol(cell: Cell) -> str:
         cell,
         "kafka-console-consumer",
         *("--topic", topic, "--group", cell.name("group"), "--from-beginning", "--max-messages", "5"),
-        *("--consumer-property", "group.protocol=consumer"),
+        *("--command-property", "group.protocol=consumer"),
     )
     same(reading.end().lines(), numbered(5), "values read")
     return "console consumer"
@@ -138,7 +138,7 @@ def commit_async(cell: Cell) -> str:
     topic, group = create_topic(cell), cell.name("group")
     produce(cell, topic, numbered(5))
     arguments = ("--topic", topic, "--group", group, "--from-beginning")
-    running = start(cell, "kafka-console-consumer", *arguments, "--consumer-property", "auto.commit.interval.ms=100")
+    running = start(cell, "kafka-console-consumer", *arguments, "--command-property", "auto.commit.interval.ms=100")
     running.until("all are read", lambda output: len(output.lines()) == 5)
 
     def committed() -> bool:

@@ -17,7 +17,7 @@ MAIN = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
-    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-configs": "org.apache.kafka.tools.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
@@ -79,7 +79,7 @@ def create_topic(cell: Cell, suffix: str = "topic", partitions: int = 1, **confi
 def produce(cell: Cell, topic: str, lines: list[str], *options: str, **settings: str) -> Output:
     """Write lines with kafka-console-producer; `settings` are producer properties with underscores for dots."""
     given = [
-        one for name, value in settings.items() for one in ("--producer-property", f"{name.replace('_', '.')}={value}")
+        one for name, value in settings.items() for one in ("--command-property", f"{name.replace('_', '.')}={value}")
     ]
     return run(
         cell, "kafka-console-producer", "--topic", topic, *options, *given, stdin="".join(f"{line}\n" for line in lines)

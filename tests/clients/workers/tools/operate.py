@@ -16,7 +16,9 @@ def list_offsets(cell: Cell) -> None:
     topic = create_topic(cell)
     produce(cell, topic, numbered(5))
     first = int(
-        read(cell, topic, 1, "--property", "print.timestamp=true")[0].split("\t")[0].removeprefix("CreateTime:")
+        read(cell, topic, 1, "--formatter-property", "print.timestamp=true")[0]
+        .split("\t")[0]
+        .removeprefix("CreateTime:")
     )
     for time, expected in (("-2", ["0"]), ("-1", ["5"]), (str(first), ["0"]), (str(first + 86_400_000), [])):
         found = run(cell, "kafka-get-offsets", "--topic", topic, "--time", time).lines()

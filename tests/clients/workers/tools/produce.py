@@ -31,7 +31,14 @@ def idempotent(cell: Cell) -> str:
     topic = create_topic(cell, partitions=3)
     produce(cell, topic, numbered(900), enable_idempotence="true", batch_size="200", partitioner_ignore_keys="true")
     lines = consume(
-        cell, topic, 900, "--from-beginning", "--property", "print.partition=true", "--property", "print.offset=true"
+        cell,
+        topic,
+        900,
+        "--from-beginning",
+        "--formatter-property",
+        "print.partition=true",
+        "--formatter-property",
+        "print.offset=true",
     )
     by_partition: dict[str, list[int]] = defaultdict(list)
     for line in lines:
@@ -71,9 +78,9 @@ def headers_and_tombstones(cell: Cell) -> str:
     topic = create_topic(cell)
     reading = ("parse.headers=true", "parse.key=true", "null.marker=NULL")
     lines = ["a:1,a:2,größe:größer\tk\tv", "NULL\tNULL\tno key", "why:deleted\ttombstone\tNULL", "NULL\t\t"]
-    produce(cell, topic, lines, *(one for pair in reading for one in ("--property", pair)))
+    produce(cell, topic, lines, *(one for pair in reading for one in ("--reader-property", pair)))
     printing = ("print.headers=true", "print.key=true", "null.literal=NULL")
-    read_back = read(cell, topic, 4, *(one for pair in printing for one in ("--property", pair)))
+    read_back = read(cell, topic, 4, *(one for pair in printing for one in ("--formatter-property", pair)))
     expected = [
         "a:1,a:2,größe:größer\tk\tv",
         "NO_HEADERS\tNULL\tno key",
@@ -90,7 +97,7 @@ def timestamps(cell: Cell) -> str:
     moment = 1_704_067_200_000
     writing = ("--max-messages", "5", "--message-create-time", str(moment), "--throughput", "-1")
     run(cell, "kafka-verifiable-producer", "--topic", topic, *writing)
-    lines = read(cell, topic, 5, "--property", "print.timestamp=true")
+    lines = read(cell, topic, 5, "--formatter-property", "print.timestamp=true")
     stamps = [int(line.split("\t")[0].removeprefix("CreateTime:")) for line in lines]
     same(stamps[0], moment, "first timestamp")
     # The tool lets its clock run on from there.

@@ -14,7 +14,7 @@ def open_transaction(cell: Cell, topic: str, records: int, per_second: int) -> R
         "kafka-producer-perf-test",
         *("--topic", topic, "--num-records", str(records), "--throughput", str(per_second), "--record-size", "10"),
         *("--transactional-id", cell.name("txn"), "--transaction-duration-ms", "600000"),
-        *("--producer-props", f"bootstrap.servers={cell.bootstrap}"),
+        *("--command-property", f"bootstrap.servers={cell.bootstrap}"),
     )
 
 
