@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sidecar.admin import log_shapes, shadow_shapes, shapes
+from sidecar.admin import event_shapes, log_shapes, shadow_shapes, shapes
 from sidecar.admin.asked import TAGS_PATTERN
 from sidecar.admin.fields import COUNT, TEXT, Component, Schema, Shape, ref
 from sidecar.admin.names import GOVERNABLE_PATTERN, LAST_PARTITION, TOPIC_PATTERN
@@ -85,7 +85,7 @@ def _schemas() -> Schema:
     """Every shape that bears a public name; those with a private one lie within others."""
     found = {
         each.name: each.schema
-        for module in (shapes, shadow_shapes, log_shapes)
+        for module in (shapes, event_shapes, shadow_shapes, log_shapes)
         for name, each in vars(module).items()
         if isinstance(each, Shape | Component) and not name.startswith("_")
     }

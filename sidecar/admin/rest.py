@@ -16,13 +16,13 @@ from aiohttp import web
 
 from sidecar import __version__
 from sidecar.admin import asked, names
+from sidecar.admin.event_shapes import EVENT, KINDS
 from sidecar.admin.faults import ShapeError
 from sidecar.admin.judged import judged_now
 from sidecar.admin.passing_on import BEHIND, PASSED_ON, SilentError
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     CLIENTS,
-    EVENT,
     PRODUCER_IDS,
     PRODUCERS,
     PRODUCERS_PAGE,
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     from sidecar.admin.passing_on import Passing
     from sidecar.node.node_port import NodePort
-    from sidecar.node.port import Event, Topic
+    from sidecar.node.port import Topic
+    from sidecar.v1 import state_pb2 as state
 
 _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024
@@ -300,20 +301,23 @@ def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
     return stored if topic.name.endswith("*") else {"ETag": f'"{generation}"', **stored}
 
 
-async def _write(request: web.Request, answer: web.StreamResponse, event: Event | None) -> None:
+async def _write(request: web.Request, answer: web.StreamResponse, found: tuple[int, state.Event] | None) -> None:
     """Raises ConnectionError where the reader is gone, or reads no more: he is not waited for with a place taken."""
     try:
         async with asyncio.timeout(_TAKEN_S):
-            await answer.write(_server_sent(event))
+            await answer.write(server_sent(found))
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionAbortedError from None
 
 
-def _server_sent(event: Event | None) -> bytes:
-    """A comment while there are no events: it shows that the connection is still open."""
-    if event is None:
+def server_sent(found: tuple[int, state.Event] | None) -> bytes:
+    """One event, or a comment while there are none: it shows that the connection is still open. An event of a kind that
+    only a newer node knows is left out.
+    """
+    if found is None or found[1].kind not in KINDS:
         return b": \n\n"
+    position, event = found
     data = json.dumps(EVENT.to_json(event), separators=(",", ":"))
-    return f"id: {event.position}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+    return f"id: {position}\nevent: {KINDS[event.kind]}\ndata: {data}\n\n".encode()

@@ -84,9 +84,9 @@ class ShadowRest:
 
     async def change(self, request: web.Request) -> web.Response:
         """Change some fields of a shadow; answers with the shadow as it is then."""
-        wanted = change_from_json(body := await asked.body(request))
+        allow, limit = change_from_json(body := await asked.body(request))
         judged_now().note(change=body)
-        return reply(SHADOW.to_json(await self._port.change(request.match_info["shadow"], wanted)))
+        return reply(SHADOW.to_json(await self._port.change(request.match_info["shadow"], allow, limit)))
 
     @asked.takes("force")
     async def delete_topic(self, request: web.Request) -> web.Response:

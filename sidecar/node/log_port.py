@@ -10,7 +10,7 @@ from sidecar.cluster.last_records import CutBytes, LastRecord  # noqa: F401 - as
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.node.shadow_port import Cursor
+    from sidecar.shadow.cursors import Cursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from sidecar.node.port import (
         Check,
         ClientFacts,
-        Event,
         IfMatch,
         NewTopic,
         Policy,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from sidecar.settings import Settings
     from sidecar.settings.loaded import Shown
     from sidecar.telemetry.hooks import NodeMetrics
+    from sidecar.v1 import state_pb2 as state
 
 
 class NodePort(Protocol):
@@ -81,9 +81,11 @@ class NodePort(Protocol):
         """
         ...
 
-    def events(self, after: int | None, newest: int = 0, topic: str | None = None) -> AsyncGenerator[Event | None]:
-        """What happens, with one topic or at all, from now on, with the `newest` so many of before, or after a
-        position, for ever.
+    def events(
+        self, after: int | None, newest: int = 0, topic: str | None = None
+    ) -> AsyncGenerator[tuple[int, state.Event] | None]:
+        """What happens, each with its position, with one topic or at all: from now on, with the `newest` so many of
+        before, or after a position, for ever.
 
         None at first, unless it is refused, and every second while nothing happens.
         """

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from sidecar.shadow.cursor_reset import Target
+    from sidecar.shadow.cursors import Cursor
+    from sidecar.shadow.statistics import Numbers
+
 
 class ShadowState(StrEnum):
     """Whether a shadow can be read."""
@@ -37,67 +41,6 @@ class Shadow:
     reason: str | None = None
     """Why it is closed, and what to do."""
     warning: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowChange:
-    """What is to be another in a shadow; None: stays as it is."""
-
-    allow: Sequence[str] | None = None
-    auto_reset_backlog_entries: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CursorPosition:
-    """A cursor in one partition, where the source's log ends, and how many offsets lie between."""
-
-    offset: int
-    end: int
-    lag: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """What a group has committed for a shadow, by partition; `state` is Kafka's word."""
-
-    group: str
-    state: str
-    members: int
-    partitions: Mapping[int, CursorPosition]
-
-
-class ResetKind(StrEnum):
-    """Where a cursor is moved to: the ends of the log, or what `ResetTo.value` says."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    TIMESTAMP = "timestamp"
-    OFFSET = "offset"
-
-
-@dataclass(frozen=True, slots=True)
-class ResetTo:
-    """`value`: Unix milliseconds, or an offset."""
-
-    kind: ResetKind
-    value: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowStats:
-    """A shadow in numbers. The first four are the asked node's since it started: connections that read it in the last
-    30 s, bytes of records given to them, when (Unix ms, None: never), cursors reset as they fell too far behind.
-
-    The others are the cluster's, in offsets, None where Kafka does not answer.
-    """
-
-    readers: int
-    bytes: int
-    last_read_ms: int | None
-    cursor_resets: int
-    groups: int | None
-    total_lag: int | None
-    max_lag: int | None
 
 
 class ShadowPort(Protocol):
@@ -143,8 +86,8 @@ class ShadowPort(Protocol):
         """
         ...
 
-    async def change(self, name: str, wanted: ShadowChange) -> Shadow:
-        """Change a shadow; every node knows when this returns.
+    async def change(self, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int | None) -> Shadow:
+        """Change what is not None in a shadow; every node knows when this returns.
 
         Raises NotFoundError, ConflictError while it is being made, InvalidError for a principal that cannot be.
         """
@@ -159,13 +102,15 @@ class ShadowPort(Protocol):
         """
         ...
 
-    async def reset_cursor(self, name: str, group: str, to: ResetTo, partitions: Collection[int] | None) -> Cursor:
+    async def reset_cursor(self, name: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
         """Move a group's cursor, in all partitions (None) or some; it is made where there is none.
 
         Raises as `cursors`, ConflictError while the group has members, InvalidError for what the log does not have.
         """
         ...
 
-    async def stats(self, name: str) -> ShadowStats:
-        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most."""
+    async def stats(self, name: str) -> Numbers:
+        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most. Readers, bytes and
+        resets are the asked node's since it started; groups and lags the cluster's.
+        """
         ...

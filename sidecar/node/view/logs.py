@@ -9,7 +9,6 @@ from sidecar.cluster.last_records import Names, last_records
 from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.node import log_port as port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
-from sidecar.node.view.cursors import shown_cursor
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import DescribeLogDirs
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from sidecar.node.parts import Running
-    from sidecar.node.shadow_port import Cursor
     from sidecar.protocol.ids import Stamp
+    from sidecar.shadow.cursors import Cursor
 
     AnswerT = TypeVar("AnswerT")
 
@@ -52,7 +51,7 @@ class LogView:
     async def groups(self, name: str) -> Sequence[Cursor]:
         room = rooms_of(self._node).cursors
         cursors = room.cursors if self._is_shadow(name) else room.of_topics
-        return [shown_cursor(found) for found in await self._asked(name, cursors.of(name))]
+        return await self._asked(name, cursors.of(name))
 
     async def records(self, name: str, partition: int | None, most: int) -> Sequence[port.ShownRecord]:
         return await self._asked(name, self._records(name, partition, most))

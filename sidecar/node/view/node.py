@@ -10,7 +10,6 @@ from sidecar.node.gauges import known_ids
 from sidecar.node.view.changes import Changes
 from sidecar.node.view.clients import page_of
 from sidecar.node.view.creation import Creation
-from sidecar.node.view.events import as_event
 from sidecar.node.view.ids import IdsView
 from sidecar.node.view.logs import LogView
 from sidecar.node.view.serving import rooms_of
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from sidecar.node.parts import Rooms, Running
     from sidecar.settings.loaded import Shown
+    from sidecar.v1 import state_pb2 as state
 
 
 NO_CHANGE = "no topic can change its owner now"
@@ -83,8 +83,8 @@ class NodeView:
             advertise=(node.nodes.me.host, node.nodes.me.port),
             listeners=node.listeners,
             kafka_cluster_id=view.cluster_id,
-            nodes=[port.Peer(n.id, n.host, n.port) for n in node.nodes.at(node.nodes.first_listener).nodes.values()],
-            brokers=[port.Peer(b.id, b.host, b.port) for b in view.brokers.values()],
+            nodes=list(node.nodes.at(node.nodes.first_listener).nodes.values()),
+            brokers=list(view.brokers.values()),
             client_connections=node.metrics.client_connections,
             governed_topics=len(rooms.governed.known_topics()) if rooms else 0,
             checks=await self.checks(),
@@ -103,7 +103,7 @@ class NodeView:
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
-    ) -> AsyncGenerator[port.Event | None]:
+    ) -> AsyncGenerator[tuple[int, state.Event] | None]:
         rooms = rooms_of(self._node)
         if not self._event_channels:
             raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
@@ -111,7 +111,7 @@ class NodeView:
         try:
             partition = rooms.changelog.events
             async for found in follow_events(self._node.upstream, partition, channel, after, newest, topic):
-                yield None if found is None else as_event(*found)
+                yield found
         finally:
             self._event_channels.append(channel)
 

@@ -98,9 +98,11 @@ class ShadowView(CursorView):
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
 
-    async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
+    async def change(
+        self, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int | None
+    ) -> port.Shadow:
         with _changing(name, missing=f"there is no shadow {name}"):
-            return self._shown(await self._catalog().change(name, wanted.allow, wanted.auto_reset_backlog_entries))
+            return self._shown(await self._catalog().change(name, allow, auto_reset_backlog_entries))
 
     def _shown(self, found: Shadow) -> port.Shadow:
         return port.Shadow(

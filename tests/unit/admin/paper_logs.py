@@ -12,7 +12,7 @@ from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sidecar.node.shadow_port import Cursor
+    from sidecar.shadow.cursors import Cursor
 
 
 def record(offset: int, value: bytes = b"v", **more: Any) -> ShownRecord:
