@@ -53,6 +53,18 @@ _IF_MATCH: Final = in_header(
 
 def document(version: str) -> dict[str, Any]:
     """The whole document."""
+    schemas = _schemas()
+    paths = {
+        **_page_paths(),
+        **_node_paths(),
+        **_topic_paths(),
+        **log_paths(_ONE),
+        **shadow_paths(_ONE),
+        "/schemas/{path}": _registry(),
+        **pulsar_paths(_ONE),
+        **cursor_paths(),
+        **_producer_paths(),
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -61,21 +73,9 @@ def document(version: str) -> dict[str, Any]:
             "description": "Health, metrics and topics of one node. Topics and owners are those of the whole cluster.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": add_examples(
-            {
-                **_page_paths(),
-                **_node_paths(),
-                **_topic_paths(),
-                **log_paths(_ONE),
-                **shadow_paths(_ONE),
-                "/schemas/{path}": _registry(),
-                **pulsar_paths(_ONE),
-                **cursor_paths(),
-                **_producer_paths(),
-            }
-        ),
+        "paths": add_examples(paths, schemas),
         "components": {
-            "schemas": _schemas(),
+            "schemas": schemas,
             "securitySchemes": SECURITY,
         },
     }
