@@ -18,7 +18,7 @@ from sidecar.node.port import NothingDoneError
 
 if TYPE_CHECKING:
     from sidecar.admin.passing_on import Passing
-    from sidecar.node.node_port import NodePort
+    from sidecar.node.view import NodeView
 
 RECORDS_PATH: Final = "/v1/topics/{topic}/records"
 _LAST_TOKEN: Final = 9_999_999_999
@@ -29,7 +29,7 @@ _SERVING_S: Final = 5.0
 class LogRest:
     """The handlers."""
 
-    def __init__(self, port: NodePort, passing: Passing) -> None:
+    def __init__(self, port: NodeView, passing: Passing) -> None:
         self._port = port
         self._passing = passing
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sidecar.admin.passing_on import Passing
-    from sidecar.node.node_port import NodePort
     from sidecar.node.port import Topic
+    from sidecar.node.view import NodeView
     from sidecar.v1 import state_pb2 as state
 
 _ID_DIGITS: Final = 19
@@ -71,7 +71,7 @@ _TAKEN_S: Final = 30.0
 class Rest:
     """The handlers."""
 
-    def __init__(self, port: NodePort, passing: Passing) -> None:
+    def __init__(self, port: NodeView, passing: Passing) -> None:
         self._port = port
         self._passing = passing
 

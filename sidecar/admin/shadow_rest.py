@@ -21,7 +21,7 @@ from sidecar.admin.shadow_shapes import (
 from sidecar.node.port import NotFoundError
 
 if TYPE_CHECKING:
-    from sidecar.node.shadow_port import ShadowPort
+    from sidecar.node.view.shadows import ShadowView
 
 _BELONG = "shadows belong"
 
@@ -29,7 +29,7 @@ _BELONG = "shadows belong"
 class ShadowRest:
     """The handlers."""
 
-    def __init__(self, port: ShadowPort) -> None:
+    def __init__(self, port: ShadowView) -> None:
         self._port = port
 
     def routes(self) -> list[web.RouteDef]:

@@ -21,7 +21,7 @@ from sidecar.admin.fields import (
     page_of,
 )
 from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
-from sidecar.node.shadow_port import ShadowState
+from sidecar.node.port import ShadowState
 from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest, Target
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
 

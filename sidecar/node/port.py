@@ -1,6 +1,6 @@
 """What a node answers its HTTP side with: facts, values only, and the ways in which a call can fail.
 
-The calls are in `sidecar.node.node_port`. All this lies beside the node and not in `sidecar.admin`, as a node may not
+The calls are `sidecar.node.view`. All this lies beside the node and not in `sidecar.admin`, as a node may not
 import what is above it.
 """
 
@@ -19,6 +19,7 @@ from sidecar.protocol.calls import NewTopic  # noqa: F401 - as Kafka is asked fo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sidecar.cluster.last_records import LastRecord
     from sidecar.cluster.nodes import NodeAddress
     from sidecar.gateway.owners import Owner, Waiter
     from sidecar.gateway.sequence_ids import State
@@ -162,6 +163,58 @@ class ClientFacts:
     bytes_in: int
     bytes_out: int
     in_flight: int
+
+
+class ShadowState(StrEnum):
+    """Whether a shadow can be read."""
+
+    MAKING = "making"
+    OPEN = "open"
+    CLOSED = "closed"
+    """Its source is gone, or is another topic by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
+    is about to be created. `auto_reset_backlog_entries`: a cursor that is more records behind is reset; 0: never.
+    `warning`: why nobody can read it, if so.
+    """
+
+    name: str
+    source: str
+    allow: Sequence[str]
+    created_ms: int
+    is_made: bool
+    auto_reset_backlog_entries: int = 0
+    """Cursors that more records lie behind are reset to the end; 0: never."""
+    state: ShadowState = ShadowState.OPEN
+    reason: str | None = None
+    """Why it is closed, and what to do."""
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """The log of one partition: its leader's broker id, its first offset, the next one after its last (high watermark),
+    and its size on the leader in bytes, None where the broker does not say.
+    """
+
+    partition: int
+    leader: int
+    start: int
+    end: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """A record, and the generation of the ownership under which it was written: None where that is not the one that
+    stands now, or not known to this node.
+    """
+
+    record: LastRecord
+    generation: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from sidecar.admin import passing_on
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
 from sidecar.gateway.owners import Owner, Waiter
-from sidecar.node.port import AccessMode, Check, NotFoundError, Policy, ProducerIds, Topic
-from sidecar.node.shadow_port import Shadow
+from sidecar.node.port import AccessMode, Check, NotFoundError, Policy, ProducerIds, Shadow, Topic
 from sidecar.settings import Address, load
 from sidecar.shadow.cursor_reset import AtTime
 from sidecar.shadow.cursors import Cursor, Position

@@ -28,9 +28,9 @@ from sidecar.node.port import (
     Policy,
     ProducerIds,
     Refusal,
+    Shadow,
     UnavailableError,
 )
-from sidecar.node.shadow_port import Shadow
 from tests.http.paper_cli import ORDERS, Running, Said, run, unused_url
 from tests.wait import wait_for
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from sidecar.node.port import AccessMode, Policy, Refusal, Topic, UnavailableError
-from sidecar.node.shadow_port import Shadow
+from sidecar.node.port import AccessMode, Policy, Refusal, Shadow, Topic, UnavailableError
 from sidecar.shadow.cursors import Cursor, Position
 from tests.http.paper_cli import ORDERS, Running, run, unused_url
 

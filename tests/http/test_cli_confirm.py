@@ -20,8 +20,7 @@ from sidecar.cli import confirm
 from sidecar.cli.pipeline.compact import compact
 from sidecar.cli.root import cli
 from sidecar.gateway.owners import Owner
-from sidecar.node.port import AccessMode, Policy, ProducerIds, Scope
-from sidecar.node.shadow_port import Shadow
+from sidecar.node.port import AccessMode, Policy, ProducerIds, Scope, Shadow
 from tests.http.paper_cli import ORDERS, OWNER, Running, Said, run
 
 pytestmark = pytest.mark.usefixtures("nothing_set")

@@ -1,4 +1,4 @@
-"""Cursors and numbers of shadow topics as the HTTP side sees them: that part of `shadow_port.ShadowPort`."""
+"""Cursors and numbers of shadow topics as the HTTP side sees them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AWAY = (UpstreamError, KafkaError, TimeoutError)
 
 
 class CursorView:
-    """What `ShadowView` says of cursors."""
+    """Cursors of the shadows of one node; part of `ShadowView`."""
 
     def __init__(self, node: Running) -> None:
         self._node = node
@@ -37,6 +37,10 @@ class CursorView:
         return room
 
     async def cursors(self, name: str) -> Sequence[Cursor]:
+        """Every cursor of a shadow by group, a few seconds old at most.
+
+        Raises NotFoundError without such a shadow, ConflictError where its source is gone.
+        """
         room = self._room_of(name)
         try:
             return await room.cursors.of(name)
@@ -47,6 +51,10 @@ class CursorView:
             raise UnavailableError(f"the cursors of {name} cannot be read now: {why}") from None
 
     async def reset_cursor(self, name: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
+        """Move a group's cursor, in all partitions (None) or some; it is made where there is none.
+
+        Raises as `cursors`, ConflictError while the group has members, InvalidError for what the log does not have.
+        """
         room = self._room_of(name)
         try:
             return await room.reset.move(name, group, to, partitions)
@@ -58,6 +66,9 @@ class CursorView:
             raise UnavailableError.unsettled(error, f"sidecar cursor list {name}") from None
 
     async def stats(self, name: str) -> Numbers:
+        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most. Readers, bytes and
+        resets are the asked node's since it started; groups and lags the cluster's.
+        """
         return await rooms_of(self._node).cursors.statistics.of(name)
 
     async def stats_of(self, names: Sequence[str]) -> dict[str, Numbers]:

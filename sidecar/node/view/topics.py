@@ -39,6 +39,10 @@ class TopicsView:
         self._shadows = shadows
 
     async def names(self, *, governed: bool) -> Sequence[str]:
+        """All topics that clients see and all prefixes with a policy, sorted.
+
+        With `governed` only topics that are governed, by whatever policy, and the prefixes.
+        """
         rooms = rooms_of(self._node)
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
@@ -49,6 +53,11 @@ class TopicsView:
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def of(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
+        """These topics and prefixes in this order; those that do not exist are left out.
+
+        With `producers` the newest names, of topics that this node serves and whose sequence ids it knows, and the
+        numbers of shadows.
+        """
         found = await self._partitions([name for name in names if not name.endswith("*")])
         topics: list[port.Topic] = []
         for number, name in enumerate(names, start=1):

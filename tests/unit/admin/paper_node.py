@@ -27,6 +27,7 @@ from sidecar.node.port import (
     Topic,
     UnavailableError,
 )
+from sidecar.node.view import NodeView
 from sidecar.protocol.metadata import Broker
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings, Shown
@@ -35,8 +36,8 @@ from tests.unit.admin.paper_logs import PaperLogs
 from tests.unit.admin.paper_shadows import PaperShadows
 
 
-class PaperNode:
-    """`NodePort` over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise. `ids`:
+class PaperNode(NodeView):
+    """A view over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise. `ids`:
     producers by topic and name; `elsewhere`: the admin address of the node that has them.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sidecar.node.port import ConflictError, NotFoundError
-from sidecar.node.shadow_port import Shadow
+from sidecar.node.port import ConflictError, NotFoundError, Shadow
+from sidecar.node.view.shadows import ShadowView
 from sidecar.shadow.cursor_reset import AtOffset, Target
 from sidecar.shadow.cursors import Cursor, Lag, Position
 from sidecar.shadow.readers import Reading
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
 
-class PaperShadows:
-    """`ShadowPort`. `topics`: what may be a source; `called` is told of every call."""
+class PaperShadows(ShadowView):
+    """`topics`: what may be a source; `called` is told of every call."""
 
     def __init__(self, topics: MutableMapping[str, Any], called: Callable[..., None]) -> None:
         self._topics = topics
