@@ -37,8 +37,9 @@ from sidecar.node.port import NotFoundError, NothingDoneError, UnavailableError
 from sidecar.protocol.errors import no_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from sidecar.admin.fields import Shape
     from sidecar.admin.passing_on import Passing
     from sidecar.node.port import Topic
     from sidecar.node.view import NodeView
@@ -48,7 +49,7 @@ _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024
 """Bytes of a policy."""
 _PER_TURN: Final = 64
-"""Topics that are written down in one turn of the event loop: a page may hold a thousand."""
+"""Items that are written down in one turn of the event loop: a page may hold a thousand."""
 _DESCRIBE_S: Final = 3.0
 """Seconds for another node to describe a topic: after them this node answers with what it knows."""
 KNOWN_S: Final = 2.0
@@ -97,13 +98,8 @@ class Rest:
         size = asked.page_size(request, REFUSALS_SHOWN)
         first = asked.number(request, "page_token", 0, _LAST_TOKEN) or 0
         every = self._port.refusals(request.query.get("topic"))
-        items: list[dict[str, Any]] = []
-        for number, each in enumerate(every[first : first + size], start=1):
-            items.append(REFUSAL.to_json(each))
-            if number % _PER_TURN == 0:
-                await asyncio.sleep(0)
         token = str(first + size) if first + size < len(every) else None
-        return reply({"items": items, "next_page_token": token})
+        return await _listed(REFUSAL, every[first : first + size], token)
 
     @asked.takes("page_size", "page_token", "governed", "contains", "prefix")
     async def topics(self, request: web.Request) -> web.Response:
@@ -114,13 +110,8 @@ class Rest:
         every = await self._port.topic_names(governed=asked.flag(request, "governed"))
         known = [name for name in every if name > after and part in name.lower() and name.startswith(prefix)]
         page = known[:size]
-        items: list[dict[str, Any]] = []
-        for number, topic in enumerate(await self._port.topics(page), start=1):
-            items.append(TOPIC.to_json(topic))
-            if number % _PER_TURN == 0:
-                await asyncio.sleep(0)
         token = page[-1] if len(page) < len(known) else None
-        return _marked(reply({"items": items, "next_page_token": token}), knows=knows)
+        return _marked(await _listed(TOPIC, await self._port.topics(page), token), knows=knows)
 
     @asked.takes("partition")
     async def topic(self, request: web.Request) -> web.Response:
@@ -273,6 +264,16 @@ def _place(request: web.Request) -> tuple[int, bytes] | None:
     if (found := _PLACE.fullmatch(token)) is None:
         raise asked.bad_token(token)
     return int(found[1]), bytes.fromhex(found[2])
+
+
+async def _listed(shape: Shape, facts: Sequence[object], token: str | None) -> web.Response:
+    """A page of a list that may be long."""
+    items: list[dict[str, Any]] = []
+    for number, each in enumerate(facts, start=1):
+        items.append(shape.to_json(each))
+        if number % _PER_TURN == 0:
+            await asyncio.sleep(0)
+    return reply({"items": items, "next_page_token": token})
 
 
 def _shown(topic: Topic, partition: int | None) -> web.Response:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from sidecar.admin import asked
 from sidecar.admin.judged import judged_now
-from sidecar.admin.replies import reply
+from sidecar.admin.replies import page, reply
 from sidecar.admin.shadow_shapes import (
     CURSOR,
     CURSORS,
@@ -99,12 +100,8 @@ class ShadowRest:
     @asked.takes("page_size", "page_token")
     async def cursors(self, request: web.Request) -> web.Response:
         """A page of cursors by group; `page_token` is the last group of the page before."""
-        size = asked.page_size(request)
-        after = request.query.get("page_token", "")
-        found = [each for each in await self._port.cursors(request.match_info["shadow"]) if each.group > after]
-        page = found[:size]
-        token = page[-1].group if len(page) < len(found) else None
-        return reply(CURSORS.to_json((page, token)))
+        size, after = asked.page_size(request), request.query.get("page_token", "")
+        return page(CURSORS, await self._port.cursors(request.match_info["shadow"]), attrgetter("group"), after, size)
 
     async def reset(self, request: web.Request) -> web.Response:
         """Move the cursor of a group without members."""
