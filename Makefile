@@ -27,7 +27,7 @@ BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim mutants fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim mutants fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,9 +135,6 @@ proto: setup ## generate sidecar/v1 from proto/
 
 messages: setup ## generate sidecar/protocol/messages from kio
 	@$(BIN)/python -m tools.messages
-
-sync: setup ## generate the SDK's synchronous twins
-	@$(BIN)/python -m tools.sync
 
 docs: setup spark ## generate the reference pages from the code, and the site of all pages in site/
 	@$(BIN)/python -m docs.generate

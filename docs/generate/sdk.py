@@ -81,9 +81,8 @@ _RECOVERY: Final = (
 )
 _SYNC: Final = """
     `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same
-    constructors, methods and errors, without `await`; `with` for `async with`, `for` for `async for`. They are
-    written from the classes above (`make sync`). `lost(timeout=None)` returns whether it is lost, and waits for it so
-    long.
+    constructors, methods, types and errors, without `await`; `with` for `async with`, `for` for `async for`.
+    `lost(timeout=None)` returns whether it is lost, and waits for it so long.
 
     Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call
     it; a call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt goes on. What is

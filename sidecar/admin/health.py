@@ -14,14 +14,14 @@ from sidecar.admin.shapes import ALIVE, NOT_READY, READY, is_ready
 from sidecar.telemetry.exposition import CONTENT_TYPE, OPENMETRICS_TYPE, Exposition, takes_exemplars
 
 if TYPE_CHECKING:
-    from sidecar.node.node_port import NodePort
+    from sidecar.node.view import NodeView
     from sidecar.telemetry.hooks import NodeMetrics
 
 
 class Health:
     """The three handlers."""
 
-    def __init__(self, port: NodePort, metrics: NodeMetrics) -> None:
+    def __init__(self, port: NodeView, metrics: NodeMetrics) -> None:
         self._port = port
         self._exposition = Exposition(metrics)
 

@@ -6,6 +6,7 @@ Nothing of a record is interpreted, and what is shown is cut.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -13,12 +14,12 @@ from aiohttp import web
 from sidecar.admin import asked, names
 from sidecar.admin.log_shapes import GROUPS, MOST_RECORDS, PARTITIONS, RECORDS, RECORDS_PAGE
 from sidecar.admin.passing_on import PASSED_ON, SilentError
-from sidecar.admin.replies import reply
+from sidecar.admin.replies import page, reply
 from sidecar.node.port import NothingDoneError
 
 if TYPE_CHECKING:
     from sidecar.admin.passing_on import Passing
-    from sidecar.node.node_port import NodePort
+    from sidecar.node.view import NodeView
 
 RECORDS_PATH: Final = "/v1/topics/{topic}/records"
 _LAST_TOKEN: Final = 9_999_999_999
@@ -29,7 +30,7 @@ _SERVING_S: Final = 5.0
 class LogRest:
     """The handlers."""
 
-    def __init__(self, port: NodePort, passing: Passing) -> None:
+    def __init__(self, port: NodeView, passing: Passing) -> None:
         self._port = port
         self._passing = passing
 
@@ -46,18 +47,14 @@ class LogRest:
         """A page of partitions; `page_token` is the last one of the page before."""
         name, size = asked.one_topic(request, "partitions belong"), asked.page_size(request)
         after = asked.number(request, "page_token", 0, _LAST_TOKEN)
-        found = [each for each in await self._port.logs.partitions(name) if after is None or each.partition > after]
-        page = found[:size]
-        return reply(PARTITIONS.to_json((page, str(page[-1].partition) if len(page) < len(found) else None)))
+        return page(PARTITIONS, await self._port.logs.partitions(name), attrgetter("partition"), after, size)
 
     @asked.takes("page_size", "page_token")
     async def groups(self, request: web.Request) -> web.Response:
         """A page of groups with what they have committed; `page_token` is the last group of the page before."""
         name, size = asked.one_topic(request, "groups belong"), asked.page_size(request)
         after = request.query.get("page_token", "")
-        found = [each for each in await self._port.logs.groups(name) if each.group > after]
-        page = found[:size]
-        return reply(GROUPS.to_json((page, page[-1].group if len(page) < len(found) else None)))
+        return page(GROUPS, await self._port.logs.groups(name), attrgetter("group"), after, size)
 
     @asked.takes("limit", "partition")
     async def records(self, request: web.Request) -> web.Response:

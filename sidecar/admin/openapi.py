@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sidecar.admin import log_shapes, shadow_shapes, shapes
+from sidecar.admin import event_shapes, log_shapes, shadow_shapes, shapes
 from sidecar.admin.asked import TAGS_PATTERN
 from sidecar.admin.fields import COUNT, TEXT, Component, Schema, Shape, ref
 from sidecar.admin.names import GOVERNABLE_PATTERN, LAST_PARTITION, TOPIC_PATTERN
@@ -53,6 +53,18 @@ _IF_MATCH: Final = in_header(
 
 def document(version: str) -> dict[str, Any]:
     """The whole document."""
+    schemas = _schemas()
+    paths = {
+        **_page_paths(),
+        **_node_paths(),
+        **_topic_paths(),
+        **log_paths(_ONE),
+        **shadow_paths(_ONE),
+        "/schemas/{path}": _registry(),
+        **pulsar_paths(_ONE),
+        **cursor_paths(),
+        **_producer_paths(),
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -61,21 +73,9 @@ def document(version: str) -> dict[str, Any]:
             "description": "Health, metrics and topics of one node. Topics and owners are those of the whole cluster.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": add_examples(
-            {
-                **_page_paths(),
-                **_node_paths(),
-                **_topic_paths(),
-                **log_paths(_ONE),
-                **shadow_paths(_ONE),
-                "/schemas/{path}": _registry(),
-                **pulsar_paths(_ONE),
-                **cursor_paths(),
-                **_producer_paths(),
-            }
-        ),
+        "paths": add_examples(paths, schemas),
         "components": {
-            "schemas": _schemas(),
+            "schemas": schemas,
             "securitySchemes": SECURITY,
         },
     }
@@ -85,7 +85,7 @@ def _schemas() -> Schema:
     """Every shape that bears a public name; those with a private one lie within others."""
     found = {
         each.name: each.schema
-        for module in (shapes, shadow_shapes, log_shapes)
+        for module in (shapes, event_shapes, shadow_shapes, log_shapes)
         for name, each in vars(module).items()
         if isinstance(each, Shape | Component) and not name.startswith("_")
     }

@@ -1,4 +1,4 @@
-"""Examples in the OpenAPI document: one of each shape, put to every operation that takes or answers it. Pure.
+"""Examples in the OpenAPI document: made of each shape, and put to every operation that takes or answers it. Pure.
 
 A test holds each against its schema.
 """
@@ -10,207 +10,95 @@ from typing import Any, Final
 from sidecar.admin.fields import Schema
 from sidecar.admin.shadow_shapes import SOURCE_PROPERTY
 
-_SINCE: Final = "2026-01-31T12:00:00.000Z"
-_CHECKS: Final = [{"name": "kafka", "ok": True, "required": True, "detail": ""}]
-_PEERS: Final = [{"id": 1, "host": "kafka-1", "port": 9092}]
 _POLICY: Final = {"access_mode": "exclusive", "deduplication": True}
-_OWNER: Final = {
+_VALUES: Final[dict[str, Any]] = {
+    "since": "2026-01-31T12:00:00.000Z",
     "name": "billing",
-    "session": "pid:4711",
-    "mode": "exclusive",
-    "since": _SINCE,
-    "client": "10.0.0.7 confluent-kafka-python 2.6",
-}
-_PRODUCER: Final = {"name": "billing", "last_sequence_id": 41, "last_sequence_ids": {"0": 41, "1": 42}}
-_TOPIC: Final = {
-    "topic": "orders",
-    "policy": _POLICY,
-    "generation": 7,
-    "owner": _OWNER,
-    "waiting": [{"name": "billing-2", "session": "pid:4712", "since": _SINCE, "partition": None}],
-    "producers": [_PRODUCER],
-    "shadows": ["orders-audit"],
-    "serving_node": 1,
-    "partitions": 2,
-    "deduplication_state": "ready",
-    "deduplication_detail": None,
-}
-_STATS: Final = {
-    "readers": 2,
-    "bytes": 104857,
-    "last_read": _SINCE,
-    "cursor_resets": 0,
-    "groups": 1,
-    "total_lag": 3,
-    "max_lag": 3,
-}
-_SHADOW: Final = {
-    "name": "orders-audit",
-    "source": "orders",
+    "address": "10.0.0.7:52114",
+    "advertise": "sidecar-1:19092",
     "allow": ["User:audit"],
-    "created": _SINCE,
-    "is_made": True,
     "auto_reset_backlog_entries": 0,
-    "state": "open",
-    "reason": None,
-    "warning": None,
-}
-_CURSOR: Final = {
-    "group": "audit",
-    "state": "Empty",
-    "members": 0,
-    "lag": 3,
-    "partitions": {"0": {"offset": 39, "end": 42, "lag": 3}},
-}
-
-_RECORD: Final = {
-    "partition": 0,
-    "offset": 41,
-    "timestamp": _SINCE,
-    "key": {"text": "order-7", "size": 7, "cut": False},
-    "value": {"hex": "08011207", "size": 4, "cut": False},
-    "headers": [{"name": "sidecar-sequence-id", "value": {"text": "41", "size": 2, "cut": False}}],
-    "sequence_id": 41,
-    "producer_name": "billing",
-    "producer_id": 4000,
-    "producer_epoch": 7,
+    "client": "10.0.0.7 confluent-kafka-python 2.6",
+    "client_id": "billing;mode=wait_for_exclusive",
+    "cluster": "default",
+    "configs": {"retention.ms": "604800000"},
+    "cut": False,
+    "deduplication_detail": None,
+    "deduplication_state": "ready",
+    "detail": "",
+    "details": {"deposed": "billing-2"},
+    "end": 42,
+    "Refusal.error_code": 44,
+    "error": "POLICY_VIOLATION",
     "generation": 7,
-}
-
-
-def _page(*items: object, last: str | None = None) -> Schema:
-    return {"items": list(items), "next_page_token": last}
-
-
-_EXAMPLES: Final[dict[str, Any]] = {
-    "Alive": {"status": "alive"},
-    "Ready": {"status": "ready", "checks": _CHECKS},
-    "NotReady": {
-        "error_code": 503,
-        "message": "redis: not connected",
-        "status": "not ready",
-        "checks": [{"name": "redis", "ok": False, "required": True, "detail": "not connected"}],
-    },
-    "Status": {
-        "version": "0.1.0",
-        "node_id": 1,
-        "cluster": "default",
-        "state": "serving",
-        "ready": True,
-        "started": _SINCE,
-        "advertise": "sidecar-1:19092",
-        "listeners": [
-            {
-                "name": "PLAINTEXT",
-                "listen": "0.0.0.0:19092",
-                "advertise": "sidecar-1:19092",
-                "security_protocol": "PLAINTEXT",
-            }
-        ],
-        "kafka_cluster_id": "5L6g3nShT-eMCtK--X86sw",
-        "nodes": [{"id": 1, "host": "sidecar-1", "port": 19092}],
-        "brokers": _PEERS,
-        "client_connections": 12,
-        "governed_topics": 1,
-        "deduplication": {"ready": 1, "reading": 0, "lost": 0},
-        "checks": _CHECKS,
-    },
-    "Clients": _page(
-        {
-            "node_id": 1,
-            "client_id": "billing;mode=wait_for_exclusive",
-            "name": "billing",
-            "mode": "wait_for_exclusive",
-            "software_name": "librdkafka",
-            "software_version": "2.6.0",
-            "address": "10.0.0.7:52114",
-            "since": _SINCE,
-            "requests": 1024,
-            "bytes_in": 104857,
-            "bytes_out": 2048,
-            "in_flight": 1,
-        },
-        last="57",
-    ),
-    "Refusals": _page(
-        {
-            "client_id": "rival",
-            "address": "10.0.0.8",
-            "topic": "orders",
-            "error_code": 44,
-            "error": "POLICY_VIOLATION",
-            "reason": "Topic has an existing exclusive producer: billing (generation 7)",
-            "count": 3,
-            "first": _SINCE,
-            "last": "2026-01-31T12:00:05.000Z",
-        }
-    ),
-    "Settings": _page(
-        {
-            "setting": "SIDECAR_LEASE_MS",
-            "value": "3000",
-            "origin": "default",
-            "reloadable": False,
-        }
-    ),
-    "Event": {
-        "id": "5f1c0a9e3b7d4e2188c6f0d2a4b91e37",
-        "at": _SINCE,
-        "kind": "claimed",
-        "topic": "orders",
-        "partition": None,
-        "generation": 7,
-        "session": "pid:4711",
-        "name": "billing",
-        "mode": "exclusive",
-        "client": "10.0.0.7",
-        "node": 1,
-        "detail": "deposed billing-2",
-        "details": {"deposed": "billing-2"},
-    },
-    "Partitions": _page({"partition": 0, "leader": 1, "start": 0, "end": 42, "bytes": 104857}),
-    "Groups": _page(_CURSOR),
-    "Records": _page(_RECORD),
+    "group": "audit",
+    "host": "sidecar-1",
+    "Event.id": "5f1c0a9e3b7d4e2188c6f0d2a4b91e37",
+    "kafka_cluster_id": "5L6g3nShT-eMCtK--X86sw",
+    "key": {"text": "order-7", "size": 7, "cut": False},
+    "last_sequence_id": 41,
+    "last_sequence_ids": {"0": 41, "1": 42},
+    "listen": "0.0.0.0:19092",
+    "lost": 0,
+    "message": "redis: not connected",
+    "members": 0,
+    "mode": "exclusive",
+    "next_page_token": None,
+    "offset": 41,
+    "origin": "default",
+    "partition": 0,
+    "Event.partition": None,
+    "Topic.partition": None,
+    "Topic.partitions": 2,
+    "CursorReset.partitions": [0],
+    "policy": _POLICY,
     "Policy": _POLICY,
-    "Topic": _TOPIC,
-    "Topics": _page(_TOPIC, last="orders"),
-    "NewTopic": {
-        "topic": "orders",
-        "partitions": 6,
-        "replication_factor": 3,
-        "configs": {"retention.ms": "604800000"},
-        "policy": _POLICY,
-    },
-    "Producers": _page(_PRODUCER),
-    "ProducerIds": {
-        **_PRODUCER,
-        "offsets": {"0": 107, "1": None},
-        "last_seen": {"0": _SINCE, "1": _SINCE},
-        "in_use": True,
-    },
-    "Shadow": {**_SHADOW, "stats": _STATS},
-    "Shadows": _page(_SHADOW),
-    "NewShadow": {"name": "orders-audit", "allow": ["User:audit"]},
-    "ShadowChange": {"allow": ["User:audit", "User:reports"], "auto_reset_backlog_entries": 1_000_000},
+    "port": 19092,
+    "producer_id": 4000,
+    "producer_name": "billing",
+    "reading": 0,
+    "reason": "Topic has an existing exclusive producer: billing (generation 7)",
+    "Shadow.reason": None,
+    "security_protocol": "PLAINTEXT",
+    "sequence_id": 41,
+    "session": "pid:4711",
+    "setting": "SIDECAR_LEASE_MS",
+    "shadows": ["orders-audit"],
+    "software_name": "librdkafka",
+    "software_version": "2.6.0",
+    "source": "orders",
+    "start": 0,
+    "state": "serving",
+    "Cursor.state": "Empty",
+    "Shadow.state": "open",
+    "text": "41",
+    "to": {"timestamp": "2026-01-31T12:00:00Z"},
+    "topic": "orders",
+    "value": "3000",
+    "Record.value": {"hex": "08011207", "size": 4, "cut": False},
+    "version": "0.1.0",
+    "warning": None,
+    "Check.name": "kafka",
+    "NewShadow.name": "orders-audit",
+    "Record.name": "sidecar-sequence-id",
+    "Shadow.name": "orders-audit",
+    "Status.name": "PLAINTEXT",
     "ShadowNames": ["persistent://public/default/orders-audit"],
     "WantedShadows": ["persistent://public/default/orders-audit"],
     "PulsarProperties": {SOURCE_PROPERTY: "persistent://public/default/orders"},
-    "Cursor": _CURSOR,
-    "Cursors": _page(_CURSOR),
-    "CursorReset": {"to": {"timestamp": "2026-01-31T12:00:00Z"}, "partitions": [0]},
 }
-"""By the name of the shape."""
-_BODIES: Final = {
-    ("getTopic", "200"): {**_TOPIC, "shadowReplication": {"orders-audit": _STATS}},
-    ("putPolicy", "200"): {**_TOPIC, "owner": None, "waiting": []},
-    ("fence", "200"): {**_TOPIC, "owner": None, "waiting": []},
-    ("release", "200"): {**_TOPIC, "owner": None, "waiting": []},
-    ("createTopic", "201"): {**_TOPIC, "generation": 0, "owner": None, "waiting": [], "producers": [], "shadows": []},
-    ("createShadow", "201"): _SHADOW,
-    ("changeShadow", "200"): {**_SHADOW, "allow": ["User:audit", "User:reports"]},
-    ("openapi", "200"): {"openapi": "3.1.0"},
+"""By the name of a field, where that is not enough behind the name of its shape, or by that of a shape. Numbers, flags
+and times need none.
+"""
+_WHOLE: Final = frozenset({"NewTopic", "ShadowChange", "NewShadow", "CursorReset"})
+"""Shapes of requests: in their examples stands what may be left out, too."""
+_ENDED: Final = {"owner": None, "waiting": []}
+_ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "fence": _ENDED,
+    "release": _ENDED,
+    "createTopic": {**_ENDED, "generation": 0, "producers": [], "shadows": []},
 }
-"""Where the shape's own would be wrong, or there is none."""
+"""By operation: where the fields of its answer differ."""
 _ERRORS: Final = {
     "400": 'access_mode has to be one of shared, exclusive, wait_for_exclusive, exclusive_with_fencing, not "mine"',
     "401": "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN",
@@ -251,49 +139,73 @@ _PARAMETERS: Final[dict[str, Any]] = {
 """By name. Without one: `page_token`, which the page before said, and `partition`, which `orders` does not take."""
 
 
-def add_examples(paths: Schema) -> Schema:
-    """The paths of the document with examples."""
-    return {path: _item(item) for path, item in paths.items()}
+def add_examples(paths: Schema, shapes: Schema) -> Schema:
+    """The paths of the document with examples. `shapes`: its schemas by name."""
+    return _Examples(shapes).of_paths(paths)
 
 
-def _item(item: Schema) -> Schema:
-    return {
-        name: [_parameter(each) for each in found] if name == "parameters" else _operation(found)
-        for name, found in item.items()
-    }
+class _Examples:
+    def __init__(self, shapes: Schema) -> None:
+        self._shapes = shapes
+
+    def of_paths(self, paths: Schema) -> Schema:
+        return {path: {name: self._item(name, found) for name, found in item.items()} for path, item in paths.items()}
+
+    def _item(self, name: str, found: Any) -> Any:
+        return _parameters(found) if name == "parameters" else self._operation(found)
+
+    def _operation(self, operation: Schema) -> Schema:
+        name, answers = operation["operationId"], operation["responses"]
+        found = {**operation, "responses": {key: self._media(each, name, key) for key, each in answers.items()}}
+        if "parameters" in operation:
+            found["parameters"] = _parameters(operation["parameters"])
+        if "requestBody" in operation:
+            found["requestBody"] = self._media(operation["requestBody"], "", "")
+        return found
+
+    def _media(self, holder: Schema, operation: str, status: str) -> Schema:
+        """An answer, or a body, by its content types."""
+        if "content" not in holder:
+            return holder
+        content = {
+            kind: {**media, "example": self._example(kind, media["schema"], operation, status)}
+            for kind, media in holder["content"].items()
+        }
+        return {**holder, "content": content}
+
+    def _example(self, kind: str, schema: Schema, operation: str, status: str) -> Any:
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name == "Error":
+            return {"error_code": 503 if status == "default" else int(status), "message": _ERRORS[status]}
+        if not name:
+            return _TEXTS.get(kind, {"openapi": "3.1.0"})
+        found = self._value(schema, name, name)
+        return {**found, **_ANSWERS[operation]} if operation in _ANSWERS else found
+
+    def _value(self, schema: Schema, label: str, shape: str) -> Any:
+        """Of a field, or of a whole shape; `shape`: the one that it stands in."""
+        for key in (f"{shape}.{label}", label):
+            if key in _VALUES:
+                return _VALUES[key]
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            return self._value(self._shapes[name], name, name)
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return schema["enum"][0]
+        if "oneOf" in schema:
+            return self._value(schema["oneOf"][0], "", shape)
+        if "properties" in schema:
+            shown = schema["properties"] if shape in _WHOLE else schema["required"]
+            return {each: self._value(schema["properties"][each], each, shape) for each in shown}
+        kind = schema["type"][0] if isinstance(schema["type"], list) else schema["type"]
+        if kind == "array":
+            return [self._value(schema["items"], "", shape)]
+        if kind == "object":
+            return {"0": self._value(schema["additionalProperties"], "", shape)}
+        return {"integer": 1, "boolean": True, "string": _VALUES["since"]}[kind]
 
 
-def _operation(told: Schema) -> Schema:
-    found = {**told, "responses": {}}
-    for status, response in told["responses"].items():
-        found["responses"][status] = _with_content(response, told["operationId"], status)
-    if "parameters" in told:
-        found["parameters"] = [_parameter(each) for each in told["parameters"]]
-    if "requestBody" in told:
-        found["requestBody"] = _with_content(told["requestBody"], "", "")
-    return found
-
-
-def _parameter(told: Schema) -> Schema:
-    known = told["name"] in _PARAMETERS
-    return {**told, "example": _PARAMETERS[told["name"]]} if known else told
-
-
-def _with_content(told: Schema, operation: str, status: str) -> Schema:
-    if "content" not in told:
-        return told
-    content = {
-        kind: {**media, "example": _example(kind, media["schema"], operation, status)}
-        for kind, media in told["content"].items()
-    }
-    return {**told, "content": content}
-
-
-def _example(kind: str, schema: Schema, operation: str, status: str) -> Any:
-    name = schema.get("$ref", "").rpartition("/")[2]
-    if (operation, status) in _BODIES:
-        return _BODIES[operation, status]
-    if name == "Error":
-        code = 503 if status == "default" else int(status)
-        return {"error_code": code, "message": _ERRORS[status]}
-    return _EXAMPLES[name] if name else _TEXTS[kind]
+def _parameters(told: list[Schema]) -> list[Schema]:
+    return [{**each, "example": _PARAMETERS[each["name"]]} if each["name"] in _PARAMETERS else each for each in told]

@@ -23,7 +23,7 @@ from sidecar.node.port import NotFoundError, PortError, UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from sidecar.node.shadow_port import ShadowPort
+    from sidecar.node.view.shadows import ShadowView
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")
@@ -35,7 +35,7 @@ _ENOUGH_S: Final = 40.0
 class PulsarRest:
     """The handlers."""
 
-    def __init__(self, port: ShadowPort) -> None:
+    def __init__(self, port: ShadowView) -> None:
         self._port = port
 
     def routes(self) -> list[web.RouteDef]:

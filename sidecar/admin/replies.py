@@ -7,7 +7,7 @@ a body that is no JSON, and bugs, which are logged and not shown to the client.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 from aiohttp import web
@@ -26,9 +26,14 @@ from sidecar.node.port import (
 from sidecar.telemetry.seldom import Seldom
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aiohttp.typedefs import Handler
+
+    from sidecar.admin.fields import Shape
+
+ItemT = TypeVar("ItemT")
+KeyT = TypeVar("KeyT", int, str)
 
 _EVENTS: Final = Seldom()
 _ALIKE: Final = 20
@@ -53,6 +58,17 @@ def reply(
     """An answer in JSON. Half a surrogate pair, which UTF-8 cannot hold, is escaped as it came."""
     text = json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")
     return web.Response(body=text, status=status, content_type="application/json", charset="utf-8", headers=headers)
+
+
+def page(
+    shape: Shape, every: Sequence[ItemT], key: Callable[[ItemT], KeyT], after: KeyT | None, size: int
+) -> web.Response:
+    """A page of `size` items of a list that is sorted by `key`, those behind `after`; that of its last one, as text, is
+    the token of the next page.
+    """
+    left = [each for each in every if after is None or key(each) > after]
+    token = str(key(left[size - 1])) if len(left) > size else None
+    return reply(shape.to_json((left[:size], token)))
 
 
 def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

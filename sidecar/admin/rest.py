@@ -16,13 +16,13 @@ from aiohttp import web
 
 from sidecar import __version__
 from sidecar.admin import asked, names
+from sidecar.admin.event_shapes import EVENT, KINDS
 from sidecar.admin.faults import ShapeError
 from sidecar.admin.judged import judged_now
 from sidecar.admin.passing_on import BEHIND, PASSED_ON, SilentError
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     CLIENTS,
-    EVENT,
     PRODUCER_IDS,
     PRODUCERS,
     PRODUCERS_PAGE,
@@ -37,17 +37,19 @@ from sidecar.node.port import NotFoundError, NothingDoneError, UnavailableError
 from sidecar.protocol.errors import no_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from sidecar.admin.fields import Shape
     from sidecar.admin.passing_on import Passing
-    from sidecar.node.node_port import NodePort
-    from sidecar.node.port import Event, Topic
+    from sidecar.node.port import Topic
+    from sidecar.node.view import NodeView
+    from sidecar.v1 import state_pb2 as state
 
 _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024
 """Bytes of a policy."""
 _PER_TURN: Final = 64
-"""Topics that are written down in one turn of the event loop: a page may hold a thousand."""
+"""Items that are written down in one turn of the event loop: a page may hold a thousand."""
 _DESCRIBE_S: Final = 3.0
 """Seconds for another node to describe a topic: after them this node answers with what it knows."""
 KNOWN_S: Final = 2.0
@@ -70,7 +72,7 @@ _TAKEN_S: Final = 30.0
 class Rest:
     """The handlers."""
 
-    def __init__(self, port: NodePort, passing: Passing) -> None:
+    def __init__(self, port: NodeView, passing: Passing) -> None:
         self._port = port
         self._passing = passing
 
@@ -96,13 +98,8 @@ class Rest:
         size = asked.page_size(request, REFUSALS_SHOWN)
         first = asked.number(request, "page_token", 0, _LAST_TOKEN) or 0
         every = self._port.refusals(request.query.get("topic"))
-        items: list[dict[str, Any]] = []
-        for number, each in enumerate(every[first : first + size], start=1):
-            items.append(REFUSAL.to_json(each))
-            if number % _PER_TURN == 0:
-                await asyncio.sleep(0)
         token = str(first + size) if first + size < len(every) else None
-        return reply({"items": items, "next_page_token": token})
+        return await _listed(REFUSAL, every[first : first + size], token)
 
     @asked.takes("page_size", "page_token", "governed", "contains", "prefix")
     async def topics(self, request: web.Request) -> web.Response:
@@ -113,13 +110,8 @@ class Rest:
         every = await self._port.topic_names(governed=asked.flag(request, "governed"))
         known = [name for name in every if name > after and part in name.lower() and name.startswith(prefix)]
         page = known[:size]
-        items: list[dict[str, Any]] = []
-        for number, topic in enumerate(await self._port.topics(page), start=1):
-            items.append(TOPIC.to_json(topic))
-            if number % _PER_TURN == 0:
-                await asyncio.sleep(0)
         token = page[-1] if len(page) < len(known) else None
-        return _marked(reply({"items": items, "next_page_token": token}), knows=knows)
+        return _marked(await _listed(TOPIC, await self._port.topics(page), token), knows=knows)
 
     @asked.takes("partition")
     async def topic(self, request: web.Request) -> web.Response:
@@ -274,6 +266,16 @@ def _place(request: web.Request) -> tuple[int, bytes] | None:
     return int(found[1]), bytes.fromhex(found[2])
 
 
+async def _listed(shape: Shape, facts: Sequence[object], token: str | None) -> web.Response:
+    """A page of a list that may be long."""
+    items: list[dict[str, Any]] = []
+    for number, each in enumerate(facts, start=1):
+        items.append(shape.to_json(each))
+        if number % _PER_TURN == 0:
+            await asyncio.sleep(0)
+    return reply({"items": items, "next_page_token": token})
+
+
 def _shown(topic: Topic, partition: int | None) -> web.Response:
     return reply(TOPIC.to_json(topic), headers=_tagged(topic, partition))
 
@@ -300,20 +302,23 @@ def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
     return stored if topic.name.endswith("*") else {"ETag": f'"{generation}"', **stored}
 
 
-async def _write(request: web.Request, answer: web.StreamResponse, event: Event | None) -> None:
+async def _write(request: web.Request, answer: web.StreamResponse, found: tuple[int, state.Event] | None) -> None:
     """Raises ConnectionError where the reader is gone, or reads no more: he is not waited for with a place taken."""
     try:
         async with asyncio.timeout(_TAKEN_S):
-            await answer.write(_server_sent(event))
+            await answer.write(server_sent(found))
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionAbortedError from None
 
 
-def _server_sent(event: Event | None) -> bytes:
-    """A comment while there are no events: it shows that the connection is still open."""
-    if event is None:
+def server_sent(found: tuple[int, state.Event] | None) -> bytes:
+    """One event, or a comment while there are none: it shows that the connection is still open. An event of a kind that
+    only a newer node knows is left out.
+    """
+    if found is None or found[1].kind not in KINDS:
         return b": \n\n"
+    position, event = found
     data = json.dumps(EVENT.to_json(event), separators=(",", ":"))
-    return f"id: {event.position}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+    return f"id: {position}\nevent: {KINDS[event.kind]}\ndata: {data}\n\n".encode()

@@ -34,7 +34,7 @@ from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from sidecar.node.node_port import NodePort
+    from sidecar.node.view import NodeView
 
 ROOT: Final = "/schemas"
 OBJECT_LIMIT: Final = 4 * 1024 * 1024
@@ -48,7 +48,7 @@ _PAGE: Final = {"offset": None, "limit": None}
 class SchemaProxy:
     """The handler, and the bound on what is with the registry at one time."""
 
-    def __init__(self, port: NodePort, url: str | None, secrets: Sequence[str]) -> None:
+    def __init__(self, port: NodeView, url: str | None, secrets: Sequence[str]) -> None:
         self._port = port
         self._registry = None if url is None else SchemaRegistry(url, secrets)
         self._places = asyncio.Semaphore(PLACES)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from sidecar.admin.access import Refusal
     from sidecar.network.listening import Listener
-    from sidecar.node.node_port import NodePort
+    from sidecar.node.view import NodeView
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
 
@@ -64,7 +64,7 @@ class AdminServer:
     Raises ValueError for a certificate that cannot be used.
     """
 
-    def __init__(self, port: NodePort, metrics: NodeMetrics, settings: Settings) -> None:
+    def __init__(self, port: NodeView, metrics: NodeMetrics, settings: Settings) -> None:
         self._listen = settings.admin_listen
         self._advertise = settings.admin_advertise
         self._tls = admin_tls(settings)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from sidecar.admin import asked
 from sidecar.admin.judged import judged_now
-from sidecar.admin.replies import reply
+from sidecar.admin.replies import page, reply
 from sidecar.admin.shadow_shapes import (
     CURSOR,
     CURSORS,
@@ -21,7 +22,7 @@ from sidecar.admin.shadow_shapes import (
 from sidecar.node.port import NotFoundError
 
 if TYPE_CHECKING:
-    from sidecar.node.shadow_port import ShadowPort
+    from sidecar.node.view.shadows import ShadowView
 
 _BELONG = "shadows belong"
 
@@ -29,7 +30,7 @@ _BELONG = "shadows belong"
 class ShadowRest:
     """The handlers."""
 
-    def __init__(self, port: ShadowPort) -> None:
+    def __init__(self, port: ShadowView) -> None:
         self._port = port
 
     def routes(self) -> list[web.RouteDef]:
@@ -84,9 +85,9 @@ class ShadowRest:
 
     async def change(self, request: web.Request) -> web.Response:
         """Change some fields of a shadow; answers with the shadow as it is then."""
-        wanted = change_from_json(body := await asked.body(request))
+        allow, limit = change_from_json(body := await asked.body(request))
         judged_now().note(change=body)
-        return reply(SHADOW.to_json(await self._port.change(request.match_info["shadow"], wanted)))
+        return reply(SHADOW.to_json(await self._port.change(request.match_info["shadow"], allow, limit)))
 
     @asked.takes("force")
     async def delete_topic(self, request: web.Request) -> web.Response:
@@ -99,12 +100,8 @@ class ShadowRest:
     @asked.takes("page_size", "page_token")
     async def cursors(self, request: web.Request) -> web.Response:
         """A page of cursors by group; `page_token` is the last group of the page before."""
-        size = asked.page_size(request)
-        after = request.query.get("page_token", "")
-        found = [each for each in await self._port.cursors(request.match_info["shadow"]) if each.group > after]
-        page = found[:size]
-        token = page[-1].group if len(page) < len(found) else None
-        return reply(CURSORS.to_json((page, token)))
+        size, after = asked.page_size(request), request.query.get("page_token", "")
+        return page(CURSORS, await self._port.cursors(request.match_info["shadow"]), attrgetter("group"), after, size)
 
     async def reset(self, request: web.Request) -> web.Response:
         """Move the cursor of a group without members."""

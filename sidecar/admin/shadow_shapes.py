@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sidecar.admin.faults import HIGHEST, ShapeError, check_known, quoted, whole_number
 from sidecar.admin.fields import (
@@ -21,8 +21,14 @@ from sidecar.admin.fields import (
     page_of,
 )
 from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
-from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange, ShadowState
+from sidecar.node.port import ShadowState
+from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest, Target
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.shadow.statistics import Numbers
 
 _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
 _TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
@@ -34,15 +40,21 @@ SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
 
 _ALLOW: Final = Kind({**list_of(Kind({**TEXT.schema, "maxLength": PRINCIPAL_BYTES})).schema, "maxItems": ENTRIES}, list)
 _BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.", maximum=HIGHEST)
+
+
+def _lag(name: str) -> Callable[[Numbers], int | None]:
+    return lambda numbers: None if numbers.lag is None else getattr(numbers.lag, name)
+
+
 SHADOW_STATS: Final = Shape(
     "ShadowStats",
-    readers=NUMBER.said("Connections to this node that read it in the last 30 s."),
-    bytes=NUMBER.said("Of records, given to readers by this node since it started."),
-    last_read=TIME.or_null().of("last_read_ms"),
-    cursor_resets=NUMBER.said("By this node, as cursors fell too far behind."),
-    groups=NUMBER.or_null().said("With a cursor, in the whole cluster; null where it is not known."),
-    total_lag=NUMBER.or_null(),
-    max_lag=NUMBER.or_null().said("Of the group that is furthest behind."),
+    readers=NUMBER.said("Connections to this node that read it in the last 30 s.").of("reading.readers"),
+    bytes=NUMBER.said("Of records, given to readers by this node since it started.").of("reading.record_bytes"),
+    last_read=TIME.or_null().of(lambda numbers: numbers.reading.last_read_ms or None),
+    cursor_resets=NUMBER.said("By this node, as cursors fell too far behind.").of("resets"),
+    groups=NUMBER.or_null().said("With a cursor, in the whole cluster; null where it is not known.").of(_lag("groups")),
+    total_lag=NUMBER.or_null().of(_lag("total")),
+    max_lag=NUMBER.or_null().said("Of the group that is furthest behind.").of(_lag("longest")),
 )
 SHADOW: Final = Shape(
     "Shadow",
@@ -82,7 +94,7 @@ CURSOR: Final = Shape(
     group=TEXT,
     state=TEXT,
     members=NUMBER,
-    lag=NUMBER.of(lambda cursor: sum(position.lag for position in cursor.partitions.values())),
+    lag=NUMBER,
     partitions=by_key(_POSITION.inline),
 )
 CURSORS: Final = page_of("Cursors", CURSOR)
@@ -112,14 +124,14 @@ def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
     return name, None if allow is None else _allow(allow), 0 if limit is None else _backlog(limit)
 
 
-def change_from_json(body: object) -> ShadowChange:
-    """What is to be changed in a shadow. Raises ShapeError."""
+def change_from_json(body: object) -> tuple[list[str] | None, int | None]:
+    """What is to be changed in a shadow: allow list and limit of backlogs, None where it stays. Raises ShapeError."""
     if not isinstance(body, dict) or not body:
         raise ShapeError(
             'the body has to be a JSON object such as {"allow": ["User:*"], "auto_reset_backlog_entries": 100000}'
         )
     check_known(body, CHANGE.fields)
-    return ShadowChange(
+    return (
         _allow(body["allow"]) if "allow" in body else None,
         _backlog(body["auto_reset_backlog_entries"]) if "auto_reset_backlog_entries" in body else None,
     )
@@ -138,7 +150,7 @@ def _backlog(found: Any) -> int:
     return limit
 
 
-def reset_from_json(body: object) -> tuple[ResetTo, list[int] | None]:
+def reset_from_json(body: object) -> tuple[Target, list[int] | None]:
     """Where to, and in which partitions (None: all). Raises ShapeError."""
     if not isinstance(body, dict) or "to" not in body:
         raise ShapeError(f'the body has to be a JSON object such as {{"to": "latest"}}; "to" is one of {_TARGETS}')
@@ -146,14 +158,14 @@ def reset_from_json(body: object) -> tuple[ResetTo, list[int] | None]:
     return _target(body["to"]), _partitions(body.get("partitions"))
 
 
-def _target(to: Any) -> ResetTo:
+def _target(to: Any) -> Target:
     match to:
         case "earliest" | "latest":
-            return ResetTo(ResetKind(to))
+            return Earliest() if to == "earliest" else Latest()
         case {"offset": said, **more} if not more and (offset := whole_number(said)) is not None:
-            return ResetTo(ResetKind.OFFSET, offset)
+            return AtOffset(offset)
         case {"timestamp": str(text), **more} if not more:
-            return ResetTo(ResetKind.TIMESTAMP, _milliseconds(text))
+            return AtTime(_milliseconds(text))
         case _:
             raise ShapeError(f"to has to be {_TARGETS}, not {quoted(to)}")
 

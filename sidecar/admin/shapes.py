@@ -22,7 +22,8 @@ from sidecar.admin.fields import (
 from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_internal, is_topic
 from sidecar.admin.producer_ids import DETAIL, SESSION
 from sidecar.admin.shadow_shapes import SHADOW_STATS
-from sidecar.node.port import AccessMode, EventKind, IdsState, NewTopic, NodeState, Policy, Scope
+from sidecar.gateway.sequence_ids import State
+from sidecar.node.port import AccessMode, NewTopic, NodeState, Policy, Scope
 from sidecar.protocol.errors import error_name
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 PRODUCERS: Final = 100
 """Producer names in one page, unless another number is asked for, and with a topic."""
-_MODE: Final = one_of(AccessMode)
+MODE: Final = one_of(AccessMode)
 
 
 def is_ready(checks: Sequence[Check]) -> bool:
@@ -73,7 +74,7 @@ CLIENT: Final = Shape(
     node_id=NUMBER,
     client_id=TEXT.said('As it was sent, cut where it is very long; "" before a request.'),
     name=TEXT.said("What stands in it before the first semicolon."),
-    mode=_MODE.or_null().said("What the client.id asks for."),
+    mode=MODE.or_null().said("What the client.id asks for."),
     software_name=TEXT.or_null().said("As the client sends it (KIP-511).").of(lambda client: client.software[0]),
     software_version=TEXT.or_null().of(lambda client: client.software[1]),
     address=TEXT.said("host:port, an IPv6 address in brackets."),
@@ -111,45 +112,13 @@ SETTINGS: Final = page_of("Settings", SETTING, Kind({"type": "null"}))
 POLICY: Final = Shape(
     "Policy",
     "Only the fields that are decided; in a request those that are to change.",
-    access_mode=_MODE.or_absent(),
+    access_mode=MODE.or_absent(),
     deduplication=FLAG.or_absent(),
     exclusive_reader=FLAG.or_absent(),
     scope=one_of(Scope).or_absent(),
     log_append_time=FLAG.said("The topic's message.timestamp.type is LogAppendTime.").or_absent(),
 )
-_CURSOR_MOVE: Final = Shape("CursorMove", before=NUMBER, after=NUMBER)
-_CURSOR_RESET: Final = Shape("CursorReset", group=TEXT, limit=NUMBER, partitions=by_key(_CURSOR_MOVE.inline))
-EVENT_DETAILS: Final = Shape(
-    "EventDetails",
-    "What `detail` says, for programs: only the fields that the event has.",
-    by=DETAIL.said("deposed: who owns it since, a name or a session.").or_absent(),
-    deposed=DETAIL.said("claimed, failover: who owned it before, a name or a session.").or_absent(),
-    reason=TEXT.or_absent(),
-    deleted=FLAG.said("A policy, or a shadow.").or_absent(),
-    policy=POLICY.kind.or_absent(),
-    source=TEXT.said("Of a shadow, as it is since; so are the next two.").or_absent(),
-    allow=list_of(TEXT).said("Left out where it is long.").or_absent(),
-    auto_reset_backlog_entries=COUNT.or_absent(),
-    closed=TEXT.said('Why a shadow cannot be read any more; "": it can again.').or_absent(),
-    reset=_CURSOR_RESET.inline.said("A cursor that fell too far behind and was moved to the end.").or_absent(),
-)
-EVENT: Final = Shape(
-    "Event",
-    id=TEXT,
-    at=TIME.of("at_ms"),
-    kind=one_of(EventKind),
-    topic=TEXT,
-    partition=NUMBER.or_null(),
-    generation=NUMBER,
-    session=SESSION,
-    name=TEXT,
-    mode=_MODE.or_null(),
-    client=TEXT,
-    node=NUMBER.of("node_id"),
-    detail=DETAIL.said("For people."),
-    details=EVENT_DETAILS.kind.or_absent(),
-)
-OWNER: Final = Shape("Owner", name=TEXT, session=SESSION, mode=_MODE, since=TIME.of("since_ms"), client=TEXT)
+OWNER: Final = Shape("Owner", name=TEXT, session=SESSION, mode=MODE, since=TIME.of("since_ms"), client=TEXT)
 PARTITION_OWNER: Final = Shape("PartitionOwner", **OWNER.fields, generation=NUMBER)
 _WAITING: Final = Shape(
     "Waiting",
@@ -185,7 +154,7 @@ TOPIC: Final = Shape(
     shadows=list_of(TEXT),
     serving_node=NUMBER.or_null(),
     partitions=NUMBER,
-    deduplication_state=Kind({"enum": [*IdsState, None]})
+    deduplication_state=Kind({"enum": [*State, None]})
     .said(
         "What is known of the sequence ids; idle: nobody serves the topic; elsewhere: of a list,"
         " or the node that serves the topic does not answer. Null: a prefix."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from sidecar.gateway.sequence_ids import state_of
+from sidecar.gateway.sequence_ids import State, state_of
 from sidecar.node import port
 from sidecar.node.hooks import shadow_series
 from sidecar.telemetry.series import Queue
@@ -45,12 +46,9 @@ def _age_of(acls: AclMirror) -> Callable[[], float]:
 
 def known_ids(governed: GovernedTopics) -> port.Deduplicated:
     """The topics that this node serves, by what it knows of their sequence ids."""
-    topics = [governed.topic(name) for name in governed.served_topics()]
-    states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
-    count = {state: states.count(state.value) for state in port.IdsState}
-    return port.Deduplicated(
-        ready=count[port.IdsState.READY], reading=count[port.IdsState.READING], lost=count[port.IdsState.LOST]
-    )
+    topics = (governed.topic(name) for name in governed.served_topics())
+    count = Counter(state_of(topic, elsewhere=False)[0] for topic in topics)
+    return port.Deduplicated(ready=count[State.READY], reading=count[State.READING], lost=count[State.LOST])
 
 
 def names_known(governed: GovernedTopics) -> int:

@@ -49,7 +49,7 @@ from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
     from sidecar.gateway.acl_mirror import AclMirror
-    from sidecar.node.node_port import AdminFactory, AdminService
+    from sidecar.node.admin_service import AdminFactory, AdminService
     from sidecar.settings.loaded import LoadedSettings
 
 _KAFKA_RETRY_S: Final = 1.0

@@ -1,6 +1,6 @@
 """What a node answers its HTTP side with: facts, values only, and the ways in which a call can fail.
 
-The calls are in `sidecar.node.node_port`. All this lies beside the node and not in `sidecar.admin`, as a node may not
+The calls are `sidecar.node.view`. All this lies beside the node and not in `sidecar.admin`, as a node may not
 import what is above it.
 """
 
@@ -19,22 +19,12 @@ from sidecar.protocol.calls import NewTopic  # noqa: F401 - as Kafka is asked fo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sidecar.node.shadow_port import ShadowStats
-
-
-class IdsState(StrEnum):
-    """What a node knows of the sequence ids of a topic."""
-
-    OFF = "off"
-    """No deduplication."""
-    IDLE = "idle"
-    """Nobody serves the topic: they are read when somebody writes or asks."""
-    READING = "reading"
-    READY = "ready"
-    LOST = "lost"
-    """They cannot be known: no batch is taken."""
-    ELSEWHERE = "elsewhere"
-    """Another node serves the topic, and knows."""
+    from sidecar.cluster.last_records import LastRecord
+    from sidecar.cluster.nodes import NodeAddress
+    from sidecar.gateway.owners import Owner, Waiter
+    from sidecar.gateway.sequence_ids import State
+    from sidecar.protocol.metadata import Broker
+    from sidecar.shadow.statistics import Numbers
 
 
 class NodeState(StrEnum):
@@ -43,32 +33,6 @@ class NodeState(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who owns a topic, or one partition of it.
-
-    `session` is `pid:N` or `conn:ID`; `since_ms` Unix milliseconds; `client` the address and software of its connection
-    as far as known, empty where it is not connected to this node; `generation` that of this ownership.
-    """
-
-    name: str
-    session: str
-    mode: AccessMode
-    since_ms: int
-    client: str = ""
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A session in a topic's queue, or in that of one of its partitions. `since_ms`: Unix milliseconds."""
-
-    name: str
-    session: str
-    since_ms: int
-    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +73,15 @@ class Topic:
     generation: int = 0
     owner: Owner | None = None
     owners: Mapping[int, Owner] | None = None
-    waiting: Sequence[Waiting] = ()
+    waiting: Sequence[Waiter] = ()
     producers: Sequence[Producer] = ()
     shadows: Sequence[str] = ()
     serving_node: int | None = None
-    deduplication: IdsState | None = None
+    deduplication: State | None = None
     deduplication_detail: str | None = None
     generations: Mapping[int, int] | None = None
     """By partition, of those that anybody ever owned; None unless the scope is partition."""
-    shadow_stats: Mapping[str, ShadowStats] | None = None
+    shadow_stats: Mapping[str, Numbers] | None = None
     """By shadow; None where it was not asked for."""
     policies: Mapping[str, Policy] | None = None
     """The policies that cover it, by topic or prefix, each with its own fields; None where it was not asked for."""
@@ -130,15 +94,6 @@ class Deduplicated:
     ready: int = 0
     reading: int = 0
     lost: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A live node, or a broker: its id and the address it is reached at."""
-
-    id: int
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +135,8 @@ class Status:
     started_ms: int
     advertise: tuple[str, int]
     kafka_cluster_id: str | None
-    nodes: Sequence[Peer]
-    brokers: Sequence[Peer]
+    nodes: Sequence[NodeAddress]
+    brokers: Sequence[Broker]
     client_connections: int
     governed_topics: int
     checks: Sequence[Check] = field(default=())
@@ -210,73 +165,56 @@ class ClientFacts:
     in_flight: int
 
 
-class EventKind(StrEnum):
-    """What happened."""
+class ShadowState(StrEnum):
+    """Whether a shadow can be read."""
 
-    CLAIMED = "claimed"
-    DEPOSED = "deposed"
-    RELEASED = "released"
-    FAILOVER = "failover"
-    SHADOW = "shadow"
-    POLICY = "policy"
-    REFUSED = "refused"
+    MAKING = "making"
+    OPEN = "open"
+    CLOSED = "closed"
+    """Its source is gone, or is another topic by now."""
 
 
 @dataclass(frozen=True, slots=True)
-class CursorMove:
-    """A cursor that was moved in one partition: the offsets before and after."""
-
-    before: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
-class CursorReset:
-    """A group's cursor that more than `limit` records lay behind, moved to the end in some partitions."""
-
-    group: str
-    limit: int
-    partitions: Mapping[int, CursorMove]
-
-
-@dataclass(frozen=True, slots=True)
-class EventDetails:
-    """What an event says besides, for programs; None: nothing of that. `by`, `deposed`: a name or a session. `closed`:
-    why a shadow cannot be read any more, empty where it can again.
+class Shadow:
+    """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
+    is about to be created. `auto_reset_backlog_entries`: a cursor that is more records behind is reset; 0: never.
+    `warning`: why nobody can read it, if so.
     """
 
-    by: str | None = None
-    deposed: str | None = None
+    name: str
+    source: str
+    allow: Sequence[str]
+    created_ms: int
+    is_made: bool
+    auto_reset_backlog_entries: int = 0
+    """Cursors that more records lie behind are reset to the end; 0: never."""
+    state: ShadowState = ShadowState.OPEN
     reason: str | None = None
-    deleted: bool | None = None
-    policy: Policy | None = None
-    source: str | None = None
-    allow: tuple[str, ...] | None = None
-    auto_reset_backlog_entries: int | None = None
-    closed: str | None = None
-    reset: CursorReset | None = None
+    """Why it is closed, and what to do."""
+    warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One line of history. `position` is where it stands, a repetition has the same `id`; times are Unix ms."""
+class PartitionLog:
+    """The log of one partition: its leader's broker id, its first offset, the next one after its last (high watermark),
+    and its size on the leader in bytes, None where the broker does not say.
+    """
 
-    position: int
-    id: str
-    kind: EventKind
-    at_ms: int
-    topic: str
-    generation: int = 0
-    session: str = ""
-    name: str = ""
-    mode: AccessMode | None = None
-    client: str = ""
-    node_id: int = -1
-    detail: str = ""
-    partition: int | None = None
-    """Of a topic whose partitions have their own owners."""
-    details: EventDetails | None = None
-    """What `detail` says, for programs; None where that is nothing, or an earlier version wrote it."""
+    partition: int
+    leader: int
+    start: int
+    end: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """A record, and the generation of the ownership under which it was written: None where that is not the one that
+    stands now, or not known to this node.
+    """
+
+    record: LastRecord
+    generation: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sidecar.node.node import Node
 from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
-    from sidecar.node.node_port import AdminFactory
+    from sidecar.node.admin_service import AdminFactory
     from sidecar.settings.loaded import LoadedSettings
 
 

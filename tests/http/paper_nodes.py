@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import AccessMode, Owner, Policy, ProducerIds, Topic
+from sidecar.gateway.owners import Owner
+from sidecar.node.port import AccessMode, Policy, ProducerIds, Topic
 from sidecar.settings import Address, load
 from sidecar.telemetry import logs
 from sidecar.telemetry.hooks import NodeMetrics

@@ -13,9 +13,10 @@ import pytest
 from sidecar.admin import connections, rest
 from sidecar.admin.connections import most_connections
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import Event, EventKind, Status
+from sidecar.node.port import Status
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.v1 import state_pb2 as state
 from tests.unit.admin.paper_node import PaperNode
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -216,11 +217,11 @@ class EventfulNode(PaperNode):
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
-    ) -> AsyncGenerator[Event | None]:
+    ) -> AsyncGenerator[tuple[int, state.Event] | None]:
         try:
             yield None
             for position in count():
-                yield Event(position, "x", EventKind.POLICY, 0, "orders", detail="." * 1_000_000)
+                yield position, state.Event(kind=state.Event.POLICY, topic="orders", detail="." * 1_000_000)
         finally:
             self.over.set()
 

@@ -22,21 +22,13 @@ from yarl import URL
 from sidecar.admin import passing_on
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import (
-    AccessMode,
-    Check,
-    Event,
-    EventKind,
-    NotFoundError,
-    Owner,
-    Policy,
-    ProducerIds,
-    Topic,
-    Waiting,
-)
-from sidecar.node.shadow_port import Cursor, CursorPosition, ResetKind, ResetTo, Shadow
+from sidecar.gateway.owners import Owner, Waiter
+from sidecar.node.port import AccessMode, Check, NotFoundError, Policy, ProducerIds, Shadow, Topic
 from sidecar.settings import Address, load
+from sidecar.shadow.cursor_reset import AtTime
+from sidecar.shadow.cursors import Cursor, Position
 from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.v1 import state_pb2 as state
 from tests.unit.admin.paper_node import PaperNode
 
 DOCUMENT = document("0.1.0")
@@ -701,7 +693,7 @@ async def test_cursors_come_in_pages_of_their_shape(served: Served):
     shadows = served.node.shadows
     await served.ask("POST", "/v1/topics/orders/shadows", json={"name": "audit", "auto_reset_backlog_entries": 7})
     shadows.of_groups["audit"] = [
-        Cursor(f"group/{number}", "Empty", 0, {0: CursorPosition(number, 9, 9 - number)}) for number in range(3)
+        Cursor(f"group/{number}", "Empty", 0, {0: Position(number, 9, 9 - number)}) for number in range(3)
     ]
     first = await served.ask("GET", "/v1/shadows/audit/cursors?page_size=2")
     assert [item["group"] for item in first.body["items"]] == ["group/0", "group/1"]
@@ -721,7 +713,7 @@ async def test_a_cursor_is_reset_by_a_name_that_may_hold_anything(served: Served
     path = f"/v1/shadows/audit/cursors/{quote('team/a ü%', safe='')}/reset"
     done = await served.ask("POST", path, json={"to": {"timestamp": "1970-01-01T01:00:01.5+01:00"}, "partitions": [3]})
     assert (done.status, done.body["group"], list(done.body["partitions"])) == (200, "team/a ü%", ["3"])
-    assert served.node.calls[-1] == ("reset_cursor", "audit", "team/a ü%", ResetTo(ResetKind.TIMESTAMP, 1_500), [3])
+    assert served.node.calls[-1] == ("reset_cursor", "audit", "team/a ü%", AtTime(1_500), [3])
     served.node.shadows.members.add("live")
     assert (await served.ask("POST", "/v1/shadows/audit/cursors/live/reset", json={"to": "latest"})).status == 409
     for limit in (-1, True, "many", 2**63):
@@ -731,9 +723,10 @@ async def test_a_cursor_is_reset_by_a_name_that_may_hold_anything(served: Served
 
 
 def with_sessions(node: PaperNode) -> None:
-    by_connection = replace(OWNER, session="conn:1-a-2")
-    node.known["orders"] = replace(ORDERS, waiting=[Waiting("next", "pid:8", 0)], owners={0: by_connection})
-    node.history.append(Event(0, "1", EventKind.DEPOSED, 0, "orders", 4, session="pid:7", detail="by pid:9"))
+    by_connection = OWNER._replace(session="conn:1-a-2")
+    node.known["orders"] = replace(ORDERS, waiting=[Waiter(None, "next", "pid:8", 0)], owners={0: by_connection})
+    record = state.Event(kind=state.Event.DEPOSED, topic="orders", generation=4, session="pid:7", detail="by pid:9")
+    node.history.append((0, record))
 
 
 _WITH_SESSIONS = ("/v1/topics/orders", "/v1/topics?governed=true", "/v1/events?from=0")

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sidecar.node.shadow_port import Cursor, CursorPosition
+from sidecar.shadow.cursors import Cursor, Position
 from tests.http.paper_nodes import READ_TOKEN, TOKEN, PaperServer, paper_server
 from tests.unit.admin.paper_logs import record
 
@@ -33,9 +33,7 @@ async def test_partitions_come_in_pages():
 
 async def test_groups_come_in_pages():
     async with paper_server() as server:
-        server.node.logs.of_groups = [
-            Cursor(name, "Stable", 2, {0: CursorPosition(3, 10, 7)}) for name in ("a", "b", "c")
-        ]
+        server.node.logs.of_groups = [Cursor(name, "Stable", 2, {0: Position(3, 10, 7)}) for name in ("a", "b", "c")]
         first = (await ask(server, "/v1/topics/orders/groups?page_size=1"))[1]
         rest = (await ask(server, "/v1/topics/orders/groups?page_token=a"))[1]
     position = {"offset": 3, "end": 10, "lag": 7}

@@ -18,19 +18,19 @@ from sidecar.cli import confirm
 from sidecar.cli.checks.finding import Finding
 from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
+from sidecar.gateway.sequence_ids import State
 from sidecar.node.port import (
     AccessMode,
     Check,
     ClientFacts,
     Deduplicated,
-    IdsState,
     NewTopic,
     Policy,
     ProducerIds,
     Refusal,
+    Shadow,
     UnavailableError,
 )
-from sidecar.node.shadow_port import Shadow
 from tests.http.paper_cli import ORDERS, Running, Said, run, unused_url
 from tests.wait import wait_for
 
@@ -197,7 +197,7 @@ def test_deleting_a_topic_asks_a_person_and_names_its_shadows(
 
 
 def test_a_topic_says_what_is_known_of_its_sequence_ids(running: Running):
-    reading = replace(ORDERS, deduplication=IdsState.READING, deduplication_detail="7 of 9 offsets read")
+    reading = replace(ORDERS, deduplication=State.READING, deduplication_detail="7 of 9 offsets read")
     running.node.known["orders"] = replace(reading, producers=[IDS])
     said = run("--admin-url", running.url, "topic", "show", "orders")
     assert "reading; 7 of 9 offsets read" in said.out

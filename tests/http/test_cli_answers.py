@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from sidecar.node.port import AccessMode, Policy, Refusal, Topic, UnavailableError
-from sidecar.node.shadow_port import Cursor, CursorPosition, Shadow
+from sidecar.node.port import AccessMode, Policy, Refusal, Shadow, Topic, UnavailableError
+from sidecar.shadow.cursors import Cursor, Position
 from tests.http.paper_cli import ORDERS, Running, run, unused_url
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
@@ -95,7 +95,7 @@ def test_a_group_without_a_cursor_is_said_to_get_one(running: Running):
     running.node.shadows.views["audit"] = Shadow("audit", "orders", ("User:*",), 0, is_made=True)
     reset = ("--admin-url", running.url, "cursor", "reset", "audit", "--to", "earliest", "--group")
     assert "the group newcomer had no cursor in audit; it has one now" in run(*reset, "newcomer").err
-    running.node.shadows.of_groups["audit"] = [Cursor("known", "Empty", 0, {0: CursorPosition(5, 7, 2)})]
+    running.node.shadows.of_groups["audit"] = [Cursor("known", "Empty", 0, {0: Position(5, 7, 2)})]
     assert run(*reset, "known").err == ""
 
 

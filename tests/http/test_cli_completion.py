@@ -10,8 +10,8 @@ from socket import create_server
 
 import pytest
 
-from sidecar.node.port import ProducerIds
-from sidecar.node.shadow_port import Cursor, Shadow
+from sidecar.node.port import ProducerIds, Shadow
+from sidecar.shadow.cursors import Cursor
 from tests.http.paper_cli import Running, unused_url
 from tests.programs import program
 

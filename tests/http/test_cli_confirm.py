@@ -19,8 +19,8 @@ from sidecar.admin.asked import PAGE_SIZE
 from sidecar.cli import confirm
 from sidecar.cli.pipeline.compact import compact
 from sidecar.cli.root import cli
-from sidecar.node.port import AccessMode, Owner, Policy, ProducerIds, Scope
-from sidecar.node.shadow_port import Shadow
+from sidecar.gateway.owners import Owner
+from sidecar.node.port import AccessMode, Policy, ProducerIds, Scope, Shadow
 from tests.http.paper_cli import ORDERS, OWNER, Running, Said, run
 
 pytestmark = pytest.mark.usefixtures("nothing_set")

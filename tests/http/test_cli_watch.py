@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.node.port import AccessMode, Check, IdsState, Policy, Refusal, Scope, Topic
+from sidecar.gateway.sequence_ids import State
+from sidecar.node.port import AccessMode, Check, Policy, Refusal, Scope, Topic
 from tests.http.paper_cli import ORDERS, OWNER, Running
 from tests.http.terminal import ENTERED, LEFT, Terminal
 from tests.wait import wait_for
@@ -36,7 +37,7 @@ def crowded(running: Running) -> Running:
     known["t-200"] = replace(
         known["t-200"], policy=by_partition, partitions=6, owner=None, owners=dict.fromkeys(range(5), OWNER)
     )
-    known["t-400"] = replace(known["t-400"], deduplication=IdsState.LOST)
+    known["t-400"] = replace(known["t-400"], deduplication=State.LOST)
     running.node.known = known
     just_now = replace(REFUSED, last_ms=int(time.time() * 1000))
     running.node.refused = [just_now, replace(REFUSED, topic="t-499")]

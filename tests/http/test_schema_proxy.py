@@ -20,8 +20,7 @@ from yarl import URL
 
 from sidecar.admin import schema_upstream, schemas
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import Topic
-from sidecar.node.shadow_port import Shadow
+from sidecar.node.port import Shadow, Topic
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.registry import TYPE, Registry, running_registry

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.node import port
-from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange
 from sidecar.node.view import NodeView
+from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest
 from sidecar.shadow.subjects import Related, Standing, Subject, claim, topics
 from tests.sim.world import TOPICS
 
@@ -148,7 +148,7 @@ async def _unmake(who: Operator) -> None:
 async def _change_shadow(who: Operator) -> None:
     rng = who.rng
     allow = rng.choice((None, ["User:*"], ["User:one"]))
-    await who.view.shadows.change(who.shadow, ShadowChange(allow, rng.choice((None, 0, 2, 5))))
+    await who.view.shadows.change(who.shadow, allow, rng.choice((None, 0, 2, 5)))
 
 
 async def _cursors(who: Operator) -> None:
@@ -158,7 +158,8 @@ async def _cursors(who: Operator) -> None:
 
 async def _reset(who: Operator) -> None:
     rng = who.rng
-    to = ResetTo(rng.choice(list(ResetKind)), rng.choice((0, 1, 5, 10**6, 1_760_000_003_000)))
+    make = rng.choice((lambda _: Earliest(), lambda _: Latest(), AtTime, AtOffset))
+    to = make(rng.choice((0, 1, 5, 10**6, 1_760_000_003_000)))
     partitions = rng.choice((None, None, [0], [0, 1], [7]))
     group = rng.choice((*GROUPS, *GROUPS, "", "g" * 40_000))
     await who.view.shadows.reset_cursor(who.shadow, group, to, partitions)
@@ -166,7 +167,7 @@ async def _reset(who: Operator) -> None:
 
 async def _limit(who: Operator) -> None:
     """Cursors of the shadow that are a few records behind are reset."""
-    await who.view.shadows.change(who.shadow, ShadowChange(None, who.rng.choice((1, 2, 4))))
+    await who.view.shadows.change(who.shadow, None, who.rng.choice((1, 2, 4)))
 
 
 async def _delete_source(who: Operator) -> None:

@@ -1,16 +1,26 @@
-"""What every synchronous twin does alike: its asynchronous self lives in a portal, from the beginning to the end."""
+"""What every synchronous twin does alike: its asynchronous self lives in a portal, from the beginning to the end.
+
+A method is declared by a decorator that names the asynchronous one. Its parameters, their types and its docstring are
+that one's: type checkers find them through `ParamSpec`, programs when they run.
+"""
+# ruff: noqa: SLF001 - the decorators declare methods of `Twin`, and call what is private to it
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
 import weakref
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from sidecar.client.sync.portal import Portal
+from sidecar.client.sync.words import blocking, with_example
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable
+    from types import TracebackType
 
 
 class Closable(Protocol):
@@ -25,10 +35,14 @@ class Losable(Closable, Protocol):
     async def lost(self) -> None: ...
 
 
+P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
+SelfT = TypeVar("SelfT")
 TwinT = TypeVar("TwinT", bound=Closable)
 LosableT = TypeVar("LosableT", bound=Losable)
+Declared = Callable[..., None]
+"""A method that has a name and no body: it stands for the asynchronous one."""
 
 _LEFT_OPEN_S: Final = 5.0
 """For the end of what was left open when the interpreter exits."""
@@ -37,6 +51,12 @@ _LEFT_OPEN_S: Final = 5.0
 class Twin(Generic[TwinT]):
     """Holds `twin` and runs its methods in its own thread, which begins and ends with it."""
 
+    def __init_subclass__(cls, of: type[Any] | None = None) -> None:
+        """`of`: the asynchronous class, whose docstring is this one's; an example in the latter takes its place."""
+        super().__init_subclass__()
+        if of is not None:
+            cls.__doc__ = blocking(with_example(of.__doc__, cls.__doc__))
+
     def __init__(self, twin: TwinT) -> None:
         self._twin = twin
         self._gate = threading.Lock()
@@ -44,6 +64,15 @@ class Twin(Generic[TwinT]):
         self._portal: Portal | None = None
         self._ended = False
         self._left_open: weakref.finalize[..., Twin[TwinT]] | None = None
+
+    def __enter__(self) -> Self:
+        self._start(cast("Any", self._twin).__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish(lambda: cast("Any", self._twin).__aexit__(kind, error, trace))
 
     def _start(self, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Begin; where that fails nothing is left."""
@@ -124,6 +153,92 @@ class LosableTwin(Twin[LosableT]):
         if self._ended:
             return True
         return self._run(lambda: _ends(self._twin.lost, timeout))
+
+
+# Declared by the asynchronous method ----------------------------------------------------------------------------------
+
+
+def makes(source: Callable[P, Closable]) -> Callable[[Declared], Callable[Concatenate[Any, P], None]]:
+    """A constructor: it makes one of the asynchronous class."""
+
+    def begin(twin: Any, *args: Any, **named: Any) -> None:
+        Twin.__init__(twin, source(*args, **named))
+
+    return lambda declared: _like(declared, cast("Any", source).__init__, begin)
+
+
+def blocks(
+    source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
+    """A method that waits for a coroutine. It wants the twin to be open."""
+    return _runs(source, Twin._run)
+
+
+def starts(
+    source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
+    """A method that opens the twin; where it fails nothing is left."""
+    return _runs(source, Twin._start)
+
+
+def ends(source: Callable[[SelfT], Awaitable[None]]) -> Callable[[Declared], Callable[[Any], None]]:
+    """A method that closes the twin; only the first call does anything, and others wait for it."""
+    return _runs(source, Twin._finish)
+
+
+def calls(
+    source: Callable[Concatenate[SelfT, P], ResultT],
+) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
+    """A method that does not wait; it runs in the loop all the same."""
+    return _runs(source, Twin._call)
+
+
+def iterates(
+    source: Callable[Concatenate[SelfT, P], AsyncGenerator[ItemT]],
+) -> Callable[[Declared], Callable[Concatenate[Any, P], Generator[ItemT]]]:
+    """A generator of what an asynchronous one yields."""
+    signature = inspect.signature(source)
+    returns = str(signature.return_annotation).removeprefix("Async")
+
+    def declare(declared: Declared) -> Any:
+        found = _runs(source, Twin._iterate)(declared)
+        found.__signature__ = signature.replace(return_annotation=returns)
+        return found
+
+    return declare
+
+
+class Read(Generic[ResultT]):
+    """A property, as type checkers see it."""
+
+    def __get__(self, twin: object, owner: type[Any] | None = None) -> ResultT: ...  # pyright: ignore[reportReturnType]
+
+
+def reads(source: type[SelfT], get: Callable[[SelfT], ResultT]) -> Callable[[Declared], Read[ResultT]]:
+    """A property of the asynchronous class: `get` reads it, in the loop."""
+
+    def declare(declared: Declared) -> Any:
+        documented = blocking(getattr(source, declared.__name__).__doc__)
+        return property(lambda twin: twin._call(lambda: get(twin._twin)), doc=documented)
+
+    return declare
+
+
+def _runs(source: Callable[..., Any], run: Callable[..., Any]) -> Callable[[Declared], Any]:
+    name = source.__name__
+
+    def method(twin: Twin[Any], *args: Any, **named: Any) -> Any:
+        return run(twin, lambda: getattr(twin._twin, name)(*args, **named))
+
+    return lambda declared: _like(declared, source, method)
+
+
+def _like(declared: Declared, source: Callable[..., Any], method: Any) -> Any:
+    """`method` under the name that was declared, with the parameters and the docstring of `source`."""
+    functools.update_wrapper(method, source)
+    method.__doc__ = blocking(source.__doc__)
+    method.__module__, method.__qualname__ = declared.__module__, declared.__qualname__
+    return method
 
 
 async def _ends(act: Callable[[], Awaitable[None]], timeout: float | None) -> bool:

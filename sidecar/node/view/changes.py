@@ -36,13 +36,20 @@ class Changes:
         self._topics = topics
 
     async def catch_up(self) -> None:
-        """Returns once this node knows what any node acknowledged before."""
+        """Returns once this node knows what any node acknowledged before. A client that asks for owners, of who serves
+        a topic, or of sequence ids waits for that first.
+        """
         try:
             await rooms_of(self._node).catching_up.now()
         except BehindError as error:
             raise port.UnavailableError(str(error)) from None
 
     async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
+        """Set the fields of `change` that are not None; returns when the policy is in force.
+
+        An empty change governs the topic with the defaults. `name` may be a prefix. Raises NotFoundError, InvalidError,
+        ConflictError, GenerationError where `match` does not hold at the moment of the change.
+        """
         governed = rooms_of(self._node).governed
         await self.catch_up()
         wanted_generations = await self._wanted(name, match)
@@ -75,6 +82,7 @@ class Changes:
         return None
 
     async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
+        """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none, GenerationError."""
         await self.catch_up()
         with _policy_changing(name):
             deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match))
@@ -82,6 +90,7 @@ class Changes:
             raise port.NotFoundError(f"{name} has no policy of its own")
 
     def check_serving(self, name: str) -> None:
+        """Raises ElsewhereError where another live node serves the topic. Quick: no round trip."""
         rooms = rooms_of(self._node)
         if rooms.governed.serves(name):
             return
@@ -115,9 +124,16 @@ class Changes:
         raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
 
     async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        """Depose the owner for ever. `partition`: of a topic with scope partition.
+
+        Raises NotFoundError, ConflictError without an owner, InvalidError where `partition` does not fit the scope,
+        GenerationError where the generation is none of `generations` at the moment of the change, NothingDoneError
+        while the topic moves between nodes.
+        """
         return await self._administer(name, partition, generations, fence=True)
 
     async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        """Clear the owner; its session may claim again. Raises as `fence`."""
         return await self._administer(name, partition, generations, fence=False)
 
     async def _administer(

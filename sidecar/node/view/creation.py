@@ -40,7 +40,11 @@ class Creation:
         self._changes = changes
 
     async def create(self, wanted: port.NewTopic, policy: port.Policy | None) -> port.Topic:
-        """As `NodePort.create_topic`. The topic comes first: of two who create it at once one gets 409, and must not
+        """Create a topic, then set fields of its policy; returns when clients find it and the policy is in force.
+        Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where Kafka refuses it: then
+        nothing was done.
+
+        The topic comes first: of two who create it at once one gets 409, and must not
         change what the other one made.
         """
         stamps = self._stamps(wanted.name, policy)

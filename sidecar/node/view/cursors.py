@@ -1,16 +1,15 @@
-"""Cursors and numbers of shadow topics as the HTTP side sees them: that part of `shadow_port.ShadowPort`."""
+"""Cursors and numbers of shadow topics as the HTTP side sees them."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from sidecar.node import shadow_port as port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
-from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, InUseError, Latest, OutOfLogError
+from sidecar.shadow.cursor_reset import InUseError, OutOfLogError
 from sidecar.shadow.cursors import ClosedError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _AWAY = (UpstreamError, KafkaError, TimeoutError)
 
 
 class CursorView:
-    """What `ShadowView` says of cursors."""
+    """Cursors of the shadows of one node; part of `ShadowView`."""
 
     def __init__(self, node: Running) -> None:
         self._node = node
@@ -37,22 +36,28 @@ class CursorView:
             raise NotFoundError(f"there is no shadow {name}")
         return room
 
-    async def cursors(self, name: str) -> Sequence[port.Cursor]:
+    async def cursors(self, name: str) -> Sequence[Cursor]:
+        """Every cursor of a shadow by group, a few seconds old at most.
+
+        Raises NotFoundError without such a shadow, ConflictError where its source is gone.
+        """
         room = self._room_of(name)
         try:
-            return [shown_cursor(found) for found in await room.cursors.of(name)]
+            return await room.cursors.of(name)
         except ClosedError as error:
             raise ConflictError(str(error)) from None
         except _AWAY as error:
             why = str(error) or "Kafka does not answer in time"
             raise UnavailableError(f"the cursors of {name} cannot be read now: {why}") from None
 
-    async def reset_cursor(
-        self, name: str, group: str, to: port.ResetTo, partitions: Collection[int] | None
-    ) -> port.Cursor:
+    async def reset_cursor(self, name: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
+        """Move a group's cursor, in all partitions (None) or some; it is made where there is none.
+
+        Raises as `cursors`, ConflictError while the group has members, InvalidError for what the log does not have.
+        """
         room = self._room_of(name)
         try:
-            return shown_cursor(await room.reset.move(name, group, _target(to), partitions))
+            return await room.reset.move(name, group, to, partitions)
         except (ClosedError, InUseError) as error:
             raise ConflictError(str(error)) from None
         except OutOfLogError as error:
@@ -60,40 +65,12 @@ class CursorView:
         except _AWAY as error:
             raise UnavailableError.unsettled(error, f"sidecar cursor list {name}") from None
 
-    async def stats(self, name: str) -> port.ShadowStats:
-        return _numbers(await rooms_of(self._node).cursors.statistics.of(name))
+    async def stats(self, name: str) -> Numbers:
+        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most. Readers, bytes and
+        resets are the asked node's since it started; groups and lags the cluster's.
+        """
+        return await rooms_of(self._node).cursors.statistics.of(name)
 
-    async def stats_of(self, names: Sequence[str]) -> dict[str, port.ShadowStats]:
+    async def stats_of(self, names: Sequence[str]) -> dict[str, Numbers]:
         """Several shadows in numbers, asked for side by side."""
         return dict(zip(names, await asyncio.gather(*map(self.stats, names)), strict=True))
-
-
-def _target(to: port.ResetTo) -> Target:
-    match to.kind:
-        case port.ResetKind.EARLIEST:
-            return Earliest()
-        case port.ResetKind.LATEST:
-            return Latest()
-        case port.ResetKind.TIMESTAMP:
-            return AtTime(to.value)
-        case port.ResetKind.OFFSET:
-            return AtOffset(to.value)
-
-
-def shown_cursor(found: Cursor) -> port.Cursor:
-    """A cursor as a fact."""
-    partitions = {index: port.CursorPosition(*position) for index, position in found.partitions.items()}
-    return port.Cursor(found.group, found.state, found.members, partitions)
-
-
-def _numbers(found: Numbers) -> port.ShadowStats:
-    reading, lag = found.reading, found.lag
-    return port.ShadowStats(
-        readers=reading.readers,
-        bytes=reading.record_bytes,
-        last_read_ms=reading.last_read_ms or None,
-        cursor_resets=found.resets,
-        groups=None if lag is None else lag.groups,
-        total_lag=None if lag is None else lag.total,
-        max_lag=None if lag is None else lag.longest,
-    )

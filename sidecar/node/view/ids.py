@@ -31,9 +31,16 @@ class IdsView:
     async def producers(
         self, name: str, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[Sequence[port.Producer], tuple[int, bytes] | None]:
+        """The `most` producer names that wrote to a topic last, newest first, of those after a place (Unix seconds of
+        the last record, name); and the place to go on after, None at the end.
+
+        Takes a topic over that nobody serves. Raises NotFoundError without such a topic, ConflictError without
+        deduplication, ElsewhereError, UnavailableError while the sequence ids are being read.
+        """
         return await newest_of(await self._known(name), most, behind)
 
     async def producer(self, name: str, producer: str) -> port.ProducerIds:
+        """What is known of one name. Raises as `producers`, and NotFoundError for a name that is not known."""
         known, key = await self._known(name), producer.encode()
         marks = {index: mark for index, mark in known.ids.marks_of(key).items() if index in known.partitions}
         if not marks:
@@ -49,6 +56,7 @@ class IdsView:
         )
 
     async def forget_producer(self, name: str, producer: str) -> None:
+        """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
         known, key = await self._known(name), producer.encode()
         if known.ids.is_in_use(key):
             raise port.ConflictError(f"a connected session writes to {name} under {producer!r}: stop it first")

@@ -1,4 +1,4 @@
-"""The logs of topics as the HTTP side sees them: `sidecar.node.log_port.LogPort`, implemented over the rooms."""
+"""The logs of topics as the HTTP side sees them; a shadow's is its source's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.last_records import Names, last_records
 from sidecar.cluster.logs import LogMovedError, LogReader
-from sidecar.node import log_port as port
+from sidecar.node import port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
-from sidecar.node.view.cursors import shown_cursor
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import DescribeLogDirs
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from sidecar.node.parts import Running
-    from sidecar.node.shadow_port import Cursor
     from sidecar.protocol.ids import Stamp
+    from sidecar.shadow.cursors import Cursor
 
     AnswerT = TypeVar("AnswerT")
 
@@ -39,7 +38,11 @@ _UNOPENED: Final = frozenset({
 
 
 class LogView:
-    """Implements `LogPort`. Reads over connections of its own: a large answer holds nobody else up."""
+    """Logs of topics. Reads over connections of its own: a large answer holds nobody else up.
+
+    All methods may raise `UnavailableError`, and NotFoundError without such a topic, ConflictError for a shadow whose
+    log cannot be read.
+    """
 
     def __init__(self, node: Running) -> None:
         self._node = node
@@ -47,14 +50,21 @@ class LogView:
         self._one = asyncio.Lock()
 
     async def partitions(self, name: str) -> Sequence[port.PartitionLog]:
+        """Where the log of each partition begins and ends, by partition. A round trip to each leader."""
         return await self._asked(name, self._partitions(name))
 
     async def groups(self, name: str) -> Sequence[Cursor]:
+        """What groups have committed for the topic, by group, a few seconds old at most."""
         room = rooms_of(self._node).cursors
         cursors = room.cursors if self._is_shadow(name) else room.of_topics
-        return [shown_cursor(found) for found in await self._asked(name, cursors.of(name))]
+        return await self._asked(name, cursors.of(name))
 
     async def records(self, name: str, partition: int | None, most: int) -> Sequence[port.ShownRecord]:
+        """The last records of a partition, or (None) the newest of the first 16 partitions that have any, the newest
+        first: `most` of them at most, cut. One call at a time reads, others wait for it.
+
+        Raises InvalidError without such a partition, ConflictError for a batch that cannot be opened.
+        """
         return await self._asked(name, self._records(name, partition, most))
 
     def _is_shadow(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A node as its HTTP side sees it: `sidecar.node.node_port.NodePort`. Changes nothing by itself."""
+"""A node as its HTTP side sees it, put together from its parts. Changes nothing by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sidecar.node.gauges import known_ids
 from sidecar.node.view.changes import Changes
 from sidecar.node.view.clients import page_of
 from sidecar.node.view.creation import Creation
-from sidecar.node.view.events import as_event
 from sidecar.node.view.ids import IdsView
 from sidecar.node.view.logs import LogView
 from sidecar.node.view.serving import rooms_of
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from sidecar.node.parts import Rooms, Running
     from sidecar.settings.loaded import Shown
+    from sidecar.v1 import state_pb2 as state
 
 
 NO_CHANGE = "no topic can change its owner now"
@@ -30,7 +30,7 @@ _EVENT_STREAMS = 8
 
 
 class NodeView:
-    """Implements `NodePort`."""
+    """What is asked of a node, and changed in it. All methods may raise `UnavailableError`."""
 
     def __init__(self, node: Running) -> None:
         self._node = node
@@ -48,6 +48,7 @@ class NodeView:
         self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     async def checks(self) -> Sequence[port.Check]:
+        """Readiness as known now; at least `kafka`, `redis` and `changelog`. Quick: no round trip of its own."""
         node, rooms = self._node, self._node.rooms
         failing = rooms.loops.failing() if rooms is not None else {}
         stands = ", ".join(f"{name} keeps failing: {problem}" for name, problem in failing.items())
@@ -72,6 +73,7 @@ class NodeView:
         return membership.available, "" if membership.available else f"{membership.problem}; {NO_CHANGE}"
 
     async def status(self) -> port.Status:
+        """The node and what it sees now."""
         node = self._node
         view = node.upstream.view
         rooms = node.rooms
@@ -83,8 +85,8 @@ class NodeView:
             advertise=(node.nodes.me.host, node.nodes.me.port),
             listeners=node.listeners,
             kafka_cluster_id=view.cluster_id,
-            nodes=[port.Peer(n.id, n.host, n.port) for n in node.nodes.at(node.nodes.first_listener).nodes.values()],
-            brokers=[port.Peer(b.id, b.host, b.port) for b in view.brokers.values()],
+            nodes=list(node.nodes.at(node.nodes.first_listener).nodes.values()),
+            brokers=list(view.brokers.values()),
             client_connections=node.metrics.client_connections,
             governed_topics=len(rooms.governed.known_topics()) if rooms else 0,
             checks=await self.checks(),
@@ -92,18 +94,30 @@ class NodeView:
         )
 
     async def clients(self, after: int, most: int) -> tuple[Sequence[port.ClientFacts], int | None]:
+        """The clients connected to this node, oldest first: `most` of them after the place `after` (0: the beginning),
+        and the place to go on after, None at the end.
+        """
         return await page_of(rooms_of(self._node).gateway.clients, self._node.settings.node_id, after, most)
 
     def refusals(self, topic: str | None = None) -> Sequence[port.Refusal]:
+        """What this node refused its clients lately, of one topic or of all, what happened last first: a thousand
+        entries at most. Quick.
+        """
         kept = rooms_of(self._node).gateway.refusals.newest()
         return [each for each in kept if topic in {None, each.topic}]
 
     def settings(self) -> Sequence[Shown]:
+        """The node's settings, secrets masked."""
         return self._node.loaded.shown()
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
-    ) -> AsyncGenerator[port.Event | None]:
+    ) -> AsyncGenerator[tuple[int, state.Event] | None]:
+        """What happens, each with its position, with one topic or at all: from now on, with the `newest` so many of
+        before, or after a position, for ever.
+
+        None at first, unless it is refused, and every second while nothing happens.
+        """
         rooms = rooms_of(self._node)
         if not self._event_channels:
             raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
@@ -111,7 +125,7 @@ class NodeView:
         try:
             partition = rooms.changelog.events
             async for found in follow_events(self._node.upstream, partition, channel, after, newest, topic):
-                yield None if found is None else as_event(*found)
+                yield found
         finally:
             self._event_channels.append(channel)
 

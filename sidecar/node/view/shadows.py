@@ -1,4 +1,4 @@
-"""Shadow topics as the HTTP side sees them: `sidecar.node.shadow_port.ShadowPort`, implemented over the rooms."""
+"""Shadow topics as the HTTP side sees them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import FAILURES
-from sidecar.node import shadow_port as port
+from sidecar.node import port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.node.view.cursors import CursorView
 from sidecar.node.view.serving import rooms_of
@@ -34,12 +34,13 @@ _REFUSED: Final = frozenset(
 
 
 class ShadowView(CursorView):
-    """Implements `ShadowPort`."""
+    """Shadow topics of one node. All methods may raise `UnavailableError`."""
 
     def _catalog(self) -> ShadowCatalog:
         return rooms_of(self._node).shadows
 
     async def known(self, source: str | None = None) -> Sequence[port.Shadow]:
+        """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
         catalog = self._catalog()
         if source is None:
             return [self._shown(found) for found in catalog.all()]
@@ -49,17 +50,22 @@ class ShadowView(CursorView):
         return [self._shown(each) for each in found]
 
     async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[port.Shadow], bool]:
+        """`most` shadows by name, after the name `after` ("": the beginning), of a topic or (None) of all; and whether
+        there are more. Raises NotFoundError without such a topic.
+        """
         found, more = self._catalog().page(source, after, most)
         if not found and source is not None:
             await self.known(source)  # raises where there is no such topic
         return [self._shown(each) for each in found], more
 
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The shadows among these names, each with its source. Quick: no round trip."""
         view = rooms_of(self._node).changelog.view
         entries = {name: view.shadow(name) for name in names}
         return {name: entry.value.source for name, entry in entries.items() if entry is not None}
 
     async def readable(self, names: Sequence[str]) -> Mapping[str, bool]:
+        """Those of these names that are topics or shadows; False for a shadow that is closed or not made yet."""
         sources = {name: self._node.resolver.source(name.encode()) for name in await self.sources(names)}
         asked = {name for name in names if name not in sources}
         asked.update(source.topic.decode() for source in sources.values() if source is not None)
@@ -72,12 +78,18 @@ class ShadowView(CursorView):
     async def create(
         self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
     ) -> port.Shadow:
+        """Make a shadow, which every node serves then. `allow` None: everybody may read it.
+
+        Raises NotFoundError without such a source, ConflictError where the name is taken, InvalidError for a name or a
+        principal that cannot be.
+        """
         catalog = self._catalog()
         with _changing(name, missing=no_topic(source)):
             allowed = EVERYBODY if allow is None else allow
             return self._shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
 
     async def delete(self, source: str, name: str) -> None:
+        """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
         catalog, missing = self._catalog(), f"{source} has no shadow {name}"
         if all(found.name != name for found in catalog.of(source)):
             raise NotFoundError(missing)
@@ -85,6 +97,11 @@ class ShadowView(CursorView):
             await catalog.delete(name)
 
     async def delete_topic(self, topic: str, *, force: bool) -> None:
+        """Delete a topic that is no shadow; with `force` its shadows and their cursors first.
+
+        Raises NotFoundError where there is neither topic nor shadow of it, ConflictError where it has shadows and
+        `force` is False, is a shadow itself, or Kafka refuses.
+        """
         try:
             await self._catalog().delete_source(topic, force=force)
         except (BadShadowError, HasShadowsError) as error:
@@ -98,9 +115,15 @@ class ShadowView(CursorView):
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
 
-    async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
+    async def change(
+        self, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int | None
+    ) -> port.Shadow:
+        """Change what is not None in a shadow; every node knows when this returns.
+
+        Raises NotFoundError, ConflictError while it is being made, InvalidError for a principal that cannot be.
+        """
         with _changing(name, missing=f"there is no shadow {name}"):
-            return self._shown(await self._catalog().change(name, wanted.allow, wanted.auto_reset_backlog_entries))
+            return self._shown(await self._catalog().change(name, allow, auto_reset_backlog_entries))
 
     def _shown(self, found: Shadow) -> port.Shadow:
         return port.Shadow(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.owners import standing
-from sidecar.gateway.sequence_ids import KnownIds, state_of
+from sidecar.gateway.sequence_ids import KnownIds, State, state_of
 from sidecar.node import port
 from sidecar.node.view.ids import newest_of
 from sidecar.node.view.serving import rooms_of
@@ -19,7 +19,6 @@ from sidecar.protocol.metadata import MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.gateway.owners import Owner
     from sidecar.node.parts import Running
     from sidecar.protocol.metadata import TopicState
 
@@ -40,6 +39,10 @@ class TopicsView:
         self._shadows = shadows
 
     async def names(self, *, governed: bool) -> Sequence[str]:
+        """All topics that clients see and all prefixes with a policy, sorted.
+
+        With `governed` only topics that are governed, by whatever policy, and the prefixes.
+        """
         rooms = rooms_of(self._node)
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
@@ -50,6 +53,11 @@ class TopicsView:
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def of(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
+        """These topics and prefixes in this order; those that do not exist are left out.
+
+        With `producers` the newest names, of topics that this node serves and whose sequence ids it knows, and the
+        numbers of shadows.
+        """
         found = await self._partitions([name for name in names if not name.endswith("*")])
         topics: list[port.Topic] = []
         for number, name in enumerate(names, start=1):
@@ -81,7 +89,7 @@ class TopicsView:
 
     async def _with_producers(self, topic: port.Topic, partitions: frozenset[int] | None) -> port.Topic:
         governed = rooms_of(self._node).governed
-        ids = governed.topic(topic.name).ids if topic.deduplication is port.IdsState.READY else None
+        ids = governed.topic(topic.name).ids if topic.deduplication is State.READY else None
         if ids is None or partitions is None:
             return topic
         known = KnownIds(ids, partitions)
@@ -112,11 +120,11 @@ class TopicsView:
         policy = governed.policy_of(name)
         stands = standing(governed, self._node.nodes, name)
         if policy is None:
-            off = port.IdsState.OFF
+            off = State.OFF
             return port.Topic(
                 name, len(partitions), generation=stands.generation, deduplication=off, shadows=self._names(name)
             )
-        owners = {index: _owner(found) for index, found in stands.owners.items()}
+        owners = dict(stands.owners)
         ids, detail = state_of(governed.topic(name), elsewhere=governed.is_served_elsewhere(name))
         return port.Topic(
             name,
@@ -127,26 +135,15 @@ class TopicsView:
             owners={index: found for index, found in owners.items() if index is not None}
             if stands.by_partition
             else None,
-            waiting=[port.Waiting(each.name, each.session, each.since_ms, each.partition) for each in stands.waiting],
+            waiting=stands.waiting,
             shadows=self._names(name),
             serving_node=stands.serving_node,
             generations={index: found for index, found in stands.generations.items() if index is not None}
             if stands.by_partition
             else None,
-            deduplication=port.IdsState(ids.value),
+            deduplication=ids,
             deduplication_detail=detail,
         )
 
     def _names(self, source: str) -> list[str]:
         return [found.name for found in rooms_of(self._node).shadows.of(source)]
-
-
-def _owner(found: Owner) -> port.Owner:
-    return port.Owner(
-        name=found.name,
-        session=found.session,
-        mode=found.mode,
-        since_ms=found.since_ms,
-        client=found.client,
-        generation=found.generation,
-    )

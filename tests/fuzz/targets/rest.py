@@ -16,7 +16,8 @@ import structlog
 
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import AccessMode, Owner, Policy, ProducerIds, Topic
+from sidecar.gateway.owners import Owner
+from sidecar.node.port import AccessMode, Policy, ProducerIds, Topic
 from sidecar.settings import load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cluster.last_records import CutBytes, LastRecord
-from sidecar.node.log_port import PartitionLog, ShownRecord
-from sidecar.node.port import InvalidError, NotFoundError
+from sidecar.node.port import InvalidError, NotFoundError, PartitionLog, ShownRecord
+from sidecar.node.view.logs import LogView
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sidecar.node.shadow_port import Cursor
+    from sidecar.shadow.cursors import Cursor
 
 
 def record(offset: int, value: bytes = b"v", **more: Any) -> ShownRecord:
@@ -26,8 +26,8 @@ def record(offset: int, value: bytes = b"v", **more: Any) -> ShownRecord:
     return ShownRecord(found, 3)
 
 
-class PaperLogs:
-    """`LogPort`. `kept`: records of each topic, the newest first."""
+class PaperLogs(LogView):
+    """`kept`: records of each topic, the newest first."""
 
     def __init__(self, topics: Mapping[str, Any], called: Callable[..., None]) -> None:
         self._topics = topics

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import fields, replace
 
+from sidecar.cluster.nodes import NodeAddress
 from sidecar.node.port import (
     Check,
     ClientFacts,
     ConflictError,
     Deduplicated,
     ElsewhereError,
-    Event,
     GenerationError,
     IfMatch,
     InvalidError,
     NewTopic,
     NodeState,
     NotFoundError,
-    Peer,
     Policy,
     Producer,
     ProducerIds,
@@ -28,21 +27,24 @@ from sidecar.node.port import (
     Topic,
     UnavailableError,
 )
+from sidecar.node.view import NodeView
+from sidecar.protocol.metadata import Broker
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings, Shown
+from sidecar.v1 import state_pb2 as state
 from tests.unit.admin.paper_logs import PaperLogs
 from tests.unit.admin.paper_shadows import PaperShadows
 
 
-class PaperNode:
-    """`NodePort` over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise. `ids`:
+class PaperNode(NodeView):
+    """A view over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise. `ids`:
     producers by topic and name; `elsewhere`: the admin address of the node that has them.
     """
 
     def __init__(self, *topics: Topic) -> None:
         self.known = {topic.name: topic for topic in topics}
         self.readiness: list[Check] = [Check("kafka", True), Check("redis", True), Check("changelog", True)]
-        self.history: list[Event] = []
+        self.history: list[tuple[int, state.Event]] = []
         self.down = ""
         self.bug: Exception | None = None
         self.calls: list[tuple[object, ...]] = []
@@ -66,10 +68,10 @@ class PaperNode:
 
     async def status(self) -> Status:
         self.called("status")
-        me = Peer(1, "127.0.0.1", 19092)
+        me, broker = NodeAddress(1, "127.0.0.1", 19092), Broker(1, "127.0.0.1", 9092)
         at = ("127.0.0.1", 19092)
         state, counted = NodeState.SERVING, self.deduplicated
-        return Status(1, "default", state, 0, at, "id", [me], [me], 2, 1, self.readiness, counted)
+        return Status(1, "default", state, 0, at, "id", [me], [broker], 2, 1, self.readiness, counted)
 
     async def clients(self, after: int, most: int) -> tuple[Sequence[ClientFacts], int | None]:
         self.called("clients", after, most)
@@ -128,12 +130,12 @@ class PaperNode:
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
-    ) -> AsyncGenerator[Event | None]:
+    ) -> AsyncGenerator[tuple[int, state.Event] | None]:
         self.called("events", after, newest, topic)
         yield None
-        for event in self.history:
-            if (after is None or event.position > after) and topic in {None, event.topic}:
-                yield event
+        for position, event in self.history:
+            if (after is None or position > after) and topic in {None, event.topic}:
+                yield position, event
 
     async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> Topic:
         return self._end("fence", name, partition, generations)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sidecar.node.port import ConflictError, NotFoundError
-from sidecar.node.shadow_port import Cursor, CursorPosition, ResetTo, Shadow, ShadowChange, ShadowStats
+from sidecar.node.port import ConflictError, NotFoundError, Shadow
+from sidecar.node.view.shadows import ShadowView
+from sidecar.shadow.cursor_reset import AtOffset, Target
+from sidecar.shadow.cursors import Cursor, Lag, Position
+from sidecar.shadow.readers import Reading
+from sidecar.shadow.statistics import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
 
-class PaperShadows:
-    """`ShadowPort`. `topics`: what may be a source; `called` is told of every call."""
+class PaperShadows(ShadowView):
+    """`topics`: what may be a source; `called` is told of every call."""
 
     def __init__(self, topics: MutableMapping[str, Any], called: Callable[..., None]) -> None:
         self._topics = topics
@@ -73,15 +77,15 @@ class PaperShadows:
         if self._topics.pop(topic, None) is None and not found:
             raise NotFoundError(f"there is no topic {topic}")
 
-    async def change(self, name: str, wanted: ShadowChange) -> Shadow:
-        self._called("change_shadow", name, wanted)
+    async def change(self, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int | None) -> Shadow:
+        self._called("change_shadow", name, allow, auto_reset_backlog_entries)
         if name not in self.views:
             raise NotFoundError(f"there is no shadow {name}")
         found = self.views[name]
-        if wanted.allow is not None:
-            found = replace(found, allow=wanted.allow)
-        if wanted.auto_reset_backlog_entries is not None:
-            found = replace(found, auto_reset_backlog_entries=wanted.auto_reset_backlog_entries)
+        if allow is not None:
+            found = replace(found, allow=allow)
+        if auto_reset_backlog_entries is not None:
+            found = replace(found, auto_reset_backlog_entries=auto_reset_backlog_entries)
         self.views[name] = found
         return found
 
@@ -93,15 +97,16 @@ class PaperShadows:
             raise NotFoundError(f"there is no shadow {name}")
         return self.of_groups.get(name, [])
 
-    async def reset_cursor(self, name: str, group: str, to: ResetTo, partitions: Collection[int] | None) -> Cursor:
+    async def reset_cursor(self, name: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
         self._called("reset_cursor", name, group, to, partitions)
         if name not in self.views:
             raise NotFoundError(f"there is no shadow {name}")
         if group in self.members:
             raise ConflictError(f"group {group} has members: stop them first")
-        positions = {index: CursorPosition(to.value, 100, 100 - to.value) for index in partitions or (0,)}
+        at = to.offset if isinstance(to, AtOffset) else 0
+        positions = {index: Position(at, 100, 100 - at) for index in partitions or (0,)}
         return Cursor(group, "Empty", 0, positions)
 
-    async def stats(self, name: str) -> ShadowStats:
+    async def stats(self, name: str) -> Numbers:
         self._called("stats", name)
-        return ShadowStats(1, 2_000, 1_700_000_000_000, 0, 3, 40, 30)
+        return Numbers(name, Reading(1, 2_000, 1_700_000_000_000), 0, Lag(3, 40, 30))

@@ -4,22 +4,21 @@ from sidecar.admin import names
 from sidecar.admin.faults import ShapeError, quoted
 from sidecar.admin.fields import time_to_json
 from sidecar.admin.shapes import PRODUCER_IDS, STATUS, TOPIC, new_topic_from_json, policy_from_json
+from sidecar.cluster.nodes import NodeAddress
+from sidecar.gateway.owners import Owner, Waiter
+from sidecar.gateway.sequence_ids import State
 from sidecar.node.port import (
     AccessMode,
     Check,
     Deduplicated,
-    IdsState,
     NewTopic,
     NodeState,
-    Owner,
-    Peer,
     Policy,
     Producer,
     ProducerIds,
     Scope,
     Status,
     Topic,
-    Waiting,
 )
 
 OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_123, "10.0.0.1:5", 4)
@@ -32,11 +31,11 @@ def test_a_topic_has_exactly_the_fields_of_the_contract():
         Policy(AccessMode.EXCLUSIVE, False, None, Scope.TOPIC),
         4,
         OWNER,
-        waiting=[Waiting("next", "conn:1", 0)],
+        waiting=[Waiter(None, "next", "conn:1", 0)],
         producers=[Producer("billing", 8, {1: 8, 0: 9})],
         shadows=["orders-audit"],
         serving_node=1,
-        deduplication=IdsState.READING,
+        deduplication=State.READING,
         deduplication_detail="half of it",
     )
     assert TOPIC.to_json(topic) == {
@@ -103,7 +102,7 @@ def test_owners_of_partitions_carry_their_generation():
 
 def test_a_status_is_ready_if_nothing_required_fails():
     def ready(*checks: Check) -> bool:
-        status = Status(1, "default", NodeState.SERVING, 0, ("h", 1), None, [Peer(1, "h", 1)], [], 0, 0, checks)
+        status = Status(1, "default", NodeState.SERVING, 0, ("h", 1), None, [NodeAddress(1, "h", 1)], [], 0, 0, checks)
         return STATUS.to_json(status, version="0.1.0")["ready"]
 
     assert ready(Check("kafka", True), Check("redis", False, "away", required=False))

@@ -1,4 +1,4 @@
-"""The synchronous twins: written from the asynchronous classes, in a thread of their own, and gone with their end."""
+"""The synchronous twins: as their asynchronous classes, in a thread of their own, and gone with their end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import gc
 import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +21,41 @@ import pytest
 import sidecar.client
 from sidecar.client import sync
 from sidecar.client.sync.portal import Portal
-from sidecar.client.sync.twin import LosableTwin
+from sidecar.client.sync.twin import LosableTwin, blocks, calls, ends, iterates, makes, reads, starts
 from tests.wait import wait_for
-from tools.sync import BY_HAND, TARGET, render_all
 
 TWINS = [getattr(sync, name) for name in sync.__all__]
 
 
 class Async:
-    """Something asynchronous to have a twin of."""
+    """Something asynchronous to have a twin of, used by `async with`."""
 
     def __init__(self) -> None:
-        self.log: list[str] = []
+        self._log: list[str] = []
         self.gate = asyncio.Event()
         self.over = asyncio.Event()
 
+    @property
+    def log(self) -> list[str]:
+        """What was done."""
+        return self._log
+
+    def thread(self) -> str:
+        return threading.current_thread().name
+
     async def start(self) -> None:
-        self.log.append("start")
+        self._log.append("start")
 
     async def fail(self) -> None:
         raise ValueError("so it is")
 
     async def wait(self) -> None:
-        self.log.append("waits")
+        self._log.append("waits")
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
             await asyncio.sleep(0.01)
-            self.log.append("cancelled")
+            self._log.append("cancelled")
             raise
 
     async def count(self) -> AsyncGenerator[int]:
@@ -55,58 +63,52 @@ class Async:
             for number in range(3):
                 yield number
         finally:
-            self.log.append("counted")
+            self._log.append("counted")
 
     async def lost(self) -> None:
         await self.over.wait()
 
     async def close(self) -> None:
-        self.log.append("close")
+        self._log.append("close")
         self.over.set()
 
 
-class Sync(LosableTwin[Async]):
-    def __init__(self) -> None:
-        super().__init__(Async())
+class Sync(LosableTwin[Async], of=Async):
+    """A twin of it."""
 
-    @property
-    def log(self) -> list[str]:
-        return self._twin.log
+    @makes(Async)
+    def __init__(self) -> None: ...
 
-    def start(self) -> None:
-        self._start(self._twin.start)
+    @reads(Async, lambda twin: twin.log)
+    def log(self) -> None: ...
 
-    def start_in_vain(self) -> None:
-        self._start(self._twin.fail)
+    @starts(Async.start)
+    def start(self) -> None: ...
 
-    def fail(self) -> None:
-        self._run(self._twin.fail)
+    @starts(Async.fail)
+    def start_in_vain(self) -> None: ...
 
-    def wait(self) -> None:
-        self._run(self._twin.wait)
+    @blocks(Async.fail)
+    def fail(self) -> None: ...
 
-    def count(self) -> Generator[int]:
-        return self._iterate(self._twin.count)
+    @blocks(Async.wait)
+    def wait(self) -> None: ...
 
-    def thread(self) -> str:
-        return self._call(lambda: threading.current_thread().name)
+    @iterates(Async.count)
+    def count(self) -> None: ...
 
-    def close(self) -> None:
-        self._finish(self._twin.close)
+    @calls(Async.thread)
+    def thread(self) -> None: ...
+
+    @ends(Async.close)
+    def close(self) -> None: ...
 
 
 def threads() -> set[str]:
     return {each.name for each in threading.enumerate() if each.name.startswith("sidecar-")}
 
 
-# Written from the source ----------------------------------------------------------------------------------------------
-
-
-def test_what_is_written_is_what_the_source_makes() -> None:
-    expected = render_all()
-    assert {path.name for path in expected} | BY_HAND == {path.name for path in TARGET.glob("*.py")}
-    stale = [path.name for path, text in expected.items() if path.read_text() != text]
-    assert not stale, "run `make sync`"
+# The same from outside ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("twin", TWINS)
@@ -120,8 +122,23 @@ def test_a_twin_has_the_methods_and_parameters_of_its_asynchronous_self(twin: ty
         if not isinstance(mine, property):
             assert inspect.signature(mine).parameters == inspect.signature(theirs).parameters, name
             assert not inspect.iscoroutinefunction(mine), name
-            assert mine.__doc__, name
+            assert "Async" not in str(inspect.signature(mine).return_annotation), name
+        assert mine.__doc__, name
     assert inspect.signature(twin).parameters == inspect.signature(source).parameters
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_no_docstring_of_a_twin_speaks_of_asyncio(twin: type[Any]) -> None:
+    said = [twin.__doc__, *(member.__doc__ for name, member in vars(twin).items() if not name.startswith("_"))]
+    for text in filter(None, said):
+        assert not re.search(r"\basync\b|\bawait|asyncio|event loop", text), text
+
+
+def test_a_twin_has_the_text_of_its_asynchronous_self_for_programs_that_block() -> None:
+    assert Sync.__doc__ == "Something asynchronous to have a twin of, used by `with`."
+    assert inspect.getattr_static(Sync, "log").__doc__ == "What was done."
+    assert (sync.Leadership.__doc__ or "").count("```python") == 1
+    assert "leadership.is_leader and step()" in (sync.Leadership.__doc__ or "")
 
 
 # A thread of its own --------------------------------------------------------------------------------------------------

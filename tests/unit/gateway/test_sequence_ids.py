@@ -18,7 +18,6 @@ from sidecar.gateway import sequence_ids
 from sidecar.gateway.catching_up import BehindError
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, State, Why, progress_text, state_of
 from sidecar.network.tasks import Tasks
-from sidecar.node.port import IdsState
 from sidecar.protocol.caller import DisconnectedError, FencedError, TopicLayout, UnknownTopicError
 from sidecar.protocol.errors import KafkaError, no_topic
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
@@ -100,10 +99,6 @@ def test_a_topic_says_what_is_known_of_its_ids(found: Any, elsewhere: bool, stat
 
 def test_progress_is_told_in_offsets_and_records():
     assert progress_text(Progress(1_200, 3_000, 40_000)) == "3,000 of 40,000 offsets read, 1,200 records in them"
-
-
-def test_rest_knows_the_same_states():
-    assert {each.value for each in State} == {each.value for each in IdsState}
 
 
 # Why they cannot be told ----------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sidecar.admin.event_shapes import EVENT
 from sidecar.admin.producer_ids import ARE_SHOWN
-from sidecar.admin.shapes import EVENT
-from sidecar.node.view.events import as_event
+from sidecar.admin.rest import server_sent
 from sidecar.v1 import state_pb2 as state
 
 SHADOW = state.Shadow(source="orders", allow=["User:audit"], auto_reset_backlog_entries=5)
@@ -21,10 +21,7 @@ def shown(kind: state.Event.Kind, detail: str = "", **details: Any) -> dict[str,
     record = state.Event(id=b"1", kind=kind, topic="orders", detail=detail)
     if details:
         record.details.CopyFrom(state.EventDetails(**details))
-    found = as_event(7, record)
-    assert found is not None
-    assert found.position == 7
-    return EVENT.to_json(found)
+    return EVENT.to_json(record)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +79,9 @@ def test_an_event_of_an_earlier_version_has_no_details() -> None:
 
 
 def test_an_event_of_a_newer_node_is_passed_over() -> None:
-    assert as_event(0, state.Event(kind=99)) is None  # pyright: ignore[reportArgumentType]
+    newer = state.Event(kind=99)  # pyright: ignore[reportArgumentType]
+    assert server_sent((7, newer)) == server_sent(None)
+    assert server_sent((7, state.Event(kind=state.Event.POLICY))).startswith(b"id: 7\nevent: policy\ndata: {")
 
 
 def test_who_may_not_see_producer_ids_sees_none_in_details() -> None:
