@@ -186,7 +186,7 @@ def rest(play: Play) -> None:
 
 
 def _behind(play: Play, consumer: clients.Consumer) -> str:
-    source = TOPICS[consumer.topic].shadow_of or consumer.topic
+    source = open_shadows(play.world).get(consumer.topic, consumer.topic)
     found: list[str] = []
     for partition in range(play.counts[source]):
         batches = play.world.cluster.committed(source, partition)
