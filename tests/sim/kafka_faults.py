@@ -137,7 +137,7 @@ def lose_records(play: Play, broker: int) -> None:
     def elect() -> None:
         if _elect_losing(play, OWNERSHIP, 0, broker):
             play.effect("ownership records lost")
-            play.words.said.clear()
+            play.words.lost = True
         for other in others:
             cluster.heal(broker, other)
 

@@ -105,7 +105,7 @@ def as_asked(play: Play, api: int, after: int, of: str, kind: str, args: dict[st
     world, left = play.world, [after + 1]
 
     def asks(broker: Broker, request: Request) -> bool:
-        number = _asker(play, request)
+        number = 0 if play.over else _asker(play, request)
         if request.key == api and number and left[0] > 0 and _is_about(broker, request, of):
             left[0] -= 1
             if not left[0]:

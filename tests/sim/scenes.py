@@ -87,18 +87,21 @@ def _suspended(rng: random.Random, history: History) -> History:
     at = round(rng.uniform(0.2, 0.8), 4)
     second = rng.choice([word for word in _WORDS if kind in word])
     suspend = {"kind": "suspend node", "args": {"node": 0, "lasts": _A_DAY_S}}
+    asked = {
+        "api": rng.choice((_INIT_PRODUCER_ID, _ADD_PARTITIONS, _END_TXN)),
+        "after": rng.choice((0, 0, 1)),
+        "of": of,
+    }
+    if rng.random() < 0.5:  # the last question of a fence
+        asked = {"api": _DESCRIBE_PRODUCERS, "after": 0, "of": "__sidecar_default"}
     steps = [
-        Step(at, "as asked", {"api": _api(rng), "after": rng.choice((0, 0, 1, 2)), "of": of, **suspend}),
+        Step(at, "as asked", {**asked, **suspend}),
         Step(at + 0.01, "together", {"acts": ((1, first),), **about}),
         Step(at + later, "together", {"acts": ((2, second),), **about}),
         Step(at + later + 1.0, "together", {"acts": ((2, rng.choice([w for w in _WORDS if kind in w])),), **about}),
     ]
     quiet = tuple(step for step in history.steps if step.kind not in _STOPS and step.kind != "produce")
     return replace(history, steps=(*quiet, *steps), shape=shape, length=at + _A_DAY_S + 3.0)
-
-
-def _api(rng: random.Random) -> int:
-    return rng.choice((_INIT_PRODUCER_ID, _ADD_PARTITIONS, _END_TXN, _END_TXN))
 
 
 def _takeover(rng: random.Random, history: History, kind: str, args: dict[str, Any], topic: str) -> list[Step]:

@@ -86,14 +86,15 @@ class Word:
 
 @dataclass(slots=True)
 class Words:
-    """All of a history. `unsaid`: names of which others than operators had a say: nodes forget a shadow without its
-    topic, and clients make policies.
+    """All of a history. `unsaid`: keys of which others than operators had a say: nodes forget a shadow without its
+    topic. `lost`: Kafka lost records of the ownership topic, so any word may be undone.
     """
 
     now: Callable[[], float] = lambda: 0.0
     """The world's time: a suspended node's own stands still."""
     said: list[Word] = field(default_factory=list)
     unsaid: set[str] = field(default_factory=set)
+    lost: bool = False
     initial: dict[str, Fields] = field(default_factory=dict)
 
     async def during(self, host: Host, key: str, says: Fields, work: Awaitable[Any], *, makes: bool = False) -> None:
@@ -118,7 +119,7 @@ def judge(words: Words, holds: Mapping[str, Fields]) -> Iterator[str]:
     for word in words.said:
         by_key.setdefault(word.key, []).append(word)
     for key, said in sorted(by_key.items()):
-        if key in words.unsaid:
+        if key in words.unsaid or words.lost:
             continue
         for name, value in holds[key].items():
             about = [word for word in said if any(name in each for each in word.says)]
