@@ -124,6 +124,8 @@ class PolicyCatalog:
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By name: one change after the other, as they would fence each other."""
         self._undone: dict[str, _Undone] = {}
+        self._read: dict[str, tuple[Entry[state.Policy], PolicyFields]] = {}
+        """What the records say: each is read once, as there may be thousands and one of them changes at a time."""
         self._kept: dict[str, tuple[Entry[state.Policy], Policy]] = {}
         """The policies as Redis has them, with their records: each is spelled once, as there may be thousands."""
 
@@ -155,7 +157,13 @@ class PolicyCatalog:
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
         entries = list(self._services.changelog.view.policies())
-        fields = {entry.key.topic: PolicyFields.of_record(entry.value) for entry in entries}
+        before, self._read = self._read, {}
+        for entry in entries:
+            known = before.get(entry.key.topic)
+            if known is None or known[0] is not entry:
+                known = entry, PolicyFields.of_record(entry.value)
+            self._read[entry.key.topic] = known
+        fields = {name: found for name, (_, found) in self._read.items()}
         self.book = PolicyBook(fields, self._default)
         self.version = max((entry.value.version for entry in entries), default=0)
         self._offset = max((entry.offset for entry in entries), default=-1)
