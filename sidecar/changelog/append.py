@@ -1,14 +1,16 @@
 """Appending to the internal topics: acks=all, the identical batch again until somebody says whether it is in the log.
 
 Kafka recognises a stamped batch by its writer, epoch and sequences and answers a repeat with the first one's offset;
-an unstamped one may come to lie there twice, which is why only hints, shadows and events go without a stamp.
+an unstamped one may come to lie there twice, which is why only hints and events go without a stamp.
 """
 
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING, Final
 
+from metadata.clock import elapsed
 from sidecar.changelog.errors import AppendRefusedError, AppendUncertainError, ChangelogLostError
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.network.backoff import Retry, RetryTimeoutError
@@ -64,13 +66,15 @@ class Appender:
         writer: Stamp | None = None,
         sequence: int = 0,
         known_end: Offset | None = None,
+        until: float = inf,
     ) -> Offset:
         """Append one batch and return its base offset once every in-sync replica has it.
 
         `known_end`: an offset that the log has reached already; an answer in front of it makes the topic's id be
-        checked again. Raises `AppendRefusedError`, `RetryTimeoutError` (surely not in the log), `FencedError` (an
-        earlier try of this call may have been accepted in front of the fence), `ChangelogLostError`,
-        `AppendUncertainError`.
+        checked again. `until`: nothing is sent later than at this moment of `metadata.clock.elapsed`, as the writer's
+        fence may be forgotten then: `FencedError`. Raises `AppendRefusedError`, `RetryTimeoutError` (surely not in the
+        log), `FencedError` (an earlier try of this call may have been accepted in front of the fence),
+        `ChangelogLostError`, `AppendUncertainError`.
         """
         batch = bytes(build_batch(records, writer, sequence))
         retry = Retry(f"append to {partition}", self._deadline)
@@ -78,6 +82,9 @@ class Appender:
         while True:
             try:
                 leader = await self._leader(partition, refresh=refresh)
+                if writer is not None and elapsed() > until:
+                    what = f"append to {partition}, later than its fence is sure to be remembered"
+                    raise FencedError(ErrorCode.INVALID_PRODUCER_EPOCH, writer, what)
                 answer = await self._send(leader, partition, batch, writer)
             except _LeaderUnknownError as error:
                 if error.code not in _AGAIN:
@@ -155,9 +162,11 @@ class Journal:
     After a batch whose outcome nobody knows nothing more can be appended under this epoch: the writer takes over again.
     """
 
-    def __init__(self, appender: Appender, partition: TopicPartition, writer: Stamp) -> None:
+    def __init__(self, appender: Appender, partition: TopicPartition, writer: Stamp, *, until: float = inf) -> None:
+        """`until`: as in `Appender.append`."""
         self.writer = writer
         self.next_sequence = 0
+        self._until = until
         self._appender = appender
         self._partition = partition
         self._lock = asyncio.Lock()
@@ -172,7 +181,12 @@ class Journal:
                 raise AppendUncertainError(f"{self.writer} has an unknown batch in front: {self._broken!r}")
             try:
                 offset = await self._appender.append(
-                    self._partition, records, writer=self.writer, sequence=self.next_sequence, known_end=known_end
+                    self._partition,
+                    records,
+                    writer=self.writer,
+                    sequence=self.next_sequence,
+                    known_end=known_end,
+                    until=self._until,
                 )
             except (AppendRefusedError, RetryTimeoutError):
                 raise  # surely not in the log: its sequences are free
@@ -192,9 +206,12 @@ class StampedJournal:
     its epoch with sequence 0.
     """
 
-    def __init__(self, appender: Appender, partition: TopicPartition, tailer: Tailer, writer: Stamp) -> None:
+    def __init__(
+        self, appender: Appender, partition: TopicPartition, tailer: Tailer, writer: Stamp, *, until: float = inf
+    ) -> None:
+        """`until`: as in `Appender.append`."""
         self.writer = writer
-        self._journal = Journal(appender, partition, writer)
+        self._journal = Journal(appender, partition, writer, until=until)
         self._tailer = tailer
 
     async def append(self, records: Sequence[Record]) -> Offset:

@@ -51,8 +51,8 @@ class Kind(Enum):
     """What a record is about: its name in keys, its message, and how many parts its key has after the kind.
 
     A kind that is `stamped` speaks for a topic: only a record under its slot's producer id and epoch counts, so that
-    the fence covers it. The others are facts (Tail, Redis) or an administrator's words (Policy, Shadow). A policy has a
-    stamp too, but those that nodes of earlier versions wrote have none.
+    the fence covers it. The others are facts (Tail, Redis) or an administrator's words (Policy, Shadow). Those
+    of an administrator have a stamp too, but what nodes of earlier versions wrote has none.
     """
 
     OWNERSHIP = ("ownership", state.Ownership, 2, True)

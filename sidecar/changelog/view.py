@@ -128,6 +128,10 @@ class View:
             if key.kind is Kind.SEQUENCE_BASE and key.slot == slot:
                 yield key, entry.value
 
+    def policy(self, pattern: str) -> Entry[state.Policy] | None:
+        """The policy recorded under exactly this pattern."""
+        return self._kinds[Kind.POLICY].get(Key(Kind.POLICY, pattern))
+
     def policies(self) -> Iterator[Entry[state.Policy]]:
         """Every policy, in no order."""
         yield from self._kinds[Kind.POLICY].values()

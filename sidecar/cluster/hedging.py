@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, TypeVar
 
-from sidecar.protocol.caller import CallTimeoutError, DisconnectedError
+from sidecar.network.tasks import take_failure
+from sidecar.protocol.caller import CallTimeoutError, DisconnectedError, UpstreamError
+from sidecar.protocol.errors import KafkaError
 
 T = TypeVar("T")
 
@@ -84,8 +86,7 @@ class Hedged:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # nobody may be waiting for it any more
+        take_failure(task, UpstreamError, KafkaError)
 
     async def cancel(self) -> None:
         """End what still runs."""

@@ -14,6 +14,7 @@ from sidecar.cluster.brokers import Brokers
 from sidecar.cluster.refresh import Refresh
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
+from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -46,8 +47,7 @@ class _Shared(Generic[QuestionT, AnswerT]):
 
     def _ended(self, question: QuestionT, task: asyncio.Task[AnswerT]) -> None:
         self.tasks.pop(question, None)
-        if not task.cancelled():
-            task.exception()  # all callers may have gone meanwhile
+        take_failure(task, UpstreamError, KafkaError)
 
 
 class KafkaUpstream(Brokers):
@@ -179,7 +179,11 @@ class KafkaUpstream(Brokers):
         states = await asyncio.gather(*[self.call(broker, request) for broker in live], return_exceptions=True)
         found = set(topics) if live else set[str]()
         for state in states:
-            if isinstance(state, BaseException) or any(broker.id not in live for broker in state.brokers):
+            if isinstance(state, UpstreamError | KafkaError):
+                return ()
+            if isinstance(state, BaseException):
+                raise state
+            if any(broker.id not in live for broker in state.brokers):
                 return ()
             said = {topic.name: topic.error for topic in state.topics}
             found = {topic for topic in found if said.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -221,7 +225,7 @@ class KafkaUpstream(Brokers):
             self._versions.add_done_callback(lambda _: setattr(self, "_versions", None))
 
     async def _ask_versions(self) -> None:
-        with suppress(UpstreamError):
+        with suppress(UpstreamError):  # asked again when the next connection ends so
             await self.api_versions()
         await asyncio.sleep(_VERSIONS_EVERY_S)
 

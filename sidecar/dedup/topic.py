@@ -279,7 +279,7 @@ class TopicIds:
         quiet = {state.partition: state.marks.covered for state in states if state.marks.is_at_rest}
         if not quiet:
             return
-        with suppress(*FAILURES):
+        with suppress(*FAILURES):  # asked again with the next snapshot that is due
             ends = await self.services.logs.ends(self.topic, list(quiet))
             for state in states:
                 covered = quiet.get(state.partition)

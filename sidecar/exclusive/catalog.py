@@ -3,9 +3,9 @@
 Redis gives each change its version, the changelog stores it (so it outlives Redis), and every heartbeat says which
 version a node applies.
 
-A name has its own writer in the changelog (`fencing/slot.py`). Each change opens its next epoch, fences the earlier
-ones, and reads the changelog up to that marker. So it builds on every change that was written before. Nothing that a
-dead node left under way comes after it: that would be the last record of the key, the one that compaction keeps.
+A name has its own writer in the changelog (`fencing/record_writer.py`). Each change opens its next epoch, fences the
+earlier ones, and reads the changelog up to that marker. So it builds on every change that was written before. Nothing
+that a dead node left under way comes after it: that would be the last record of the key, the one that compaction keeps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.changelog import ChangelogError, Key, Kind, Record, SlotName
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
-from sidecar.fencing import WriterSlot, fence_slot, transactional_id
+from sidecar.fencing import RecordWriter
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
@@ -51,7 +51,7 @@ _FINISH_S: Final = 1.0
 """How long a decision is left to the node that made it. Nothing depends on it: who writes first is settled by Kafka."""
 _PATIENCE_S: Final = 10.0
 """The same at most, where nodes fence each other."""
-_WRITER: Final = SlotName("policy")
+_SLOT: Final = SlotName("policy")
 """Beside the slots of a topic of the same name."""
 
 
@@ -120,9 +120,12 @@ class PolicyCatalog:
         self._settings_changed: Callable[[], None] = lambda: None
         self._changed = changed
         self._services = services
+        self._writer = RecordWriter(services.upstream, services.cluster, services.changelog, _SLOT)
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By name: one change after the other, as they would fence each other."""
         self._undone: dict[str, _Undone] = {}
+        self._read: dict[str, tuple[Entry[state.Policy], PolicyFields]] = {}
+        """What the records say: each is read once, as there may be thousands and one of them changes at a time."""
         self._kept: dict[str, tuple[Entry[state.Policy], Policy]] = {}
         """The policies as Redis has them, with their records: each is spelled once, as there may be thousands."""
 
@@ -154,7 +157,13 @@ class PolicyCatalog:
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
         entries = list(self._services.changelog.view.policies())
-        fields = {entry.key.topic: PolicyFields.of_record(entry.value) for entry in entries}
+        before, self._read = self._read, {}
+        for entry in entries:
+            known = before.get(entry.key.topic)
+            if known is None or known[0] is not entry:
+                known = entry, PolicyFields.of_record(entry.value)
+            self._read[entry.key.topic] = known
+        fields = {name: found for name, (_, found) in self._read.items()}
         self.book = PolicyBook(fields, self._default)
         self.version = max((entry.value.version for entry in entries), default=0)
         self._offset = max((entry.offset for entry in entries), default=-1)
@@ -172,7 +181,7 @@ class PolicyCatalog:
         return await self._until_not_fenced(name, lambda: self._set(name, change, generations))
 
     async def _set(self, name: str, change: PolicyFields, generations: Generations) -> PolicyFields:
-        writer = await self._open(name)
+        writer = await self._writer.open(name)
         under = await self._under(name, generations)
         before = self.book.exact(name)
         was = before or PolicyFields()
@@ -229,17 +238,6 @@ class PolicyCatalog:
             return await store.delete_policy(name, known, token, under=under)
         return await store.set_policy(name, policy.body(), known, token, under=under)
 
-    async def _open(self, name: str) -> StampedJournal:
-        """The next epoch of a policy's writer: every record of an earlier one that is in the log has been read, and no
-        other gets there. Raises as `WriterSlot.fence`, and TimeoutError.
-        """
-        services, changelog = self._services, self._services.changelog
-        slot = WriterSlot(services.upstream, transactional_id(services.cluster, name, _WRITER))
-        await slot.open()
-        await fence_slot(services.upstream, slot, changelog.fenced(), {})
-        await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
-        return changelog.journal(slot.stamp)
-
     async def _until_not_fenced(self, name: str, change: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Make a change again, on top of it, where another node began one of the same policy meanwhile."""
         async with self._alone(name):
@@ -278,7 +276,7 @@ class PolicyCatalog:
         if now - undone.since <= undone.patience + stamping:
             return
         try:
-            writer = await self._open(name)
+            writer = await self._writer.open(name)
             if self.book.exact(name) is None and (is_wanted is None or is_wanted()):
                 wanted = replace(decided, log_append_time=None)  # a setting of Kafka that is not made
                 await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY))
@@ -294,7 +292,7 @@ class PolicyCatalog:
         return there and await self._until_not_fenced(name, lambda: self._delete(name, generations))
 
     async def _delete(self, name: str, generations: Generations) -> bool:
-        writer = await self._open(name)
+        writer = await self._writer.open(name)
         if self.book.exact(name) is None:
             return False
         under = await self._under(name, generations)

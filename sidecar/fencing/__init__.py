@@ -10,6 +10,7 @@ from sidecar.fencing.expiry import (
     read_broker_keep_alive,
     read_keep_alives,
 )
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.fencing.retire import retire_formers, retire_producer
 from sidecar.fencing.slot import (
     PREFIX,
@@ -33,6 +34,7 @@ __all__ = [
     "FencingRefusedError",
     "KeepAlive",
     "Partitions",
+    "RecordWriter",
     "Witness",
     "WriterSlot",
     "fence_slot",

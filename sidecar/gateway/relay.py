@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
-from sidecar.protocol.caller import DisconnectedError, decode_frame, encode_frame
+from sidecar.network.tasks import take_failure
+from sidecar.protocol.caller import DisconnectedError, UpstreamError, decode_frame, encode_frame
 from sidecar.protocol.calls import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
+from sidecar.protocol.errors import KafkaError
 from sidecar.security.errors import LoginError
 from sidecar.security.logins import Claimed, Offer, claimed_name
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
@@ -124,8 +126,7 @@ class _TokenOwners:
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # all that waited may have gone meanwhile
+        take_failure(task, UpstreamError, KafkaError)
 
     def close(self) -> None:
         """Nobody waits any more."""

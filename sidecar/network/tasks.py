@@ -7,6 +7,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
+def take_failure(task: asyncio.Task[Any], *expected: type[BaseException]) -> None:
+    """To be called when a task is done whose callers may all have gone. What is not `expected` is a mistake of ours:
+    the event loop's handler hears of it, although a caller that still waits raises it as well.
+    """
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, expected):
+        complaint = {"message": "a question that callers share failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(complaint)
+
+
 class Tasks:
     """Background tasks of one part of the node. `failed` is called with each unexpected exception."""
 

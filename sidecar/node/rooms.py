@@ -9,6 +9,7 @@ from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
+from sidecar.fencing import RecordWriter
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.catching_up import CatchingUp
@@ -24,7 +25,7 @@ from sidecar.security.acls import Operation, Rules, parse_super_users
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.shadow.keeper import ShadowKeeper
-from sidecar.shadow.records import ShadowRecords
+from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
 
 if TYPE_CHECKING:
     from sidecar.changelog import Changelog
@@ -81,7 +82,8 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         loops=loops,
         lacks_listener=node.hooks.peer_lacks_listener,
     )
-    records = ShadowRecords(changelog, node.nodes, membership)
+    shadow_writer = RecordWriter(node.upstream, settings.cluster, changelog, SHADOW_SLOT)
+    records = ShadowRecords(changelog, shadow_writer, node.nodes, membership)
     shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
     shadows.start()

@@ -213,7 +213,7 @@ class Coordinator:
     async def _seen(self, last: Offset | None) -> None:
         """What was answered is in force on this node."""
         if last is not None:
-            with suppress(TimeoutError, ChangelogError):
+            with suppress(TimeoutError, ChangelogError):  # it is written down, so it is answered all the same
                 await self.state.services.changelog.tailer.reached(last, timeout=_SEEN_S)
 
     def _count(self, verdict: Verdict) -> None:

@@ -13,10 +13,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cluster.logs import LogMovedError
+from sidecar.network.tasks import take_failure
 from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, codec_of, read_header
+from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.compression import decompress
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.records import each
-from sidecar.shadow.recent import look_at
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -75,7 +77,7 @@ class Backlogs:
                 return None
             self._under_way += 1
             count.task = asyncio.get_running_loop().create_task(self._read(stretch, count, end, limit))
-            count.task.add_done_callback(look_at)
+            count.task.add_done_callback(_ended)
         task = count.task
         if task is not None:
             await asyncio.wait({task}, timeout=wait)
@@ -147,3 +149,8 @@ def _behind(header: BatchHeader, batch: memoryview, offset: int) -> int:
     section = decompress(codec_of(batch), batch[HEADER_BYTES:], _LARGEST_BATCH)
     found = each(section, header.records, b"", b"", dense=False)
     return sum(record.offset_delta >= ahead for record in found)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """No other caller may come for a failure."""
+    take_failure(task, UpstreamError, KafkaError)

@@ -234,9 +234,19 @@ class ShadowCatalog:
                     await asyncio.sleep(_POLL_S)
                 else:
                     break
-        await self._records.write(name, record)
-        await self._records.add_event(name, f"of {record.source}", _as_details(record))
-        return _shadow(name, record)
+        topic_id = record.topic_id
+
+        def finish(found: state.Shadow) -> None:
+            if found.created_ms != record.created_ms or found.topic_id not in (b"", topic_id):
+                raise LookupError(name)
+            found.topic_id = topic_id
+
+        try:
+            made = await self._records.change(name, finish)
+        except LookupError:  # it took so long that it was given up (`keeper`)
+            raise TimeoutError(f"the shadow {name} was given up: delete the topic {name}, and try again") from None
+        await self._records.add_event(name, f"of {made.source}", _as_details(made))
+        return _shadow(name, made)
 
     async def change(
         self, name: str, allow: Sequence[str] | None = None, auto_reset_backlog_entries: int | None = None

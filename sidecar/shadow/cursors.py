@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sidecar.cluster.logs import LogReader
-from sidecar.protocol.caller import Channel, UnknownTopicError
+from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import DescribeGroups, ListGroups, OffsetFetch
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.shadow.recent import Recent
@@ -91,6 +91,9 @@ _Listed = dict[int, list["ListedGroup"]]
 _Found = dict[str, tuple[int, Cursor]]
 
 
+_FAILURES: Final = (ClosedError, KafkaError, UpstreamError, TimeoutError)
+
+
 class Cursors:
     """The cursors of all shadows. Questions raise `ClosedError`, `KafkaError`, `UpstreamError`, TimeoutError."""
 
@@ -98,9 +101,9 @@ class Cursors:
         self._upstream = upstream
         self._resolver = resolver
         self._logs = LogReader(upstream)
-        self._groups: Recent[_Listed] = Recent(FRESH_S)
-        self._found: Recent[_Found] = Recent(FRESH_S)
-        self._described: Recent[list[Cursor]] = Recent(FRESH_S)
+        self._groups: Recent[_Listed] = Recent(FRESH_S, *_FAILURES)
+        self._found: Recent[_Found] = Recent(FRESH_S, *_FAILURES)
+        self._described: Recent[list[Cursor]] = Recent(FRESH_S, *_FAILURES)
 
     async def of(self, shadow: str) -> Sequence[Cursor]:
         """The cursors of a shadow by group, with the members of each, as of the last five seconds."""

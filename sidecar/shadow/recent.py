@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from sidecar.network.tasks import take_failure
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
     from typing import Any
@@ -14,10 +16,13 @@ _MOST: Final = 1_000
 
 
 class Recent(Generic[AnswerT]):
-    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered."""
+    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered; those that are not
+    `expected` are reported, as all callers may have gone meanwhile.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *expected: type[Exception]) -> None:
         self._seconds = seconds
+        self._expected = expected
         self._kept: dict[Hashable, tuple[float, AnswerT]] = {}
         self._asking: dict[Hashable, asyncio.Task[AnswerT]] = {}
 
@@ -34,7 +39,11 @@ class Recent(Generic[AnswerT]):
             task.add_done_callback(lambda done: self._asked(key, done, loop.time()))
         return await asyncio.shield(task)
 
+    def _take_failure(self, task: asyncio.Task[AnswerT]) -> None:
+        take_failure(task, *self._expected)
+
     def _asked(self, key: Hashable, task: asyncio.Task[AnswerT], now: float) -> None:
+        self._take_failure(task)
         if self._asking.get(key) is not task:
             return  # forgotten meanwhile: it may be from before the change
         del self._asking[key]
@@ -49,7 +58,7 @@ class Recent(Generic[AnswerT]):
         self._kept.pop(key, None)
         task = self._asking.pop(key, None)
         if task is not None:
-            task.add_done_callback(look_at)
+            task.add_done_callback(self._take_failure)
 
     async def close(self) -> None:
         """Ask no more; waiting calls are cancelled."""
@@ -57,9 +66,3 @@ class Recent(Generic[AnswerT]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def look_at(task: asyncio.Task[Any]) -> None:
-    """For a task whose caller may have gone: its failure is taken here."""
-    if not task.cancelled():
-        task.exception()

@@ -1,29 +1,36 @@
-"""The records of shadows in the ownership topic: writes, compare-and-change, notifications.
+"""The records of shadows in the ownership topic: written, changed, reported.
 
-The log has no compare-and-set: two nodes may write one record at a time. So each change is read back: if
-another node wrote in between, the change is applied again to its record. A shadow that was deleted meanwhile stays
-deleted.
+Each name has its own writer, as a policy has (`fencing/record_writer.py`). A change opens the next epoch, looks at the
+record as it is then, and writes under that epoch: of two nodes that change one record at a time the slower one is
+refused, and makes its change again on top of the other one's. Nothing of a dead node comes later. Records that nodes of
+earlier versions wrote have no stamp; they count in the order of the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Change, Key, Kind, Record
+from sidecar.changelog import Key, Kind, Record, SlotName
+from sidecar.network.backoff import Retry
+from sidecar.protocol.caller import FencedError
+from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from sidecar.changelog import Changelog, Entry
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.protocol.ids import Offset
+    from sidecar.fencing import RecordWriter
+    from sidecar.protocol.ids import Stamp
 
 _SEEN_S: Final = 5.0
-_TRIES: Final = 10
+_CHANGE_S: Final = 30.0
+"""For one change with all its tries, where other nodes change the same shadow."""
+SHADOW_SLOT: Final = SlotName("shadow")
+"""Of the writer of a shadow's record."""
 
 
 class Members(Protocol):
@@ -40,9 +47,10 @@ class OvertakenError(Exception):
 class ShadowRecords:
     """The records, written by one task of this node at a time: hold `changing` around whatever changes one."""
 
-    def __init__(self, changelog: Changelog, nodes: NodeDirectory, members: Members) -> None:
+    def __init__(self, changelog: Changelog, writer: RecordWriter, nodes: NodeDirectory, members: Members) -> None:
         self.changing = asyncio.Lock()
         self._changelog = changelog
+        self._writer = writer
         self._nodes = nodes
         self._members = members
 
@@ -58,103 +66,77 @@ class ShadowRecords:
         """Every record, in no order."""
         return list(self._changelog.view.shadows())
 
-    async def write(self, name: str, record: state.Shadow | None) -> None:
-        """Replace a record, or forget it; every live node knows when this returns. Errors as `Changelog.append`."""
-        await self._members.seen_by_all(await self._append(name, record))
-
     async def add(self, name: str, record: state.Shadow) -> None:
         """Write the first record of a name; every live node knows when this returns.
 
-        Raises OvertakenError where somebody else has made a shadow of this name, be it in the same moment: who stands
-        first in the log has it. Errors besides as `write`.
+        Raises `OvertakenError` where somebody else has made a shadow of this name, TimeoutError where others write all
+        the time, and as `RecordWriter.open` and `Journal.append`.
         """
-        with self._listening(name) as heard:
-            await self._changelog.tailer.read_to_end(_SEEN_S)
-            heard.clear()
-            if self.get(name) is not None:
+
+        def first(now: state.Shadow | None) -> state.Shadow:
+            if now is not None:
                 raise OvertakenError(name)
-            offset = await self._append(name, record)
-            first = _last_before(heard, offset)
-            if first is not None and first.after is not None:
-                if (now := self.get(name)) is not None and now.offset == offset:
-                    await self._put_back(name, first.after.value, heard)
-                raise OvertakenError(name)
-        await self._members.seen_by_all(offset)
+            return record
+
+        await self._replace(name, first)
 
     async def forget(self, name: str, record: state.Shadow) -> None:
         """Forget a shadow, unless another one of its name was made meanwhile; every live node knows when this returns.
 
-        Errors as `write`.
+        Errors as `add`.
         """
-        with self._listening(name) as heard:
-            await self._changelog.tailer.read_to_end(_SEEN_S)
-            entry = self.get(name)
-            if entry is None or not _is_same(entry.value, record):
-                return
-            heard.clear()
-            offset = await self._append(name, None)
-            other = _taken_by(heard, offset)
-            if other is not None and not _is_same(other, record) and self.get(name) is None:
-                heard.clear()
-                await self._put_back(name, other, heard)
-        await self._members.seen_by_all(offset)
-
-    async def _put_back(self, name: str, record: state.Shadow, heard: list[Change]) -> None:
-        """Write again what this node has written over, unless it was changed or deleted meanwhile."""
-        with suppress(LookupError):
-            await self._write_over(name, record, lambda _: None, heard)
-
-    @contextmanager
-    def _listening(self, name: str) -> Iterator[list[Change]]:
-        """A list that grows with what is written about a shadow."""
-        heard: list[Change] = []
-        stop = self._changelog.tailer.subscribe(heard.append, Key(Kind.SHADOW, name))
-        try:
-            yield heard
-        finally:
-            stop()
+        await self._replace(name, lambda now: None if now is not None and _is_same(now, record) else now)
 
     async def change(self, name: str, edit: Callable[[state.Shadow], None]) -> state.Shadow:
         """Change a record as it is at the end of the log; every live node knows when this returns.
 
         `edit` is called with a copy, more than once where others write too. Raises LookupError without such a shadow,
-        TimeoutError where others write all the time, and as `write`.
+        and as `add`.
         """
+
+        def edited(now: state.Shadow | None) -> state.Shadow:
+            if now is None:
+                raise LookupError(name)
+            found = state.Shadow()  # what the view holds is shared
+            found.CopyFrom(now)
+            edit(found)
+            return found
+
         await self._changelog.tailer.read_to_end(_SEEN_S)
-        with self._listening(name) as heard:
-            entry = self.get(name)
-            if entry is None:
-                raise LookupError(name)
-            record, offset = _edited(entry.value, edit), entry.offset
-            if record != entry.value:
-                record, offset = await self._write_over(name, record, edit, heard)
-        await self._members.seen_by_all(offset)
-        return record
+        entry = self.get(name)
+        if entry is not None and (known := edited(entry.value)) == entry.value:
+            await self._members.seen_by_all(entry.offset)
+            return known
+        found = await self._replace(name, edited)
+        assert found is not None
+        return found
 
-    async def _write_over(
-        self, name: str, record: state.Shadow, edit: Callable[[state.Shadow], None], heard: list[Change]
-    ) -> tuple[state.Shadow, Offset]:
-        """Write until nobody else's record lies between the one that was edited and its successor. `heard` grows with
-        the log.
+    async def _replace(
+        self, name: str, decide: Callable[[state.Shadow | None], state.Shadow | None]
+    ) -> state.Shadow | None:
+        """Write what is decided on a record as it is when no other writer can change it any more; None: there is none.
+        Again where another node began a change meanwhile. Every live node knows when this returns.
         """
-        for _ in range(_TRIES):
-            offset = await self._append(name, record)
-            rival = _last_before(heard, offset)
-            if rival is None:
-                return record, offset
-            if rival.after is None:
-                await self.write(name, None)
-                raise LookupError(name)
-            merged = _edited(rival.after.value, edit)
-            if merged == record:
-                return record, offset
-            record = merged
-        raise TimeoutError(f"the shadow {name} keeps being changed by others; try again")
-
-    async def _append(self, name: str, record: state.Shadow | None) -> Offset:
-        offset = await self._changelog.append([Record(Key(Kind.SHADOW, name), record)])
+        retry = Retry(f"change of the shadow {name}", _CHANGE_S)
+        mine: set[Stamp] = set()
+        while True:
+            try:
+                journal = await self._writer.open(name)
+                entry = self.get(name)
+                if entry is not None and entry.writer in mine:  # an earlier try got there in front of a rival's fence
+                    after, offset = entry.value, entry.offset
+                else:
+                    before = None if entry is None else entry.value
+                    after, offset = decide(before), Offset(self._changelog.position - 1)
+                    if after != before:
+                        mine.add(journal.writer)
+                        offset = await journal.append([Record(Key(Kind.SHADOW, name), after)])
+                break
+            except FencedError as error:
+                await retry.pause(error)
         await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
-        return offset
+        await self._members.seen_by_all(offset)
+        return after
 
     async def add_event(
         self, name: str, detail: str, details: state.EventDetails, identity: bytes | None = None
@@ -165,32 +147,6 @@ class ShadowRecords:
             topic=name, node=self._nodes.me.id, detail=detail, details=details,
         )  # fmt: skip
         await self._changelog.add_event(event)
-
-
-def _edited(record: state.Shadow, edit: Callable[[state.Shadow], None]) -> state.Shadow:
-    """A copy: what the view holds is shared."""
-    found = state.Shadow()
-    found.CopyFrom(record)
-    edit(found)
-    return found
-
-
-def _last_before(heard: list[Change], offset: Offset) -> Change | None:
-    """The last change in front of the one at an offset; takes both, and what is older, off the list."""
-    mine = next((at for at, change in enumerate(heard) if change.after and change.after.offset == offset), len(heard))
-    found = heard[mine - 1] if mine else None
-    del heard[: mine + 1]
-    return found
-
-
-def _taken_by(heard: list[Change], offset: Offset) -> state.Shadow | None:
-    """The record that a deletion at an offset took, if that was written while the deletion was under way."""
-    taken = [at for at, change in enumerate(heard) if change.after is not None and change.after.offset < offset]
-    if not taken:
-        return None
-    entry, behind = heard[taken[-1]].after, heard[taken[-1] + 1 :]
-    deletions = sum(change.after is None for change in behind)
-    return entry.value if entry is not None and deletions == 1 else None
 
 
 def _is_same(record: state.Shadow, other: state.Shadow) -> bool:

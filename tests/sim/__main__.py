@@ -3,6 +3,7 @@
     python -m tests.sim --minutes 10            as many as there is time for, from a random seed on
     python -m tests.sim --seeds 0-999           these
     python -m tests.sim --seeds 0-1999 --coverage   these, and which lines of the product they ran
+    python -m tests.sim --mix rare --minutes 5  those that have a scene alone (`scenes`)
     python -m tests.sim --seed 7 --trace        one, with everything that happened
     python -m tests.sim --seed 7 --shrink       one, cut down to the steps that it takes to fail
 
@@ -27,7 +28,8 @@ from tests.sim.worker import Worker, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sim.histories import History
+    from tests.sim.histories import Mix
+    from tests.sim.history import History
     from tests.sim.play import Outcome
 
 _WORKERS: Final = 2
@@ -67,7 +69,7 @@ class Lane:
 class Run:
     """Many histories on several lanes. `watches`: `lines` is what of the product they ran."""
 
-    def __init__(self, seeds: Iterator[int], deadline: float | None, *, watches: bool = False) -> None:
+    def __init__(self, seeds: Iterator[int], deadline: float | None, mix: Mix, *, watches: bool = False) -> None:
         self.lines: dict[str, bytes] = {}
         self.watches = watches
         self.played = 0
@@ -77,6 +79,7 @@ class Run:
         self.codes: Counter[int] = Counter()
         self.failed: dict[int, list[str]] = {}
         self._seeds = seeds
+        self._mix = mix
         self._deadline = deadline
         self._lock = threading.Lock()
 
@@ -92,7 +95,7 @@ class Run:
         lane = Lane(watches=self.watches)
         try:
             while (seed := self._next()) is not None:
-                history = histories.make(seed)
+                history = histories.make(seed, self._mix)
                 try:
                     self._took(lane.play(history))
                 except WorkerError as error:
@@ -132,33 +135,36 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="cut failing histories down")
     parser.add_argument("--trace", action="store_true", help="with --seed: everything that happened")
     parser.add_argument("--without", default="", help="with --seed: leave out these steps, by number")
+    parser.add_argument("--mix", choices=histories.MIXES, default="usual", help="what histories are made of")
     parser.add_argument("--workers", type=int, default=_WORKERS)
     parser.add_argument("--coverage", action="store_true", help="say which lines of the product ran, and which never")
     chosen = parser.parse_args()
+    mix = histories.MIXES[chosen.mix]
     if chosen.seed is not None:
-        return _one(chosen.seed, chosen.without, trace=chosen.trace, shrinks=chosen.shrink)
+        return _one(chosen.seed, mix, chosen.without, trace=chosen.trace, shrinks=chosen.shrink)
     began = time.monotonic()
     if chosen.seeds:
         first, _, last = chosen.seeds.partition("-")
-        run = Run(iter(range(int(first), int(last or first) + 1)), None, watches=chosen.coverage)
+        run = Run(iter(range(int(first), int(last or first) + 1)), None, mix, watches=chosen.coverage)
     else:
         first = int(time.time())
         print(f"seeds from {first} on")
-        run = Run(iter(range(first, first + 10**9)), began + 60 * (chosen.minutes or 1.0), watches=chosen.coverage)
+        deadline = began + 60 * (chosen.minutes or 1.0)
+        run = Run(iter(range(first, first + 10**9)), deadline, mix, watches=chosen.coverage)
     run.go(chosen.workers)
     _report(run, time.monotonic() - began)
     if chosen.coverage:
         print("\n" + lines.report(run.lines))
     if chosen.shrink:
         for seed in sorted(run.failed)[:_SHOWN]:
-            _one(seed, "", trace=False, shrinks=True)
+            _one(seed, mix, "", trace=False, shrinks=True)
     return 1 if run.failed else 0
 
 
-def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
+def _one(seed: int, mix: Mix, without: str, *, trace: bool, shrinks: bool) -> int:
     lane = Lane()
     try:
-        whole = histories.make(seed)
+        whole = histories.make(seed, mix)
         left_out = {int(each) for each in without.split(",") if each}
         wrong = lane.fails(whole.without(left_out))
         if shrinks and wrong:
@@ -175,7 +181,8 @@ def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
     print(history)
     for sentence in wrong or ["nothing is wrong"]:
         print(f"  {sentence}")
-    rest = f" --without {','.join(map(str, sorted(left_out)))}" if left_out else ""
+    rest = "" if mix is histories.USUAL else " --mix rare"
+    rest += f" --without {','.join(map(str, sorted(left_out)))}" if left_out else ""
     print(f"again: make sim SEED={seed} ARGS='--trace{rest}'\n", flush=True)
     return 1 if wrong else 0
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Sent
 from tests.sim.policies import Timeline
+from tests.sim.sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +102,9 @@ class Evidence:
     since: dict[tuple[str, int], int] = field(default_factory=dict)
     """Where a partition ended when its topic began to have sequence ids: from there on no id comes again."""
     inside: list[str] = field(default_factory=list)
+    sources: Sources = field(default_factory=Sources)
+    overruled: list[str] = field(default_factory=list)
+    """What operators were told, and does not hold (`words`)."""
     claims: list[Claimed] = field(default_factory=list)
     zeroed: set[str] = field(default_factory=set)
     _copies: dict[tuple[str, int], dict[bytes, list[Record]]] = field(default_factory=dict)
@@ -445,11 +449,14 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
         for record in records
     }
     for read in evidence.ledger.read:
-        source = evidence.shadows.get(read.topic, read.topic)
-        there = values.get((source, read.partition, read.offset))
-        if there != read.value and read.value not in evidence.gone.get((source, read.partition), ()):
-            where = f"{read.topic}/{read.partition} at {read.offset}"
-            yield f"{where} was read as {_shown(read.value)} at {read.at - evidence.began:.3f}, it is {_shown(there)}"
+        logs = {evidence.shadows.get(read.topic, read.topic)}
+        if evidence.sources.has_changed(read.topic):
+            logs = evidence.sources.at(read.topic, read.at)
+        there = [values.get((each, read.partition, read.offset)) for each in sorted(logs)]
+        gone = any(read.value in evidence.gone.get((each, read.partition), ()) for each in logs)
+        if read.value not in there and not gone:
+            where, it_is = f"{read.topic}/{read.partition} at {read.offset}", ", ".join(map(_shown, there)) or "nothing"
+            yield f"{where} was read as {_shown(read.value)} at {read.at - evidence.began:.3f}, it is {it_is}"
 
 
 def skipped(evidence: Evidence) -> Iterator[str]:
@@ -460,6 +467,8 @@ def skipped(evidence: Evidence) -> Iterator[str]:
     for read in evidence.ledger.read:
         runs[read.topic, read.partition, read.reader, read.begin].add(read.offset)
     for (name, partition, reader, begin), seen in runs.items():
+        if evidence.sources.has_changed(name):
+            continue  # it goes on where it stood, in another log
         where = evidence.shadows.get(name, name), partition
         first, last = max(begin, evidence.gone_to.get(where, -1) + 1), max(seen)
         for record in evidence.logs.get(where, ()):
@@ -478,6 +487,11 @@ def resumed_elsewhere(evidence: Evidence) -> Iterator[str]:
             yield f"{told.group} was told at {moment} to go on in {where}, which none of it committed"
 
 
+def overruled(evidence: Evidence) -> Iterator[str]:
+    """What an operator was told of a policy or shadow holds until somebody changes it, in every node and in the log."""
+    yield from evidence.overruled
+
+
 def broken_protocol(evidence: Evidence) -> Iterator[str]:
     """What clients found against the protocol, and callbacks that raised."""
     yield from evidence.ledger.broken
@@ -492,7 +506,8 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
     strange_writers, generations, claims_fall, granted_otherwise, tokens_fall, too_credulous, held_up, comes_again,
-    inside, read_otherwise, skipped, resumed_elsewhere, broken_protocol, stuck,
+    inside, read_otherwise, skipped, resumed_elsewhere, overruled, broken_protocol,
+    stuck,
 )  # fmt: skip
 
 

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 NONE, UNKNOWN_TOPIC, LEADER_GONE, NOT_LEADER, TIMED_OUT = 0, 3, 5, 6, 7
+UNKNOWN_TOPIC_ID: Final = 100
+OUT_OF_RANGE: Final = 1
 UNSENT = -2
 """No code of Kafka's: the request never left."""
 OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, UNKNOWN_PRODUCER, FENCED = 45, 46, 47, 59, 90
-_RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72, 74, 75, 76, -1})
-_STALE: Final = frozenset({3, 5, 6, 9, 13, 72})
-UNKNOWN_TOPIC_ID: Final = 100
+_RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72, 74, 75, 76, -1, UNKNOWN_TOPIC_ID})
+_STALE: Final = frozenset({3, 5, 6, 9, 13, 72, UNKNOWN_TOPIC_ID})
+"""Codes after which leaders are looked up again."""
 _BY_ID: Final = 18
 """The version of Fetch by topic id."""
-"""Codes after which leaders are looked up again."""
+_FIRST_FLEXIBLE: Final = 9
+"""Of Produce."""
 _SEQUENCES: Final = 2**31
 _EPOCHS: Final = 2**15
 _GENERATION: Final = re.compile(
@@ -189,6 +192,12 @@ class Connections:
         address = self.addresses.get(self.leaders.get(partition, -1))
         return None if address is None else await self.wire(address)
 
+    async def topic_id(self) -> bytes | None:
+        """The id that some node says the topic has. Raises `LostError`."""
+        asked = flexible.metadata([self.topic])
+        data = await (await self.any()).call(wire.METADATA, asked, 5.0, version=flexible.METADATA_VERSION)
+        return flexible.ids(data).get(self.topic)
+
     def drop(self) -> None:
         """Close all connections; new ones are made when they are needed."""
         for each in list(self._wires.values()):
@@ -201,13 +210,19 @@ class Connections:
 
 
 class Producer:
-    """One producer session. `send` takes a record; what becomes of it is in the ledger."""
+    """One producer session. `send` takes a record; what becomes of it is in the ledger. `version`: of Produce, by topic
+    id from 13 on. `roams`: the share of batches that go to any node, whoever leads, while others are in flight.
+    """
 
     def __init__(
         self, library: Library, session: str, client_id: str, nodes: Sequence[Address], topic: str, ledger: Ledger,
-        rng: random.Random, wall_ms: Callable[[], int], *, compressed: bool = False,
+        rng: random.Random, wall_ms: Callable[[], int], *, compressed: bool = False, version: int = 8,
+        roams: float = 0.0,
     ) -> None:  # fmt: skip
         self.library = library
+        self._version = version
+        self._roams = roams
+        self._topic_id: bytes | None = None
         self.compressed = compressed
         self.session = session
         self.topic = topic
@@ -335,7 +350,7 @@ class Producer:
                 await self._initialise()
             if lane.partition not in self.connections.leaders:
                 await self.connections.look()
-            to = await self.connections.leader(lane.partition)
+            to = await self._node(lane.partition)
         except LostError:
             to = None
         if self.closed or self.fatal is not None:
@@ -358,7 +373,7 @@ class Producer:
             record.attempts += 1
             record.is_anew |= record.doubtful and batch.is_dragged
         batch.is_dragged = False
-        answer = to.send(wire.PRODUCE, self._request(lane, batch))
+        answer = to.send(wire.PRODUCE, self._request(lane, batch), version=self._version)
         sequence = batch.sequence, batch.epoch
         timer = loop.call_later(self.library.request_s, to.close)
         answer.add_done_callback(lambda found: (timer.cancel(), self._answered(lane, batch, sequence, found)))
@@ -368,7 +383,22 @@ class Producer:
         data = wire.batch_of(
             records, self._wall_ms(), batch.producer_id, batch.epoch, batch.sequence, compressed=self.compressed
         )
-        return wire.produce(self.topic, {lane.partition: data}, int(self.library.request_s * 1000))
+        timeout_ms = int(self.library.request_s * 1000)
+        if self._version < _FIRST_FLEXIBLE:
+            return wire.produce(self.topic, {lane.partition: data}, timeout_ms)
+        topic = self.topic if self._version < flexible.PRODUCE_BY_ID else self._topic_id
+        assert topic is not None
+        return flexible.produce(self._version, topic, {lane.partition: data}, timeout_ms)
+
+    async def _node(self, partition: int) -> Wire | None:
+        """Where a batch goes now; None: nowhere. Raises `LostError`."""
+        if self._version >= flexible.PRODUCE_BY_ID and self._topic_id is None:
+            self._topic_id = await self.connections.topic_id()
+            if self._topic_id is None:
+                return None
+        if self._roams and self._rng.random() < self._roams:
+            return await self.connections.any()
+        return await self.connections.leader(partition)
 
     async def _initialise(self) -> None:
         async with self._initialising:
@@ -400,7 +430,10 @@ class Producer:
         if error is not None:
             self._settle(lane, batch, sent_as, UNSENT if not getattr(error, "sent", True) else -1, -1, "")
         else:
-            answer = wire.produced(found.result()).get(lane.partition)
+            data = found.result()
+            is_old = self._version < _FIRST_FLEXIBLE
+            rows = wire.produced(data) if is_old else flexible.produced(self._version, data)
+            answer = rows.get(lane.partition)
             if answer is None:
                 self.ledger.broken.append(f"{self.session}: no answer for partition {lane.partition}")
                 return
@@ -411,6 +444,8 @@ class Producer:
         loop = asyncio.get_running_loop()
         self._hear(lane.partition, message)
         lane.last_code, lane.last_message = code, message
+        if code == UNKNOWN_TOPIC_ID:
+            self._topic_id = None
         if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != UNSENT and not _waits(code, message):
             for record in batch.records:
                 record.doubtful = True
@@ -566,7 +601,7 @@ def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
 class Consumer:
     """Reads all partitions of a topic or shadow from the beginning, for ever. `by_id`: as clients of today, which ask
     for the topic's id, and again where that is gone (KIP-516). `shares`: by name, in a version in which nodes let
-    readers wait together.
+    readers wait together. `resets`: where its position is out of range, it begins anew.
     """
 
     def __init__(
@@ -580,6 +615,7 @@ class Consumer:
         *,
         by_id: bool = False,
         shares: bool = False,
+        resets: bool = False,
     ) -> None:
         self.topic = topic
         self.ledger = ledger
@@ -590,6 +626,7 @@ class Consumer:
         self.closed = False
         self._wait_ms = wait_ms
         self._shares = shares
+        self._resets = resets
 
     async def run(self) -> None:
         """Until closed."""
@@ -620,6 +657,8 @@ class Consumer:
         fine = bool(rows)
         for partition, found in rows.items():
             fine = fine and found.error == NONE
+            if self._resets and found.error == OUT_OF_RANGE:
+                self.positions[partition] = 0
             self._take(partition, found)
         return fine
 

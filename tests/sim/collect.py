@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from sidecar.v1 import state_pb2 as state
+from tests.sim import words
 from tests.sim.checker import Claimed, Evidence, OwnershipRecord
 from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
@@ -49,7 +50,20 @@ def evidence_of(play: Play) -> Evidence:
     evidence.stuck, evidence.inside = play.stuck, play.inside.wrong
     evidence.believed, evidence.held = play.believed, play.work.held
     evidence.zeroed = _ZEROED
+    evidence.overruled = list(_overruled(play))
     return evidence
+
+
+def _overruled(play: Play) -> Iterator[str]:
+    """What the nodes, and the log, have of what operators said."""
+    ends: dict[str, bytes | None] = {f"{word.key}": None for word in play.words.said}
+    for record in read(play.world, OWNERSHIP, 0):
+        key = (record.key or b"").decode(errors="replace")
+        if key.startswith(("policy/", "shadow/")):
+            ends[key] = record.value
+    log = {key: words.of_record(key, value) for key, value in ends.items()}
+    yield from words.differing(log, words.in_nodes(play.world, log))
+    yield from words.judge(play.words, log)
 
 
 def _troubled(world: World) -> set[tuple[str, str]]:
@@ -82,19 +96,19 @@ def read(world: World, topic: str, partition: int) -> list[Record]:
     return list(_records(world.cluster.committed(topic, partition)))
 
 
-def open_shadows(world: World) -> set[str]:
-    """Shadows that anybody may read, as the ownership topic says: neither closed, nor of a source that was created
-    anew, nor for some principals alone.
+def open_shadows(world: World) -> dict[str, str]:
+    """Shadows that anybody may read, each with its source, as the ownership topic says: neither closed, nor of a source
+    that was created anew, nor for some principals alone.
     """
-    found: dict[str, bool] = {}
+    found: dict[str, str] = {}
     for record in read(world, OWNERSHIP, 0):
         key = record.key or b""
         if key.startswith(b"shadow/"):
             shadow = state.Shadow.FromString(record.value or b"")
             is_same = _is_present(world, shadow.source, shadow.source_topic_id)
             is_free = not shadow.closed and set(shadow.allow) <= {"User:*"}
-            found[key.removeprefix(b"shadow/").decode()] = bool(record.value) and is_same and is_free
-    return {name for name, is_open in found.items() if is_open}
+            found[key.removeprefix(b"shadow/").decode()] = shadow.source if is_same and is_free else ""
+    return {name: source for name, source in found.items() if source}
 
 
 def _records(batches: Iterable[Batch]) -> Iterator[Record]:
@@ -104,9 +118,11 @@ def _records(batches: Iterable[Batch]) -> Iterator[Record]:
 
 
 def _note(record: Record, found: Evidence, world: World) -> None:
-    if record.producer_id < 0:
+    if record.producer_id < 0 and not (record.key or b"").startswith(b"shadow/"):
         return  # no writer slot's: nodes pass over it too
     kind, _, rest = (record.key or b"").decode().partition("/")
+    if kind == "shadow":
+        found.sources.note(rest, state.Shadow.FromString(record.value or b"").source, record.at)
     topic, _, slot = rest.rpartition("/")
     if kind == "claim":
         claim = state.Claim.FromString(record.value or b"")

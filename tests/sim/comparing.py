@@ -55,11 +55,11 @@ def questions(play: Play, rng: random.Random) -> list[Question]:
     readable = sorted(
         name
         for name in {*names}.intersection(TOPICS).intersection(there) - {_CLAIMED}
-        if not TOPICS[name].shadow_of or name in shadows
+        if not TOPICS[name].shadow_of or shadows.get(name) in play.topics
     )
     for _ in range(_QUESTIONS if readable else 0):
         topic = rng.choice(readable)
-        log = TOPICS[topic].shadow_of or topic
+        log = shadows.get(topic, topic)
         partition = rng.randrange(len(there[log].partitions))
         replica = world.cluster.replica(log, partition)
         if replica is None:

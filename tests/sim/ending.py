@@ -186,7 +186,10 @@ def rest(play: Play) -> None:
 
 
 def _behind(play: Play, consumer: clients.Consumer) -> str:
-    source = TOPICS[consumer.topic].shadow_of or consumer.topic
+    is_shadow = bool(TOPICS[consumer.topic].shadow_of)
+    source = open_shadows(play.world).get(consumer.topic) if is_shadow else consumer.topic
+    if source is None:
+        return ""  # it was deleted or closed meanwhile
     found: list[str] = []
     for partition in range(play.counts[source]):
         batches = play.world.cluster.committed(source, partition)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.sim.wire import Reader, Writer
+from tests.sim.wire import Produced, Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,6 +100,50 @@ def ids(data: bytes) -> dict[str, bytes]:
         read.tags()
         if not error:
             found[name] = topic_id
+    return found
+
+
+# Produce --------------------------------------------------------------------------------------------------------------
+
+PRODUCE_BY_ID: Final = 13
+
+
+def produce(version: int, topic: str | bytes, batches: Mapping[int, bytes], timeout_ms: int) -> bytes:
+    """From version 9 on, header's tags in front; by id (16 bytes) in version 13. All replicas have to confirm."""
+    assert isinstance(topic, bytes) == (version >= PRODUCE_BY_ID)
+    out = Writer()
+    out.parts += [NO_TAGS, _uvarint(0)]
+    out.i16(-1).i32(timeout_ms)
+    out.parts += [_uvarint(2), topic if isinstance(topic, bytes) else _text(topic), _uvarint(len(batches) + 1)]
+    for partition, batch in batches.items():
+        out.i32(partition)
+        out.parts += [_uvarint(len(batch) + 1), batch, NO_TAGS]
+    out.parts += [NO_TAGS, NO_TAGS]
+    return out.done()
+
+
+def produced(version: int, data: bytes) -> dict[int, Produced]:
+    """The partitions of the one topic."""
+    read, found = FlexibleReader(data), dict[int, Produced]()
+    read.tags()
+    for _ in read.compact_count():
+        if version >= PRODUCE_BY_ID:
+            read.raw(_ID_BYTES)
+        else:
+            read.compact()
+        for _ in read.compact_count():
+            partition, error, offset = read.i32(), read.i16(), read.i64()
+            read.raw(16)
+            for _ in read.compact_count():
+                read.i32()
+                read.compact()
+                read.tags()
+            found[partition] = Produced(error, offset, read.compact().decode())
+            read.tags()
+        read.tags()
+    read.i32()
+    read.tags()
+    assert read.at == len(data), f"{len(data) - read.at} bytes behind the answer"
     return found
 
 

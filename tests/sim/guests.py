@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.node.port import PortError
 from sidecar.node.view import NodeView
 from sidecar.v1 import control_pb2 as control
 from tests.sim import clients, wire
@@ -19,6 +20,7 @@ from tests.sim.operators import MOVE_CURSORS, OF_OWNERS, Operator
 from tests.sim.operators import operate as ask_node
 from tests.sim.strangers import Stranger
 from tests.sim.strangers import transact as transact_as
+from tests.sim.words import no_shadow, policy_fields, shadow_fields
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
@@ -29,14 +31,16 @@ if TYPE_CHECKING:
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
 
 
-def consume(play: Play, topic: str, shares: bool = False) -> None:
+def consume(play: Play, topic: str, shares: bool = False, resets: bool = False) -> None:
     play.topics.add(TOPICS[topic].shadow_of or topic)
     host = play.client_host("reader")
     name = host.name.removeprefix("client-")
     with play.world.loop.on(host):
         world = play.world
         by_id = play.history.by_id and not shares
-        consumer = clients.Consumer(name, world.addresses, topic, world.ledger, world.rng, by_id=by_id, shares=shares)
+        consumer = clients.Consumer(
+            name, world.addresses, topic, world.ledger, world.rng, by_id=by_id, shares=shares, resets=resets
+        )
     play.consumers.append((consumer, host))
     play.world.spawn(host, consumer.run())
 
@@ -65,14 +69,15 @@ def _generation(play: Play, group: str, strings: int) -> int | None:
     return rng.choice((None, None, None, 1, 2, 7))
 
 
-def join(play: Play, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0) -> None:
-    """A consumer of a group, for some time."""
+def join(play: Play, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0, version: int = 4) -> None:
+    """A consumer of a group, for some time. `version`: of Fetch."""
     host = play.client_host("member")
     count = play.counts.get(topic, 2)
     with play.world.loop.on(host):
         member = Member(
-            group, host.name, play.world.addresses, topic, count, play.world.ledger, play.world.rng, joins=joins
-        )
+            group, host.name, play.world.addresses, topic, count, play.world.ledger, play.world.rng, joins=joins,
+            version=version,
+        )  # fmt: skip
     play.members.append(member)
     until = play.world.now + lasts
     play.world.spawn(host, member.run(lambda: play.over or play.world.now > until, slow))
@@ -181,8 +186,20 @@ def operate(play: Play, action: str, topic: str, shadow: str) -> None:
     number = play.world.rng.choice(numbers)
     if action in OF_OWNERS:
         number = next((each for each in numbers if play.world.governed(each).serves(topic)), number)
+    _operate(play, number, action, topic, shadow)
+
+
+def together(play: Play, acts: tuple[tuple[int, str], ...], topic: str, shadow: str) -> None:
+    """Operators ask nodes, by number, for something at the same moment."""
+    for number, action in acts:
+        if play.world.serving(number):
+            _operate(play, number, action, topic, shadow)
+
+
+def _operate(play: Play, number: int, action: str, topic: str, shadow: str) -> None:
     process = play.world.nodes[number]
-    who = Operator(NodeView(process.node), play.world.rng, topic, shadow, play.counts.get(topic, 2))
+    partitions = play.counts.get(topic, 2)
+    who = Operator(NodeView(process.node), play.world.rng, topic, shadow, partitions, process.host, play.words)
 
     if action == "delete source":
         play.reborn.add(topic)
@@ -199,6 +216,45 @@ def operate(play: Play, action: str, topic: str, shadow: str) -> None:
         play.world.spawn(process.host, ask())
 
 
+def remake_shadow(play: Play, shadow: str, source: str, gap: float) -> None:
+    """A shadow is deleted, and created again over a source: by one node or by two."""
+    numbers = [each for each in play.world.nodes if play.world.serving(each)]
+    if not numbers:
+        return
+    one, other = play.world.rng.choice(numbers), play.world.rng.choice(numbers)
+    play.topics.add(source)
+
+    async def delete() -> None:
+        host, node = play.world.nodes[one].host, play.world.nodes[one].node
+        known = None if node.rooms is None else node.rooms.changelog.view.shadow(shadow)
+        if known is None:
+            return
+        work = NodeView(node).shadows.delete(known.value.source, shadow)
+        try:
+            await play.words.during(host, f"shadow/{shadow}", no_shadow(), work)
+        except PortError as error:
+            play.world.logged[f"delete shadow: {type(error).__name__}"] += 1
+            return
+        play.effect("shadow deleted")
+        play.world.loop.at(None, play.world.now + gap, again)
+
+    def again() -> None:
+        if not play.over and play.world.serving(other):
+            play.world.spawn(play.world.nodes[other].host, create())
+
+    async def create() -> None:
+        host, shadows = play.world.nodes[other].host, NodeView(play.world.nodes[other].node).shadows
+        says, work = shadow_fields(source, ["User:*"], 0), shadows.create(source, shadow, None, 0)
+        try:
+            await play.words.during(host, f"shadow/{shadow}", says, work, makes=True)
+        except PortError as error:
+            play.world.logged[f"make shadow: {type(error).__name__}"] += 1
+        else:
+            play.effect("shadow made again")
+
+    play.world.spawn(play.world.nodes[one].host, delete())
+
+
 def policy(play: Play, topic: str, **fields: Any) -> None:
     play.topics.add(topic)
     number = next((each for each in play.world.nodes if play.world.serving(each)), None)
@@ -211,7 +267,9 @@ def policy(play: Play, topic: str, **fields: Any) -> None:
 
 async def _set_policy(play: Play, number: int, topic: str, change: Any) -> None:
     try:
-        await play.world.governed(number).catalog.set(topic, change)
+        work = play.world.governed(number).catalog.set(topic, change)
+        host = play.world.nodes[number].host
+        await play.words.during(host, f"policy/{topic}", policy_fields(change), work)
     except Exception as error:  # noqa: BLE001 - a policy that cannot be set now is no one's fault
         play.world.logged[f"policy: {type(error).__name__}"] += 1
     else:
@@ -230,5 +288,5 @@ def _modes(fields: dict[str, Any]) -> dict[str, Any]:
 
 STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "consume": consume, "claim": claim, "join": join, "stranger": stranger, "transact": transact, "own": own,
-    "operate": operate, "policy": policy,
+    "operate": operate, "policy": policy, "together": together, "remake shadow": remake_shadow,
 }  # fmt: skip

@@ -1,26 +1,27 @@
-"""A history: clients, nodes and operators, what each does when, and what goes wrong when. Plain data, made from a seed,
-printed and cut down.
+"""Histories by seed: which steps there are when, drawn from a `Mix`.
 
-A step has a moment (virtual seconds since the history began), a kind, and arguments by name. Faults heal by themselves
-after `lasts` seconds, and all of them at the end, so any step can be left out.
+What one part draws comes from a stream of chance of its own, or stays as it was: so seeds that are kept, with the mix
+of their time, mean what they meant.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.sim import scenes
+from tests.sim.history import History, Step
 from tests.sim.operators import ACTIONS
 from tests.sim.strangers import KINDS
 from tests.sim.world import TIGHT, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 WORST: Final = frozenset({"lose records"})
 """Faults that no history of `FAULTS` has: they take more time than others."""
-WORK: Final = frozenset(
+WORK: Final = scenes.KINDS | frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
         "operate",
@@ -60,41 +61,10 @@ _SETTINGS: Final = (
     ("__sidecar_default_snapshots", "max.message.bytes", "1000"),
 )
 _LONG_S: Final = 150.0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Something that happens at a moment."""
-
-    at: float
-    kind: str
-    args: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.at:7.3f}  {self.kind:<16} " + " ".join(f"{name}={value}" for name, value in self.args.items())
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """All of it. `seed` decides what steps leave open; `length`: seconds until everything is healed. `compares`: in the
-    end nodes' answers to Fetch are held against those of brokers (`comparing`); `by_id`: readers name topics by id.
-    """
-
-    seed: int
-    shape: Shape
-    length: float
-    steps: tuple[Step, ...]
-    weather: Mapping[str, float] = field(default_factory=dict)
-    compares: bool = False
-    by_id: bool = False
-
-    def without(self, steps: set[int]) -> History:
-        """Some steps left out, by their places."""
-        return replace(self, steps=tuple(step for place, step in enumerate(self.steps) if place not in steps))
-
-    def __str__(self) -> str:
-        head = f"seed {self.seed}: {self.shape.nodes} nodes, {self.length:.1f} s, weather {dict(self.weather)}"
-        return "\n".join([head, *map(str, self.steps)])
+_TODAY: Final[Mapping[str, tuple[int, ...]]] = {
+    "produce": (9, 10, 11, 12, 13, 13, 13), "join": (5, 7, 9, 11, 12, 13, 15, 16, 17, 18, 18),
+}  # fmt: skip
+"""Versions of Produce and Fetch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +73,8 @@ class Mix:
     producers, readers of a shadow that come back, ownership records that are lost, minutes in which little happens.
     `compared` end with a comparison of answers, and in `by_id` readers name topics by id: each has a stream of chance
     of its own, so that the rest of what a seed plays stays. `readers`: which share has so many of one topic that they
-    wait together.
+    wait together. `versions`: of how many clients requests are in a version of today, by topic id in part. `scenes`:
+    which share has one of those that chance does not bring (`scenes`).
     """
 
     seconds: tuple[float, float] = (0.7, 1.5)
@@ -114,13 +85,21 @@ class Mix:
     compared: float = 0.25
     by_id: float = 0.25
     readers: float = 0.05
+    versions: float = 0.3
+    scenes: float = 0.15
 
 
 USUAL: Final = Mix()
-FIRST: Final = Mix((1.5, 4.0), 0.05, 0.05, 0.025, 0.015, 0.0, 0.0, 0.0)
-"""What seeds meant when those of `test_seeds.FOUND` were found."""
-BY_NAME: Final = replace(USUAL, seconds=(0.8, 1.8), by_id=0.0)
+RARE: Final = replace(USUAL, scenes=1.0)
+"""Nothing but histories with a scene."""
+BEFORE_SCENES: Final = replace(USUAL, versions=0.0, scenes=0.0)
+"""What seeds meant when those of `test_seeds.FOUND_LAST` were found."""
+FIRST: Final = replace(BEFORE_SCENES, seconds=(1.5, 4.0), brief=0.05, shadows=0.05, losses=0.025, long=0.015,
+                       compared=0.0, by_id=0.0, readers=0.0)  # fmt: skip
+"""The same, of `test_seeds.FOUND`."""
+BY_NAME: Final = replace(BEFORE_SCENES, seconds=(0.8, 1.8), by_id=0.0)
 """The same, of `test_seeds.FOUND_LATER`."""
+MIXES: Final[Mapping[str, Mix]] = {"usual": USUAL, "rare": RARE}
 
 
 def make(seed: int, mix: Mix = USUAL) -> History:
@@ -149,7 +128,24 @@ def make(seed: int, mix: Mix = USUAL) -> History:
     }
     compares = random.Random(f"{seed} compares").random() < mix.compared
     by_id = random.Random(f"{seed} by id").random() < mix.by_id
-    return History(seed, shape, length, tuple(sorted(steps, key=lambda step: step.at)), weather, compares, by_id)
+    steps = list(_of_today(seed, mix, steps))
+    history = History(seed, shape, length, _in_order(steps), weather, compares, by_id)
+    return scenes.add(history) if random.Random(f"{seed} scene").random() < mix.scenes else history
+
+
+def _in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(sorted(steps, key=lambda step: step.at))
+
+
+def _of_today(seed: int, mix: Mix, steps: Iterable[Step]) -> Iterator[Step]:
+    """Some clients send later versions: of Produce up to the one by topic id, of Fetch as members of groups."""
+    rng = random.Random(f"{seed} versions")
+    for step in steps:
+        versions = _TODAY.get(step.kind)
+        if versions is None or rng.random() >= mix.versions:
+            yield step
+        else:
+            yield replace(step, args={**step.args, "version": rng.choice(versions)})
 
 
 # What applications do ---------------------------------------------------------------------------------------------

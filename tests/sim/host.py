@@ -6,6 +6,7 @@ neither dies nor stops: the simulated brokers and Redis keep their own faults.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ class Host:
     """
 
     __slots__ = (
-        "alive", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks", "wall_offset",
+        "alive", "died_at", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks", "wall_offset",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.died_at = math.inf
         self.frozen = False
         self.fuse = -1
         self.slept = 0.0

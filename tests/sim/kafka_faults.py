@@ -89,6 +89,7 @@ def delete_topic(play: Play, topic: str, lasts: float) -> None:
     controller.delete(topic)
     play.effect("topic deleted")
     if topic in TOPICS and TOPICS[topic].shadow_of:
+        play.words.unsaid.add(f"shadow/{topic}")
         return
     play.reborn.add(topic)
     play.later(lasts, lambda: create_again(play, topic))
@@ -136,6 +137,7 @@ def lose_records(play: Play, broker: int) -> None:
     def elect() -> None:
         if _elect_losing(play, OWNERSHIP, 0, broker):
             play.effect("ownership records lost")
+            play.words.lost = True
         for other in others:
             cluster.heal(broker, other)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 REFUSED: Final = frozenset({42, 43, 44, 48, 87, 90, 32})
 """Codes by which a node says that it has not written, and will not write, what it was sent."""
-NOT_WRITTEN: Final = REFUSED | {5, 19, 45, 47, 29, 2, 10, 3, 17}
+NOT_WRITTEN: Final = REFUSED | {5, 19, 45, 47, 29, 2, 10, 3, 17, 100}
 """Codes that promise that this attempt left nothing in the log."""
 
 

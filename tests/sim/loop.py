@@ -265,7 +265,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, host: Host) -> None:
         """It is gone between two callbacks: nothing of it runs again, no `finally` either."""
         if host.alive:
-            host.alive = False
+            host.alive, host.died_at = False, self.now
             host.held.clear()
             host.on_death(host)
 

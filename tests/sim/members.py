@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from tests.sim import wire
+from tests.sim import flexible, wire
+from tests.sim.clients import UNKNOWN_TOPIC_ID
 from tests.sim.ledger import Read, Resumed
 from tests.sim.wire import LostError, Reader, Writer
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _SESSION_MS: Final = 6_000
 _OUT_OF_RANGE: Final = 1
+_BY_NAME: Final = 4
+"""The version of Fetch that members send unless another one is said."""
+_FIRST_BY_ID: Final = 13
 
 
 class Member:
@@ -24,8 +28,9 @@ class Member:
 
     def __init__(
         self, group: str, client_id: str, addresses: Sequence[tuple[str, int]], topic: str, partitions: int,
-        ledger: Ledger, rng: random.Random, *, joins: bool,
+        ledger: Ledger, rng: random.Random, *, joins: bool, version: int = 4,
     ) -> None:  # fmt: skip
+        """`version`: of Fetch, by topic id from 13 on."""
         self.group = group
         self.topic = topic
         self.closed = False
@@ -35,6 +40,8 @@ class Member:
         self._ledger = ledger
         self._rng = rng
         self._joins = joins
+        self._version = version
+        self._topic_id: bytes | None = None
         self._generation, self._member = -1, ""
         self._positions: dict[int, int] = {}
         self._begins: dict[int, int] = {}
@@ -112,7 +119,9 @@ class Member:
 
     async def _read(self, to: wire.Wire) -> bool:
         offsets = {index: self._positions.get(index, 0) for index in self._partitions}
-        found = wire.fetched(await to.call(wire.FETCH, wire.fetch(self.topic, offsets, 200), 5.0))
+        found = await self._fetched(to, offsets)
+        if found is None:
+            return False
         for index, part in found.items():
             if part.error == _OUT_OF_RANGE:
                 self._positions[index] = self._begins[index] = 0
@@ -123,6 +132,22 @@ class Member:
                 self._take(index, part.records)
                 self._positions[index] = max(self._positions.get(index, 0), end)
         return True
+
+    async def _fetched(self, to: wire.Wire, offsets: dict[int, int]) -> dict[int, wire.Fetched] | None:
+        """None where the topic's id is not known."""
+        if self._version == _BY_NAME:
+            return wire.fetched(await to.call(wire.FETCH, wire.fetch(self.topic, offsets, 200), 5.0))
+        topic: str | bytes | None = self.topic
+        if self._version >= _FIRST_BY_ID:
+            topic = self._topic_id = self._topic_id or await _id_of(to, self.topic)
+        if topic is None:
+            return None
+        places = {partition: flexible.Place(offset) for partition, offset in offsets.items()}
+        body = flexible.fetch(self._version, topic, places, 200)
+        rows = flexible.fetched(self._version, await to.call(wire.FETCH, body, 5.0, version=self._version))
+        if any(row.error == UNKNOWN_TOPIC_ID for row in rows.values()):
+            self._topic_id = None
+        return {index: wire.Fetched(row.error, row.high_watermark, row.records) for index, row in rows.items()}
 
     def _take(self, index: int, records: bytes) -> None:
         position, reader = self._positions.get(index, 0), f"{self._client_id}.{self._runs}"
@@ -153,3 +178,9 @@ class Member:
         self.closed = True
         if self._wire is not None:
             self._wire.close()
+
+
+async def _id_of(to: wire.Wire, topic: str) -> bytes | None:
+    """What a node says is the topic's id. Raises `LostError`."""
+    data = await to.call(wire.METADATA, flexible.metadata([topic]), 5.0, version=flexible.METADATA_VERSION)
+    return flexible.ids(data).get(topic)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import wire
 from tests.sim.faults import freeze_node, start_again
+from tests.sim.history import Step
 from tests.sim.host import Host
 from tests.sim.ledger import Sent
 from tests.sim.net import End
@@ -79,14 +81,11 @@ def delay_append(play: Play, topic: str, lasts: float) -> None:
 
 def freeze_asking(play: Play, api: int, lasts: float, after: int = 0) -> None:
     """A node stands still as brokers answer it to an API: the first one that had `after` answers to it before."""
-    brokers, world = play.world.cluster.brokers.values(), play.world
+    brokers = play.world.cluster.brokers.values()
     answers = Counter[int]()
 
     def asks(request: Request) -> bool:
-        asker = request.channel._peer
-        number = next(
-            (each for each in world.nodes if isinstance(asker, End) and f"node-{each}" in asker.link.names), 0
-        )
+        number = _asker(play, request)
         if request.key == api and number:
             answers[number] += 1
         if answers[number] > after:
@@ -97,6 +96,33 @@ def freeze_asking(play: Play, api: int, lasts: float, after: int = 0) -> None:
 
     for broker in brokers:
         broker.keep_back(asks)
+
+
+def as_asked(play: Play, api: int, after: int, of: str, kind: str, args: dict[str, Any]) -> None:
+    """Another step, of this kind, is taken as a broker answers a node that asked an API for a topic, or a transactional
+    id that has `of` in its name: the first answer behind `after` others. Its node 0 is the one that asked.
+    """
+    world, left = play.world, [after + 1]
+
+    def asks(broker: Broker, request: Request) -> bool:
+        number = 0 if play.over else _asker(play, request)
+        if request.key == api and number and left[0] > 0 and _is_about(broker, request, of):
+            left[0] -= 1
+            if not left[0]:
+                mine = {name: number if name == "node" and not value else value for name, value in args.items()}
+                play.effect(f"as asked: {kind}")
+                world.loop.at(None, world.now, play.take, Step(0.0, kind, mine))
+        return False
+
+    for broker in world.cluster.brokers.values():
+        broker.keep_back(partial(asks, broker))
+
+
+def _asker(play: Play, request: Request) -> int:
+    """The number of the node that sent a request, 0 where none did."""
+    peer = request.channel._peer
+    names = peer.link.names if isinstance(peer, End) else ()
+    return next((each for each in play.world.nodes if f"node-{each}" in names), 0)
 
 
 def kill_behind(play: Play, topic: str, partition: int, records: int, lasts: float) -> None:
@@ -241,7 +267,7 @@ def _ask_in_a_row(play: Play, name: str, key: int, bodies: Callable[[], list[byt
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking,
+    "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking, "as asked": as_asked,
     "kill behind": kill_behind, "delete records": delete_records, "believe": believe, "bomb": bomb,
     "many bombs": many_bombs, "many names": many_names, "many requests": many_requests,
     "many partitions": many_partitions,

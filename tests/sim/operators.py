@@ -15,11 +15,14 @@ from sidecar.node import port
 from sidecar.node.view import NodeView
 from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest
 from sidecar.shadow.subjects import Related, Standing, Subject, claim, topics
+from tests.sim.words import Fields, Words, no_policy, no_shadow, policy_fields, shadow_fields
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Mapping
+
+    from tests.sim.host import Host
 
 EXTRA: Final = ("extra1", "extra2")
 """Names of shadows that operators make."""
@@ -37,6 +40,13 @@ class Operator:
     topic: str
     shadow: str
     partitions: int
+    host: Host
+    """The node's."""
+    words: Words
+
+    async def says(self, key: str, fields: Fields, work: Awaitable[Any], *, makes: bool = False) -> None:
+        """Have the node do what changes a record, and note it."""
+        await self.words.during(self.host, key, fields, work, makes=makes)
 
     @property
     def part(self) -> int | None:
@@ -57,7 +67,9 @@ async def _release(who: Operator) -> None:
 
 
 async def _policy(who: Operator) -> None:
-    await who.view.merge_policy(who.topic, _change(who.rng), _match(who))
+    change = _change(who.rng)
+    work = who.view.merge_policy(who.topic, change, _match(who))
+    await who.says(f"policy/{who.topic}", policy_fields(change), work)
 
 
 def _match(who: Operator) -> port.IfMatch | None:
@@ -78,16 +90,17 @@ def _change(rng: random.Random) -> port.Policy:
 
 
 async def _unpolicy(who: Operator) -> None:
-    await who.view.delete_policy(who.topic, _match(who))
+    await who.says(f"policy/{who.topic}", no_policy(), who.view.delete_policy(who.topic, _match(who)))
 
 
 async def _prefix(who: Operator) -> None:
     """A policy of all topics whose names begin so: for a while, or for good."""
     name = f"{who.topic[:3]}*"
-    await who.view.merge_policy(name, _change(who.rng))
+    change = _change(who.rng)
+    await who.says(f"policy/{name}", policy_fields(change), who.view.merge_policy(name, change))
     await asyncio.sleep(who.rng.random())
     if who.rng.random() < 0.7:
-        await who.view.delete_policy(name)
+        await who.says(f"policy/{name}", no_policy(), who.view.delete_policy(name))
 
 
 async def _look(who: Operator) -> None:
@@ -138,17 +151,24 @@ async def _make(who: Operator) -> None:
         allow = rng.choice((["nobody"], ["User:"], ["User:" + "x" * 2_000], [f"User:{n}" for n in range(2_000)]))
     if name == who.shadow and source == who.topic:
         source = TOPICS[name].shadow_of or source
-    await who.view.shadows.create(source, name, allow, rng.choice((0, 0, 3, -1)))
+    limit = rng.choice((0, 0, 3, -1))
+    says = shadow_fields(source, ["User:*"] if allow is None else allow, limit)
+    await who.says(f"shadow/{name}", says, who.view.shadows.create(source, name, allow, limit), makes=True)
 
 
 async def _unmake(who: Operator) -> None:
-    await who.view.shadows.delete(who.topic, who.shadow)
+    await who.says(f"shadow/{who.shadow}", no_shadow(), who.view.shadows.delete(who.topic, who.shadow))
 
 
 async def _change_shadow(who: Operator) -> None:
     rng = who.rng
     allow = rng.choice((None, ["User:*"], ["User:one"]))
-    await who.view.shadows.change(who.shadow, allow, rng.choice((None, 0, 2, 5)))
+    await _changed(who, allow, rng.choice((None, 0, 2, 5)))
+
+
+async def _changed(who: Operator, allow: list[str] | None, limit: int | None) -> None:
+    work = who.view.shadows.change(who.shadow, allow, limit)
+    await who.says(f"shadow/{who.shadow}", shadow_fields(None, allow, limit), work)
 
 
 async def _cursors(who: Operator) -> None:
@@ -167,10 +187,11 @@ async def _reset(who: Operator) -> None:
 
 async def _limit(who: Operator) -> None:
     """Cursors of the shadow that are a few records behind are reset."""
-    await who.view.shadows.change(who.shadow, None, who.rng.choice((1, 2, 4)))
+    await _changed(who, None, who.rng.choice((1, 2, 4)))
 
 
 async def _delete_source(who: Operator) -> None:
+    who.words.unsaid |= {f"shadow/{name}" for name in (who.shadow, *EXTRA, "mirror")}
     await who.view.shadows.delete_topic(who.topic, force=who.rng.random() < 0.7)
 
 
@@ -180,7 +201,8 @@ async def _forget(who: Operator) -> None:
 
 async def _touch(who: Operator) -> None:
     """Something that has nodes read the settings of topics again."""
-    await who.view.merge_policy("zzz*", port.Policy(exclusive_reader=True))
+    change = port.Policy(exclusive_reader=True)
+    await who.says("policy/zzz*", policy_fields(change), who.view.merge_policy("zzz*", change))
 
 
 async def _schemas(who: Operator) -> None:

@@ -18,6 +18,7 @@ from tests.sim.inside import Inside
 from tests.sim.moments import MOMENTS
 from tests.sim.net import Weather
 from tests.sim.policies import Watch
+from tests.sim.words import Words, initial_words
 from tests.sim.work import Work
 from tests.sim.world import TOPICS
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.sim import clients
     from tests.sim.applications import App
-    from tests.sim.histories import History, Step
+    from tests.sim.history import History, Step
     from tests.sim.members import Member
     from tests.sim.strangers import Stranger
     from tests.sim.world import World
@@ -86,6 +87,7 @@ class Play:
         self.wall_ms = world.scheduler.wall_ms
         self.inside = Inside(world)
         self.watch = Watch(world)
+        self.words = Words(lambda: world.now, initial=initial_words())
 
     def run(self) -> Outcome:
         """Play it from beginning to end."""
@@ -96,7 +98,7 @@ class Play:
         self.inside.start()
         self.watch.start()
         for step in history.steps:
-            world.loop.at(None, begin + step.at, self._take, step)
+            world.loop.at(None, begin + step.at, self.take, step)
         world.run(begin + history.length)
         self.over = True
         ending.heal(self)
@@ -116,7 +118,8 @@ class Play:
             world.ledger.codes,
         )
 
-    def _take(self, step: Step) -> None:
+    def take(self, step: Step) -> None:
+        """Have it happen now."""
         STEPS[step.kind](self, **step.args)
 
     def later(self, seconds: float, heal: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sim.histories import History
+    from tests.sim.history import History
 
 
 def shrink(history: History, fails: Callable[[History], list[str]]) -> set[int]:

@@ -228,6 +228,8 @@ def test_a_shared_topics_owner_was_deposed_by_an_operator(opened: int, wrong: in
 def test_a_node_takes_a_liars_word_or_does_too_much_at_once() -> None:
     bad = good()
     bad.believed, bad.held = ["old records were taken"], ["node-1 did 10 units of work"]
+    bad.overruled = ["limit of shadow/mirror is 1"]
+    assert only(checker.overruled, bad) == bad.overruled
     assert only(checker.too_credulous, bad) == bad.believed
     assert only(checker.held_up, bad) == bad.held
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim import flexible
 from tests.sim.flexible import Place, Row
-from tests.sim.histories import History, Step
+from tests.sim.history import History, Step
 from tests.sim.kafka.tables import FETCH, SERVED
 from tests.sim.mutants.edits import Edit
 from tests.sim.worker import Worker

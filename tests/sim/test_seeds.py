@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.sim import histories
-from tests.sim.histories import FAULTS, WORK, WORST, History, Step
+from tests.sim.histories import FAULTS, WORK, WORST
+from tests.sim.history import History, Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.play import FAULTS as FAULTS_SEEN
 from tests.sim.play import OTHERS, STEPS, by_kind
@@ -45,7 +46,18 @@ FOUND_LAST = {
     1795728845: "the same, behind answers that said of what was written that it was not",
     1795730724: "a topic is to be created again while no broker lives",
 }
-"""The same, in the mix of today."""
+"""The same, in the mix before there were scenes."""
+SCENES = {
+    2: "a client pipelines through two nodes",
+    5: "Redis is emptied in the middle of a takeover",
+    6: "a topic is created anew in the middle of a takeover",
+    7: "two nodes are asked for the same at once",
+    12: "a shadow is made again under its readers",
+    13: "a node is suspended for longer than brokers remember",
+    3054: "a shadow is deleted as the history ends",
+    3141: "a topic was to be deleted after the history's end",
+}
+"""Seeds whose histories have each of the scenes (`RARE`)."""
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +73,13 @@ def test_nothing_is_wrong(worker: Worker, seed: int) -> None:
     assert outcome.delivered
 
 
+@pytest.mark.parametrize("seed", SCENES, ids=lambda seed: f"{seed}: {SCENES[seed]}")
+def test_nothing_is_wrong_with_a_scene(worker: Worker, seed: int) -> None:
+    outcome = worker.play(histories.make(seed, histories.RARE))
+    assert outcome.wrong == []
+    assert outcome.delivered or outcome.effects["operator: policy"]
+
+
 @pytest.mark.parametrize("seed", FOUND, ids=lambda seed: f"{seed}: {FOUND[seed]}")
 def test_what_was_wrong_once_is_not_wrong_again(worker: Worker, seed: int) -> None:
     assert worker.play(histories.make(seed, histories.FIRST)).wrong == []
@@ -73,7 +92,7 @@ def test_what_was_wrong_later_is_not_wrong_again(worker: Worker, seed: int) -> N
 
 @pytest.mark.parametrize("seed", FOUND_LAST, ids=lambda seed: f"{seed}: {FOUND_LAST[seed]}")
 def test_what_was_wrong_last_is_not_wrong_again(worker: Worker, seed: int) -> None:
-    assert worker.play(histories.make(seed)).wrong == []
+    assert worker.play(histories.make(seed, histories.BEFORE_SCENES)).wrong == []
 
 
 def test_the_same_seed_is_the_same_run(worker: Worker) -> None:

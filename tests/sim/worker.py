@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from tests.sim.histories import History
+    from tests.sim.history import History
     from tests.sim.mutants.edits import Edit
     from tests.sim.play import Outcome
     from tests.sim.world import Shape

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 import uuid
 from collections.abc import Iterator
@@ -267,10 +266,11 @@ def test_a_source_that_was_created_anew_closes_its_shadows(topics: Topics, uniqu
     direct = admin(topics.kafka)
     direct.delete_topics([topics.source])[topics.source].result(20)
     unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
-    while shown(topics, topics.shadow)[topics.shadow] != unknown:
-        asyncio.run(asyncio.sleep(0.05))
-    while direct.create_topics([NewTopic(topics.source, 2, 1)])[topics.source].exception(20) is not None:
-        asyncio.run(asyncio.sleep(0.05))
+    wait_for(lambda: shown(topics, topics.shadow)[topics.shadow] == unknown, "the shadow to be closed")
+    wait_for(
+        lambda: direct.create_topics([NewTopic(topics.source, 2, 1)])[topics.source].exception(20) is None,
+        "the source to be created again",
+    )
     write(topics.kafka, topics.source)
     assert shown(topics, topics.shadow, topics.source) == {topics.shadow: unknown, topics.source: (0, 2)}
     parts: list[tuple[bytes, Octets]] = [(name.encode(), position(11, 0, 0)) for name in (topics.shadow, topics.source)]

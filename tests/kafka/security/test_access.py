@@ -33,6 +33,7 @@ from tests.kafka.gateway import by_id
 from tests.kafka.gateway.virtual import VirtualCluster
 from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
 from tests.unit.protocol import kio_entities as kio
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from sidecar.gateway.client import Client
@@ -657,11 +658,12 @@ async def set_rules(broker: Secured, virtual: VirtualCluster, mirror: AclMirror,
     broker.forget_acls()
     for each in broker.admin.create_acls(rules).values() if rules else ():
         each.result(30)
-    while True:
+
+    async def are_known() -> bool:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(mirror.read(), virtual._loop))
-        if mirror.acls is not None and len(mirror.acls.bindings) == len(rules):
-            return
-        await asyncio.sleep(0.05)
+        return mirror.acls is not None and len(mirror.acls.bindings) == len(rules)
+
+    await wait_for_async(are_known, "the rules")
 
 
 async def ask_twice(wire: Wire, question: Question) -> Values:

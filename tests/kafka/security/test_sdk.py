@@ -123,9 +123,10 @@ async def test_a_producer_goes_on_while_sessions_end(
         ExclusiveProducer(f"{HOST}:{port}", topic, "billing", **given) as producer,
     ):
         offsets: list[int] = []
-        while door.renewals < 6:
-            offsets.append((await producer.send(b"paid")).offset)
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while door.renewals < 6:
+                offsets.append((await producer.send(b"paid")).offset)
+                await asyncio.sleep(0.05)
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
         assert producer.generation == 1
 

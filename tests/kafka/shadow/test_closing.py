@@ -17,10 +17,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from sidecar.changelog import Changelog, Entry
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.fencing import RecordWriter
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.metadata import TopicState
 from sidecar.shadow.keeper import ShadowKeeper
-from sidecar.shadow.records import ShadowRecords
+from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.kafka.gateway.test_shared_reads import Limits, ask
@@ -167,11 +168,12 @@ async def kept(services: Services, unique: Unique) -> AsyncIterator[Kept]:
     orders, name = create_topic(services.kafka_bootstrap, 1), create_topic(services.kafka_bootstrap, 1)
     async with kafka_calls(services.kafka_bootstrap) as kafka:
         upstream, hooks = kafka.upstream, Heard()
-        changelog = await Changelog.open(upstream, unique("c"))
+        cluster = unique("c")
+        changelog = await Changelog.open(upstream, cluster)
         nodes = NodeDirectory(NodeAddress(1, "127.0.0.1", 1))
-        records = ShadowRecords(changelog, nodes, Alone())
+        records = ShadowRecords(changelog, RecordWriter(upstream, cluster, changelog, SHADOW_SLOT), nodes, Alone())
         own, source = [(await upstream.layout(topic)).topic_id.bytes for topic in (name, orders)]
-        await records.write(name, state.Shadow(source=orders, source_topic_id=source, topic_id=own))
+        await records.add(name, state.Shadow(source=orders, source_topic_id=source, topic_id=own))
         yield Kept(orders, name, records, ShadowKeeper(upstream, records, nodes, hooks), hooks)
         await changelog.close()
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from sidecar.changelog import Changelog, Record
+from sidecar.changelog import Changelog, Key, Kind, Record, StampedJournal, append
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.fencing import RecordWriter
+from sidecar.protocol.caller import FencedError, Upstream
 from sidecar.protocol.ids import Offset
-from sidecar.shadow.records import OvertakenError, ShadowRecords
+from sidecar.shadow.records import SHADOW_SLOT, OvertakenError, ShadowRecords
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.kafka_calls import kafka_calls
@@ -30,35 +32,45 @@ class Alone:
         self.seen.append(offset)
 
 
-class Interrupted:
-    """A changelog in which something happens in front of each append, as long as there is something left to happen."""
+class Interrupted(RecordWriter):
+    """A writer with which something happens in front of each append, as long as there is something left to happen."""
 
-    def __init__(self, changelog: Changelog) -> None:
+    def __init__(self, upstream: Upstream, cluster: str, changelog: Changelog) -> None:
+        super().__init__(upstream, cluster, changelog, SHADOW_SLOT)
         self.happens: list[Callable[[], Awaitable[object]]] = []
-        self._changelog = changelog
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._changelog, name)
+    async def open(self, name: str) -> StampedJournal:
+        found = await super().open(name)
+        append = found.append
 
-    async def append(self, records: Sequence[Record]) -> Offset:
-        if self.happens:
-            await self.happens.pop(0)()
-        return await self._changelog.append(records)
+        async def interrupted(records: Sequence[Record]) -> Offset:
+            if self.happens:
+                await self.happens.pop(0)()
+            return await append(records)
+
+        found.append = interrupted  # type: ignore[method-assign]
+        return found
 
 
 class Pair:
-    """Two nodes' records of the shadows of one cluster; `here` is interrupted by what is put into `log.happens`."""
+    """Two nodes' records of the shadows of one cluster; `here` is interrupted by what is put into `writer.happens`."""
 
-    def __init__(self, here: Changelog, there: Changelog) -> None:
-        self.log, self.there_log, self.members = Interrupted(here), there, Alone()
+    def __init__(self, upstream: Upstream, cluster: str, here: Changelog, there: Changelog) -> None:
+        self.log, self.there_log, self.members = here, there, Alone()
+        self.writer = Interrupted(upstream, cluster, here)
         nodes = NodeDirectory(NodeAddress(1, "127.0.0.1", 1))
-        self.here = ShadowRecords(cast("Changelog", self.log), nodes, self.members)
-        self.there = ShadowRecords(there, nodes, Alone())
+        self.here = ShadowRecords(here, self.writer, nodes, self.members)
+        self.there = ShadowRecords(there, RecordWriter(upstream, cluster, there, SHADOW_SLOT), nodes, Alone())
 
     async def read_there(self) -> state.Shadow | None:
         await self.there_log.tailer.read_to_end(10)
         entry = self.there.get(NAME)
         return None if entry is None else entry.value
+
+    async def forget_there(self) -> None:
+        entry = self.there.get(NAME)
+        assert entry is not None
+        await self.there.forget(NAME, entry.value)
 
 
 @pytest.fixture
@@ -66,8 +78,8 @@ async def pair(services: Services, unique: Unique) -> AsyncIterator[Pair]:
     async with kafka_calls(services.kafka_bootstrap) as kafka:
         cluster = unique("c")
         here, there = [await Changelog.open(kafka.upstream, cluster) for _ in range(2)]
-        found = Pair(here, there)
-        await found.there.write(NAME, state.Shadow(source="orders", topic_id=b"i" * 16, allow=["User:*"]))
+        found = Pair(kafka.upstream, cluster, here, there)
+        await found.there.add(NAME, state.Shadow(source="orders", topic_id=b"i" * 16, allow=["User:*"]))
         yield found
         await here.close()
         await there.close()
@@ -88,22 +100,22 @@ def limit(records: int) -> Callable[[state.Shadow], None]:
 
 
 async def test_two_changes_at_once_are_both_made(pair: Pair) -> None:
-    pair.log.happens.append(lambda: pair.there.change(NAME, limit(7)))
+    pair.writer.happens.append(lambda: pair.there.change(NAME, limit(7)))
     made = await pair.here.change(NAME, allow("User:a"))
     assert (list(made.allow), made.auto_reset_backlog_entries) == (["User:a"], 7)
     assert await pair.read_there() == made
-    assert pair.log.happens == []
+    assert pair.writer.happens == []
 
 
 async def test_a_change_that_is_interrupted_again_and_again_is_made_in_the_end(pair: Pair) -> None:
-    pair.log.happens += [lambda number=number: pair.there.change(NAME, limit(number)) for number in (1, 2, 3)]
+    pair.writer.happens += [lambda number=number: pair.there.change(NAME, limit(number)) for number in (1, 2, 3)]
     made = await pair.here.change(NAME, allow("User:a"))
     assert (list(made.allow), made.auto_reset_backlog_entries) == (["User:a"], 3)
     assert await pair.read_there() == made
 
 
 async def test_a_change_never_brings_a_deleted_shadow_back(pair: Pair) -> None:
-    pair.log.happens.append(lambda: pair.there.write(NAME, None))
+    pair.writer.happens.append(pair.forget_there)
     with pytest.raises(LookupError):
         await pair.here.change(NAME, allow("User:a"))
     assert await pair.read_there() is None
@@ -114,7 +126,7 @@ async def test_a_change_begins_with_what_others_wrote_a_moment_ago(pair: Pair, m
     tailer = pair.log.tailer
     take = tailer._take
 
-    async def late(fetched: object) -> None:
+    async def late(fetched: Any) -> None:
         await asyncio.sleep(0.3)
         await take(fetched)
 
@@ -142,8 +154,8 @@ def made(source: str, number: int) -> state.Shadow:
 
 
 async def test_of_two_that_make_one_shadow_the_first_in_the_log_has_it(pair: Pair) -> None:
-    await pair.there.write(NAME, None)
-    pair.log.happens.append(lambda: pair.there.add(NAME, made("orders", 1)))
+    await pair.forget_there()
+    pair.writer.happens.append(lambda: pair.there.add(NAME, made("orders", 1)))
     with pytest.raises(OvertakenError):
         await pair.here.add(NAME, made("returns", 2))
     assert await pair.read_there() == made("orders", 1)
@@ -152,18 +164,39 @@ async def test_of_two_that_make_one_shadow_the_first_in_the_log_has_it(pair: Pai
     assert await pair.read_there() == made("orders", 1)
 
 
-async def test_who_was_overtaken_takes_back_nothing_that_was_written_since(pair: Pair) -> None:
-    """The other node has finished its shadow before this one is about to put its record back."""
-    await pair.there.write(NAME, None)
-    finished = made("orders", 1)
-    finished.topic_id = b"j" * 16
-    pair.log.happens += [
-        lambda: pair.there.add(NAME, made("orders", 1)),
-        lambda: pair.there.write(NAME, finished),
-    ]
-    with pytest.raises(OvertakenError):
-        await pair.here.add(NAME, made("returns", 2))
-    assert await pair.read_there() == finished
+async def test_nothing_of_a_late_writer_comes_behind_what_another_one_wrote(pair: Pair) -> None:
+    """It has decided, and the log goes on: what it sends then is refused, and would be the record that stays."""
+    late = await pair.writer.open(NAME)
+    await pair.there.change(NAME, limit(7))
+    with pytest.raises(FencedError):
+        await late.append([Record(Key(Kind.SHADOW, NAME), None)])
+    found = await pair.read_there()
+    assert found is not None
+    assert found.auto_reset_backlog_entries == 7
+
+
+async def test_a_node_that_was_away_since_it_looked_looks_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers may have forgotten the fence by then: here there is none, as after a day."""
+
+    async def away() -> None:
+        entry = pair.there.get(NAME)
+        assert entry is not None
+        changed = state.Shadow()
+        changed.CopyFrom(entry.value)
+        limit(7)(changed)
+        await pair.there_log.append([Record(Key(Kind.SHADOW, NAME), changed)])
+        passed = append.elapsed() + 60.0
+        monkeypatch.setattr(append, "elapsed", lambda: passed)
+        pair.writer.happens.append(back)
+
+    async def back() -> None:
+        monkeypatch.undo()
+
+    pair.writer.happens.append(away)
+    made = await pair.here.change(NAME, allow("User:a"))
+    assert (list(made.allow), made.auto_reset_backlog_entries) == (["User:a"], 7)
+    assert await pair.read_there() == made
+    assert pair.writer.happens == []
 
 
 async def test_a_late_deletion_leaves_a_shadow_that_was_made_anew(pair: Pair) -> None:
@@ -174,7 +207,7 @@ async def test_a_late_deletion_leaves_a_shadow_that_was_made_anew(pair: Pair) ->
         await pair.there.forget(NAME, entry.value)
         await pair.there.add(NAME, made("orders", 5))
 
-    pair.log.happens.append(anew)
+    pair.writer.happens.append(anew)
     await pair.here.forget(NAME, entry.value)
     assert await pair.read_there() == made("orders", 5)
     await pair.here.forget(NAME, entry.value)
@@ -184,7 +217,7 @@ async def test_a_late_deletion_leaves_a_shadow_that_was_made_anew(pair: Pair) ->
 async def test_what_two_delete_at_once_is_gone(pair: Pair) -> None:
     entry = pair.there.get(NAME)
     assert entry is not None
-    pair.log.happens.append(lambda: pair.there.forget(NAME, entry.value))
+    pair.writer.happens.append(lambda: pair.there.forget(NAME, entry.value))
     await pair.here.forget(NAME, entry.value)
     assert await pair.read_there() is None
 
@@ -192,6 +225,6 @@ async def test_what_two_delete_at_once_is_gone(pair: Pair) -> None:
 async def test_a_shadow_that_was_changed_is_deleted_all_the_same(pair: Pair) -> None:
     entry = pair.there.get(NAME)
     assert entry is not None
-    pair.log.happens.append(lambda: pair.there.change(NAME, limit(7)))
+    pair.writer.happens.append(lambda: pair.there.change(NAME, limit(7)))
     await pair.here.forget(NAME, entry.value)
     assert await pair.read_there() is None

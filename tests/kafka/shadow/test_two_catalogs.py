@@ -12,10 +12,11 @@ import pytest
 from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
+from sidecar.fencing import RecordWriter
 from sidecar.protocol.caller import Request
 from sidecar.protocol.calls import CreateTopics, DeleteTopic
 from sidecar.shadow.catalog import BadShadowError, NameTakenError, Shadow, ShadowCatalog
-from sidecar.shadow.records import ShadowRecords
+from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
 from tests.conftest import Unique
 from tests.kafka.shadow.test_records import Alone
 from tests.kafka_calls import KafkaCalls, kafka_calls
@@ -28,10 +29,11 @@ _TIMES = 15
 class Node:
     """A node's catalog, and what it is made of."""
 
-    def __init__(self, kafka: KafkaCalls, log: Changelog, number: int) -> None:
+    def __init__(self, kafka: KafkaCalls, cluster: str, log: Changelog, number: int) -> None:
         self.log = log
         self.upstream = kafka.upstream
-        self.records = ShadowRecords(log, NodeDirectory(NodeAddress(number, "127.0.0.1", number)), Alone())
+        writer = RecordWriter(kafka.upstream, cluster, log, SHADOW_SLOT)
+        self.records = ShadowRecords(log, writer, NodeDirectory(NodeAddress(number, "127.0.0.1", number)), Alone())
         self.catalog = ShadowCatalog(kafka.upstream, log, NameResolver(), self.records)
         self.catalog.start()
 
@@ -42,7 +44,7 @@ async def nodes(services: Services, unique: Unique) -> AsyncIterator[list[Node]]
     async with kafka_calls(services.kafka_bootstrap) as one, kafka_calls(services.kafka_bootstrap) as other:
         logs = [await Changelog.open(kafka.upstream, cluster) for kafka in (one, other)]
         yield [
-            Node(kafka, log, number)
+            Node(kafka, cluster, log, number)
             for number, (kafka, log) in enumerate(zip((one, other), logs, strict=True), start=1)
         ]
         for log in logs:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.mutants import deduplication, holes, keepalive, ordinary, reading, sequences, space, tails, takeover
+from tests.sim.mutants import (
+    deduplication,
+    holes,
+    keepalive,
+    ordinary,
+    reading,
+    sequences,
+    space,
+    tails,
+    takeover,
+    words,
+)
 
 if TYPE_CHECKING:
     from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *holes.MUTANTS, *takeover.MUTANTS, *tails.MUTANTS, *sequences.MUTANTS, *space.MUTANTS, *keepalive.MUTANTS,
-    *deduplication.MUTANTS, *ordinary.MUTANTS, *reading.MUTANTS,
+    *deduplication.MUTANTS, *ordinary.MUTANTS, *reading.MUTANTS, *words.MUTANTS,
 )  # fmt: skip

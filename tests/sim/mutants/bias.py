@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim.histories import FAULTS, History, Step
+from tests.sim.histories import FAULTS
+from tests.sim.history import History, Step
 from tests.sim.world import Shape
 
 if TYPE_CHECKING:

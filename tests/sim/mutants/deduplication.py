@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.histories import Step
+from tests.sim.history import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, hold, kills, produce, refusals, resets, restarts
 
 if TYPE_CHECKING:
-    from tests.sim.histories import History
+    from tests.sim.history import History
 
 MARKS: Final = "sidecar/dedup/marks.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.histories import History, Step
+from tests.sim.history import History, Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant

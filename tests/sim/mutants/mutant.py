@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.sim.histories import History
+    from tests.sim.history import History
     from tests.sim.mutants.edits import Edit
 
 FAILED: Final = "failed"

@@ -12,7 +12,7 @@ from tests.sim.mutants.mutant import FAILED
 from tests.sim.worker import Worker, WorkerError
 
 if TYPE_CHECKING:
-    from tests.sim.histories import History
+    from tests.sim.history import History
     from tests.sim.mutants.edits import Edit
     from tests.sim.mutants.mutant import Mutant
 

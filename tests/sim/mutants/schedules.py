@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.histories import History, Step
+from tests.sim.history import History, Step
 from tests.sim.world import Shape
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from tests.sim.histories import Step
+from tests.sim.history import Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.holes import SEQUENCES, SMALL_CIRCLE

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.histories import Step
+from tests.sim.history import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, hold, produce
 
 if TYPE_CHECKING:
-    from tests.sim.histories import History
+    from tests.sim.history import History
 
 TAILS: Final = "sidecar/exclusive/tails.py"
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError, Journal
+from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError, Journal, append
 from sidecar.changelog.records import RawRecord
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol import caller
@@ -225,3 +225,12 @@ async def test_an_offset_in_front_of_what_was_read_before_is_another_records() -
         await journal.append(A, known_end=Offset(5))
     with pytest.raises(AppendUncertainError, match="unknown batch in front"):
         await journal.append(B)
+
+
+async def test_nothing_is_sent_under_an_epoch_whose_fence_may_be_forgotten() -> None:
+    leader, now = Leader(), append.elapsed()
+    kept = Appender(cast("Upstream", leader), {PARTITION.topic: UUID(int=1)})
+    assert await Journal(kept, PARTITION, WRITER, until=now + 60.0).append(A) == 0
+    with pytest.raises(FencedError):
+        await Journal(kept, PARTITION, WRITER, until=now).append(B)
+    assert len(leader.log) == 1

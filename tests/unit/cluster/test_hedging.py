@@ -7,7 +7,7 @@ import pytest
 
 from sidecar.cluster.hedging import Hedged
 from sidecar.protocol.caller import BadAnswerError, CallTimeoutError, DisconnectedError
-from tests.wait import wait_for_async
+from tests.wait import wait_for_async, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,11 +23,11 @@ class Brokers:
 
     async def ask(self, broker: int) -> int:
         self.asked.append(broker)
+        if self.behaviour[broker] == "silent":
+            await self.speak[broker].wait()
         found = self.behaviour[broker]
         if isinstance(found, Exception):
             raise found
-        if found == "silent":
-            await self.speak[broker].wait()
         return broker
 
     def choose(self, asked: Collection[int]) -> int | None:
@@ -101,9 +101,20 @@ async def test_the_questions_left_over_end_without_a_trace() -> None:
     assert await first_answer(hedged, brokers) == 1
     brokers.behaviour[0] = LOST
     brokers.speak[0].set()
-    await asyncio.sleep(0.01)
-    await hedged.cancel()
+    await wait_until(lambda: not hedged._tasks, "the end of the other question")
     assert unheard == []
+
+
+async def test_a_mistake_of_ours_that_no_caller_raises_is_reported() -> None:
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    brokers = Brokers(a="silent", b="prompt")
+    hedged = Hedged(patience=0.001)
+    assert await first_answer(hedged, brokers) == 1
+    brokers.behaviour[0] = ZeroDivisionError("a bug")
+    brokers.speak[0].set()
+    await wait_until(lambda: not hedged._tasks, "the end of the other question")
+    assert [type(context["exception"]) for context in unheard] == [ZeroDivisionError]
 
 
 # All of them --------------------------------------------------------------------------------------------------------

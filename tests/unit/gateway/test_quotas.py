@@ -18,6 +18,7 @@ from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import I32
 from sidecar.protocol.produce import ProduceResult
 from tests.unit.network.peers import Peer, Recorder, frame_of, listening, on_uvloop, request
+from tests.wait import wait_until
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 LEADER = Leader(2, 5, "node.example", 9092)
@@ -167,8 +168,7 @@ async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so
         peer.writer.write(request(0, version=8, body=bytes(1_200)))
         if how == "late":  # the answer to the second comes first
             peer.writer.write(request(1, version=8))
-            while len(recorder.exchanges) < 2:  # noqa: ASYNC110 - it is up to the kernel
-                await asyncio.sleep(0.001)
+            await wait_until(lambda: len(recorder.exchanges) == 2, "both requests")
             for number in (1, 0):
                 found = produced(0, 8)
                 exchange = recorder.exchanges[number]
@@ -192,8 +192,7 @@ async def test_a_throttled_connection_that_ends_leaves_nothing_behind() -> None:
         peer.writer.write(request(0, version=8, body=bytes(1_000)))
         assert await throttle_of(peer) == MOST_S * 1000
         peer.close()
-        while not recorder.closed:  # noqa: ASYNC110 - it is up to the kernel
-            await asyncio.sleep(0.001)
+        await wait_until(lambda: recorder.closed, "the end of the connection")
 
 
 @on_uvloop

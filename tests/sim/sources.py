@@ -1,0 +1,43 @@
+"""Which topic a shadow was a view of, and when: of shadows that were deleted and created again. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+_ON_ITS_WAY_S: Final = 2.0
+"""An answer may have been sent before a shadow was deleted, and come so much later."""
+
+
+class Span(NamedTuple):
+    """From when to when a shadow may have shown a source."""
+
+    begin: float
+    end: float
+    source: str
+
+
+@dataclass(slots=True)
+class Sources:
+    """By shadow, what the ownership topic says."""
+
+    spans: dict[str, list[Span]] = field(default_factory=dict)
+
+    def note(self, shadow: str, source: str, at: float) -> None:
+        """A record of a shadow; without a source it is deleted."""
+        spans = self.spans.setdefault(shadow, [])
+        if spans and spans[-1].end == math.inf:
+            if spans[-1].source == source:
+                return
+            spans[-1] = spans[-1]._replace(end=at + _ON_ITS_WAY_S)
+        if source:
+            spans.append(Span(at, math.inf, source))
+
+    def at(self, shadow: str, moment: float) -> set[str]:
+        """What it may have shown."""
+        return {span.source for span in self.spans.get(shadow, ()) if span.begin <= moment <= span.end}
+
+    def has_changed(self, shadow: str) -> bool:
+        """Whether it was a view of more than one topic."""
+        return len({span.source for span in self.spans.get(shadow, ())}) > 1
