@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
 from sidecar.protocol.caller import DisconnectedError, decode_frame, encode_frame
-from sidecar.protocol.calls import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
+from sidecar.protocol.calls.security import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
 from sidecar.security.errors import LoginError
 from sidecar.security.logins import Claimed, Offer, claimed_name
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN

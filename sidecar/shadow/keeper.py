@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.protocol.calls import CreatePartitions
+from sidecar.protocol.calls.admin import CreatePartitions
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.records import FAILURES

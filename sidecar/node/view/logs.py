@@ -12,7 +12,7 @@ from sidecar.node.port import ConflictError, InvalidError, NotFoundError, Unavai
 from sidecar.node.view.cursors import shown_cursor
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import DescribeLogDirs
+from sidecar.protocol.calls.admin import DescribeLogDirs
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.cursors import ClosedError

@@ -13,7 +13,7 @@ from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.protocol.caller import Request
-from sidecar.protocol.calls import CreateTopics, DeleteTopic
+from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic
 from sidecar.shadow.catalog import BadShadowError, NameTakenError, Shadow, ShadowCatalog
 from sidecar.shadow.records import ShadowRecords
 from tests.conftest import Unique
