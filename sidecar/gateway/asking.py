@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.request import Exchange
+    from sidecar.protocol.errors import KafkaError
     from sidecar.protocol.schema import Message, Values
 
 
@@ -90,6 +91,46 @@ async def controller(
         if error.sent or client.connection.closed:
             raise
     return await one(client, upstream.live_broker(), request, message, values)
+
+
+async def change(
+    client: Client,
+    exchange: Exchange,
+    upstream: KafkaUpstream,
+    request: Request,
+    message: Message,
+    lists: tuple[str, str],
+    refusal: Callable[[Any], KafkaError | None],
+    refused_as: Callable[[Any, KafkaError], Values],
+    changed: Callable[[list[Any]], None] = lambda _kept: None,
+) -> None:
+    """Have the controller change what a request names, but for the elements that are refused here, and answer. `lists`:
+    the elements in request and answer; `refused_as`: how one is answered; `changed` is called with those that were sent
+    before the client hears of them.
+
+    Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
+    """
+    asked, answered = lists
+    values = await fields(message, request)
+    kept: list[Any] = []
+    refused: list[Values] = []
+    for each in values[asked] or ():
+        error = refusal(each)
+        if error is None:
+            kept.append(each)
+        else:
+            exchange.note_error(error.code)
+            refused.append(refused_as(each, error))
+    if not refused:
+        frame = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
+        changed(kept)
+        exchange.answer([frame.view(frame.start, frame.end)])
+        return
+    found: Values = {answered: []}
+    if kept:
+        found = await controller(client, upstream, request, message, values | {asked: kept})
+        changed(kept)
+    await answer(exchange, message, found | {answered: [*found[answered], *refused]})
 
 
 async def anywhere(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.gateway import asking
+from sidecar.gateway.access.transactions import not_added
 from sidecar.gateway.coordinators import Keyed
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
@@ -121,7 +122,7 @@ class TransactionsApi:
                 return
         for code in codes.values():
             exchange.note_error(code)
-        await asking.answer(exchange, message, _not_added(topics, codes))
+        await asking.answer(exchange, message, not_added(topics, lambda name, _: codes[name]))
 
     def _refusal(self, topic: str) -> KafkaError | None:
         kind = self._resolver.kind(topic.encode())
@@ -163,21 +164,6 @@ def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
         client.note_refusal(name.encode(), code, reason)
         if code == ErrorCode.INVALID_TXN_STATE:
             client.connection.report("transactional_batch", f"a transaction that is to write to {name}: {reason}")
-
-
-def _not_added(topics: list[Values], codes: dict[str, int]) -> Values:
-    return {
-        "results_by_topic": [
-            {
-                "name": topic["name"],
-                "results_by_partition": [
-                    {"partition_index": index, "partition_error_code": codes[topic["name"]]}
-                    for index in topic["partitions"]
-                ],
-            }
-            for topic in topics
-        ]
-    }
 
 
 DESCRIBED: Final = Keyed(
