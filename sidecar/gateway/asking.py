@@ -15,6 +15,8 @@ from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
+from sidecar.protocol import first_fields
+from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.primitives import MalformedFrameError
 
@@ -39,6 +41,12 @@ async def fields(message: Message, request: Request, *, whole: bool = True) -> V
     return await in_slices(
         message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version, whole=whole)
     )
+
+
+def leading_text(request: Request, count: int = 1) -> tuple[str, ...]:
+    """See `first_fields.leading_text`."""
+    flexible, frame = APIS[request.key].is_flexible(request.version), request.frame
+    return first_fields.leading_text(frame.buffer, request.body, frame.end, flexible=flexible, count=count)
 
 
 async def rewritten(client: Client, request: Request, message: Message, values: Values) -> Request:

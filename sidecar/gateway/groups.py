@@ -23,10 +23,8 @@ from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.gateway import asking
 from sidecar.gateway.access.groups import committed
 from sidecar.gateway.coordinators import Keyed
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import groups, new_groups, shares
 
 if TYPE_CHECKING:
@@ -77,10 +75,7 @@ class GroupsApi:
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
         form = _GROUPED[request.key]
-        flexible = APIS[request.key].is_flexible(request.version)
-        *before, group = leading_text(
-            request.frame.buffer, request.body, request.frame.end, flexible=flexible, count=form.group_at + 1
-        )
+        *before, group = asking.leading_text(request, form.group_at + 1)
         if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
             await _refuse(form, exchange, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return

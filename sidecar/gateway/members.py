@@ -26,7 +26,6 @@ from sidecar.gateway import asking
 from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten, streams_topics
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import new_groups, shares
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ class MembersApi:
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One heartbeat, to the coordinator and back."""
         message = _HEARTBEATS[request.key]
-        frame = request.frame
-        (group,) = leading_text(frame.buffer, request.body, frame.end, flexible=True)
+        (group,) = asking.leading_text(request)
         try:
             await self._check(client, message, request)
             answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)

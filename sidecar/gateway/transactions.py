@@ -18,10 +18,8 @@ from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.gateway import asking
 from sidecar.gateway.access.transactions import not_added
 from sidecar.gateway.coordinators import Keyed
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import transactions
 
 if TYPE_CHECKING:
@@ -137,8 +135,7 @@ class TransactionsApi:
         await self._pass(transactions.END_TXN, client, exchange, request)
 
     async def _pass(self, message: Message, client: Client, exchange: Exchange, request: Request) -> None:
-        flexible = APIS[request.key].is_flexible(request.version)
-        (transactional_id,) = leading_text(request.frame.buffer, request.body, request.frame.end, flexible=flexible)
+        (transactional_id,) = asking.leading_text(request)
         try:
             owned = _owned_by_sidecar(transactional_id)
             if owned is not None:

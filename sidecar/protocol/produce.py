@@ -188,16 +188,7 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
     """
     if COMPILED is not None and COMPILED.all_appended(buffer, start, end, version, expected):
         return True
-    usual = usual_partitions(buffer, start, end, version)
-    if usual is None:
-        return False
-    size = _PLAIN_BYTES[version]
-    for _, _, first, partitions in usual:
-        expected -= partitions
-        for code in range(first + 4, first + partitions * size, size):
-            if buffer[code] or buffer[code + 1]:
-                return False
-    return not expected
+    return appended(buffer, start, end, version, expected) is not None
 
 
 def appended(
