@@ -310,8 +310,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "sidecar/protocol/metadata.py",
-                "    values = yield from METADATA.request.read_steps(reader, METADATA.form(version))\n",
-                "    values = METADATA.request.read(reader, METADATA.form(version))\n",
+                "        if not number % SLICE:\n            yield\n    auto = ",
+                "        if number < 0:\n            yield\n    auto = ",
             ),
         ),
         Schedule([produce(), Step(0.8, "many names", {"count": 20_000, "length": 20})]),
