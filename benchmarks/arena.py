@@ -33,7 +33,7 @@ from sidecar.local.probe import ask_kafka, ask_redis
 from sidecar.local.process import GUARD
 from sidecar.local.tools import Tools, find_tools
 from sidecar.local.valkey import find_valkey
-from sidecar.protocol.calls import CreateTopics, DescribeTopics, NewTopic
+from sidecar.protocol.calls.admin import CreateTopics, DescribeTopics, NewTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

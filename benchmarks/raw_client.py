@@ -9,7 +9,7 @@ from sidecar.cli.bench import client
 from sidecar.cli.bench.client import CLIENT_ID, PASSING, BatchFrame, DeleteTopic, RefusedError, new_producer
 from sidecar.local.ports import HOST
 from sidecar.protocol.caller import encode_frame
-from sidecar.protocol.calls import ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
 from sidecar.protocol.ids import Stamp, TopicPartition
 
 __all__ = [

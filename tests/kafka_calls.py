@@ -11,22 +11,16 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cli.bench.client import DeleteTopic
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import UnknownTopicError
-from sidecar.protocol.calls import (
-    Appended,
-    CreateTopics,
-    DescribeProducers,
-    ListOffsets,
-    NewTopic,
-    OffsetAt,
-    ProduceBatch,
-)
+from sidecar.protocol.calls.admin import CreateTopics, NewTopic
+from sidecar.protocol.calls.logs import Appended, ListOffsets, OffsetAt, ProduceBatch
+from sidecar.protocol.calls.transactions import DescribeProducers
 from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.messages.logs import DELETE_RECORDS
 from sidecar.protocol.views import View
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
-    from sidecar.protocol.calls import ActiveProducer
+    from sidecar.protocol.calls.transactions import ActiveProducer
     from sidecar.protocol.ids import Offset, Stamp
     from sidecar.protocol.schema import Values
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from benchmarks.raw_client import PASSING, Connection, IdempotentProducer, RefusedError, new_producer
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
 

@@ -16,7 +16,7 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.network.backoff import Retry, RetryTimeoutError
 from sidecar.protocol.batch import SEQUENCE_MODULUS
 from sidecar.protocol.caller import FENCED, Channel, FencedError, UpstreamError
-from sidecar.protocol.calls import ProduceBatch
+from sidecar.protocol.calls.logs import ProduceBatch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError, error_name
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.changelog.tailer import Tailer
     from sidecar.changelog.view import Record
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import Appended
+    from sidecar.protocol.calls.logs import Appended
     from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 
 _CHANNELS: Final = 8

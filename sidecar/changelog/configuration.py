@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.protocol.calls import TopicDescription
+    from sidecar.protocol.calls.admin import TopicDescription
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _WEEK_MS: Final = 7 * _DAY_MS

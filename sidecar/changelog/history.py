@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from sidecar.changelog.records import UnreadableBatchError, read_batches
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog.records import LoggedBatch
     from sidecar.protocol.caller import Channel, Upstream
-    from sidecar.protocol.calls import Fetched
+    from sidecar.protocol.calls.logs import Fetched
     from sidecar.protocol.ids import TopicPartition
 
 _POLL_S: Final = 1.0

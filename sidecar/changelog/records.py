@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol import new_batch
 from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header
-from sidecar.protocol.calls import NO_STAMP
+from sidecar.protocol.calls.transactions import NO_STAMP
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.new_batch import NewRecord

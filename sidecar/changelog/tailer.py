@@ -17,7 +17,7 @@ from sidecar.changelog.errors import ChangelogError, ChangelogLostError
 from sidecar.changelog.records import UnreadableBatchError, read_batches
 from sidecar.changelog.view import View
 from sidecar.protocol.caller import Channel, DisconnectedError, UpstreamError
-from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sidecar.changelog.records import LoggedBatch
     from sidecar.changelog.view import Change
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import Fetched
+    from sidecar.protocol.calls.logs import Fetched
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 CHANNEL: Final = Channel("changelog-tail")

@@ -14,16 +14,15 @@ from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError, MisconfiguredError
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.calls import (
+from sidecar.protocol.calls.admin import (
     ConfigResource,
     CreateTopics,
     DescribeConfigs,
     DescribeTopics,
-    ListOffsets,
     NewTopic,
-    OffsetAt,
     Resource,
 )
+from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, error_name
 from sidecar.protocol.ids import TopicPartition
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import ClusterDescription, TopicDescription
+    from sidecar.protocol.calls.admin import ClusterDescription, TopicDescription
 
 _OPEN_S: Final = 60.0
 _CREATE_TIMEOUT_MS: Final = 30_000

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sidecar.changelog.records import RawRecord, build_batch, read_batches
 from sidecar.cli.bench.client import OPEN, Connection
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.calls import CreateTopics, FetchPartition, ListOffsets, NewTopic, OffsetAt, ProduceBatch
+from sidecar.protocol.calls.admin import CreateTopics, NewTopic
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt, ProduceBatch
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.client._requests import describe_owners
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarUnavailableError, of_kafka
-from sidecar.protocol import calls
+from sidecar.protocol.calls import admin as calls
 from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.errors import ErrorCode, error_name
 

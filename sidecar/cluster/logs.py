@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.caller import SHARED_CHANNEL
-from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.protocol.caller import Channel, Upstream
-    from sidecar.protocol.calls import Fetched, ListedOffset
+    from sidecar.protocol.calls.logs import Fetched, ListedOffset
 
 FETCH_BYTES: Final = 1024 * 1024
 _EMPTY_ANSWERS: Final = 10

@@ -16,7 +16,7 @@ from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
 from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
+from sidecar.protocol.calls.admin import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess

@@ -28,7 +28,7 @@ from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.fencing import RecordWriter
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError, UpstreamError
-from sidecar.protocol.calls import AlterTopicConfig
+from sidecar.protocol.calls.admin import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import ActiveProducer, PartitionProducers
+    from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 
 _READERS: Final = 16
 _WITNESS_CHANNEL: Final = Channel("takeover")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import VERSION
-from sidecar.protocol.fetch_flexible import FIRST as FIRST_FLEXIBLE
+from sidecar.protocol.fetch import FIRST_FLEXIBLE
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
@@ -49,10 +49,10 @@ class Bodies:
         found = self._bodies.get((version, _NO_TOPIC, id(element)))
         if found is not None:
             return found[1]
-        return self._keep(version, _NO_TOPIC, element, bytes(fetch.as_version(element, version)))
+        return self._keep(version, _NO_TOPIC, element, bytes(fetch.converted(element, 11, version)))
 
     def _add(self, version: int, topic: bytes, element: Octets) -> bytes:
-        body = b"".join(fetch.encode_answer(0, version, [(topic, fetch.as_version(element, version))]))[_HEAD.size :]
+        body = b"".join(fetch.encode_answer(0, version, [(topic, fetch.converted(element, 11, version))]))[_HEAD.size :]
         return self._keep(version, topic, element, body)
 
     def _keep(self, version: int, topic: bytes, element: Octets, body: bytes) -> bytes:

@@ -11,14 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sidecar.protocol.calls import ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import Described
+    from sidecar.protocol.calls.admin import Described
 
 _OF_BROKERS: Final = " of the brokers"
 _EXPIRATION: Final = "producer.id.expiration.ms" + _OF_BROKERS

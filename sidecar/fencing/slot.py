@@ -23,7 +23,7 @@ from sidecar.changelog import MASTER_SLOT
 from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, UpstreamError
-from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
+from sidecar.protocol.calls.transactions import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.caller import DisconnectedError, FencedError
-from sidecar.protocol.calls import DescribeProducers
+from sidecar.protocol.calls.transactions import DescribeProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.protocol.caller import Channel, Upstream
-    from sidecar.protocol.calls import PartitionProducers
+    from sidecar.protocol.calls.transactions import PartitionProducers
     from sidecar.protocol.ids import Stamp
 
 _REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})

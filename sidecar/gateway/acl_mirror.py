@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.calls import DescribeAcls, DescribeConfigs
-from sidecar.protocol.calls.admin import ConfigResource, Resource
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.calls.security import DescribeAcls
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Acls, Operation, Rules
 

@@ -15,6 +15,8 @@ from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
+from sidecar.protocol import first_fields
+from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.primitives import MalformedFrameError
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.request import Exchange
+    from sidecar.protocol.errors import KafkaError
     from sidecar.protocol.schema import Message, Values
 
 
@@ -38,6 +41,12 @@ async def fields(message: Message, request: Request, *, whole: bool = True) -> V
     return await in_slices(
         message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version, whole=whole)
     )
+
+
+def leading_text(request: Request, count: int = 1) -> tuple[str, ...]:
+    """See `first_fields.leading_text`."""
+    flexible, frame = APIS[request.key].is_flexible(request.version), request.frame
+    return first_fields.leading_text(frame.buffer, request.body, frame.end, flexible=flexible, count=count)
 
 
 async def rewritten(client: Client, request: Request, message: Message, values: Values) -> Request:
@@ -90,6 +99,46 @@ async def controller(
         if error.sent or client.connection.closed:
             raise
     return await one(client, upstream.live_broker(), request, message, values)
+
+
+async def change(
+    client: Client,
+    exchange: Exchange,
+    upstream: KafkaUpstream,
+    request: Request,
+    message: Message,
+    lists: tuple[str, str],
+    refusal: Callable[[Any], KafkaError | None],
+    refused_as: Callable[[Any, KafkaError], Values],
+    changed: Callable[[list[Any]], None] = lambda _kept: None,
+) -> None:
+    """Have the controller change what a request names, but for the elements that are refused here, and answer. `lists`:
+    the elements in request and answer; `refused_as`: how one is answered; `changed` is called with those that were sent
+    before the client hears of them.
+
+    Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
+    """
+    asked, answered = lists
+    values = await fields(message, request)
+    kept: list[Any] = []
+    refused: list[Values] = []
+    for each in values[asked] or ():
+        error = refusal(each)
+        if error is None:
+            kept.append(each)
+        else:
+            exchange.note_error(error.code)
+            refused.append(refused_as(each, error))
+    if not refused:
+        frame = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
+        changed(kept)
+        exchange.answer([frame.view(frame.start, frame.end)])
+        return
+    found: Values = {answered: []}
+    if kept:
+        found = await controller(client, upstream, request, message, values | {asked: kept})
+        changed(kept)
+    await answer(exchange, message, found | {answered: [*found[answered], *refused]})
 
 
 async def anywhere(

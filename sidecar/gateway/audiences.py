@@ -85,11 +85,6 @@ class Audiences:
         self._rates: dict[bytes, Rate] = {}
         self._muted: dict[int, tuple[float, asyncio.TimerHandle]] = {}
 
-    @property
-    def has_places(self) -> bool:
-        """Whether every request for a shadow has to be looked at."""
-        return self._places is not None
-
     def admits(self, shadow: bytes, connection: int) -> bool:
         """Whether a connection may read a shadow now."""
         return self._places is None or self._places.takes(shadow, connection, self._clock())

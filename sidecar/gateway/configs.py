@@ -172,20 +172,8 @@ class ConfigsApi:
     async def handle_alter(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AlterConfigs and IncrementalAlterConfigs."""
         message = admin.ALTER_CONFIGS if request.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
-        fields = await asking.fields(message, request)
-        kept: list[Values] = []
-        responses: list[Values] = []
-        for resource in fields["resources"]:
-            error = self._alteration_refused(resource)
-            if error is None:
-                kept.append(resource)
-            else:
-                exchange.note_error(error.code)
-                responses.append(_refused(resource, error))
-        if kept or not responses:
-            answer = await asking.controller(client, self._upstream, request, message, fields | {"resources": kept})
-            responses = [*answer["responses"], *responses]
-        await asking.answer(exchange, message, {"responses": responses})
+        lists, upstream = ("resources", "responses"), self._upstream
+        await asking.change(client, exchange, upstream, request, message, lists, self._alteration_refused, _refused)
 
     def _alteration_refused(self, resource: Values) -> KafkaError | None:
         name: str = resource["resource_name"]

@@ -340,8 +340,9 @@ class WholeFetch(LeaderPoll, FetchExchange):
             if part.error:
                 self.note_error(part.error)
             elif self._ends is not None and not self.connection.closed:
-                empty = fetch.as_v11(fetch.empty_element(frame.buffer, part.start, self.version), self.version)
-                self._ends.note(part.topic, part.partition, self._isolation, empty)
+                empty = fetch.empty_element(frame.buffer, part.start, self.version)
+                as_polled = bytes(fetch.converted(empty, self.version, calls.VERSION))
+                self._ends.note(part.topic, part.partition, self._isolation, as_polled)
         if answer.parts and (self._names is not None or answer.has_addresses):
             self._answer_renamed(frame, answer, self._names or {})
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
-from sidecar.protocol.fetch_flexible import FIRST_WITH_LEADERS, with_leader
+from sidecar.protocol.fetch import FIRST_WITH_LEADERS, with_leader
 from sidecar.protocol.topic_ids import reference
 
 if TYPE_CHECKING:

@@ -18,17 +18,14 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.gateway import asking
-from sidecar.gateway.access.asked import called
+from sidecar.gateway.access.groups import committed
 from sidecar.gateway.coordinators import Keyed
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import groups, new_groups, shares
 
 if TYPE_CHECKING:
@@ -47,42 +44,25 @@ _OPERATIONS_UNKNOWN: Final = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class _Grouped:
-    """An API about one group: how to refuse a request, and which of its leading strings is the group."""
+    """An API about one group: whether it is refused partition by partition, and which leading string is the group."""
 
     message: Message
-    refuse: Callable[[Callable[[], Values], int], Values]
+    by_partition: bool = False
     group_at: int = 0
-
-
-def _in_front(_request: Callable[[], Values], code: int) -> Values:
-    return {"error_code": code}
-
-
-def _joined(_request: Callable[[], Values], code: int) -> Values:
-    return {"error_code": code, "generation_id": _NO_GENERATION}
-
-
-def _per_partition(fields: Callable[[], Values], code: int) -> Values:
-    def refused(topic: Values) -> Values:
-        partitions: list[Any] = topic["partitions"]
-        indexes = [{"partition_index": found["partition_index"], "error_code": code} for found in partitions]
-        return {**called(topic), "partitions": indexes}
-
-    return {"topics": [refused(topic) for topic in fields()["topics"]]}
 
 
 _GROUPED: Final = {
     form.message.key: form
     for form in (
-        _Grouped(groups.OFFSET_COMMIT, _per_partition),
-        _Grouped(groups.JOIN_GROUP, _joined),
-        _Grouped(groups.HEARTBEAT, _in_front),
-        _Grouped(groups.LEAVE_GROUP, _in_front),
-        _Grouped(groups.SYNC_GROUP, _in_front),
-        _Grouped(groups.OFFSET_DELETE, _in_front),
-        _Grouped(shares.ALTER_SHARE_GROUP_OFFSETS, _in_front),
-        _Grouped(shares.DELETE_SHARE_GROUP_OFFSETS, _in_front),
-        _Grouped(groups.TXN_OFFSET_COMMIT, _per_partition, group_at=1),
+        _Grouped(groups.OFFSET_COMMIT, by_partition=True),
+        _Grouped(groups.JOIN_GROUP),
+        _Grouped(groups.HEARTBEAT),
+        _Grouped(groups.LEAVE_GROUP),
+        _Grouped(groups.SYNC_GROUP),
+        _Grouped(groups.OFFSET_DELETE),
+        _Grouped(shares.ALTER_SHARE_GROUP_OFFSETS),
+        _Grouped(shares.DELETE_SHARE_GROUP_OFFSETS),
+        _Grouped(groups.TXN_OFFSET_COMMIT, by_partition=True, group_at=1),
     )
 }
 GROUP_KEYS: Final = frozenset(_GROUPED)
@@ -99,35 +79,22 @@ class GroupsApi:
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
         form = _GROUPED[request.key]
-        flexible = APIS[request.key].is_flexible(request.version)
-        *before, group = leading_text(
-            request.frame.buffer, request.body, request.frame.end, flexible=flexible, count=form.group_at + 1
-        )
+        *before, group = asking.leading_text(request, form.group_at + 1)
         if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
             await _refuse(form, exchange, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
-        if self._guards.concerns(request.key):
-            await self._guarded(client, exchange, form, request, group)
-            return
-        try:
-            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
-        except KafkaError as error:
-            await _refuse(form, exchange, request, error.code)
-        else:
-            exchange.answer([answer.view(answer.start, answer.end)])
-
-    async def _guarded(self, client: Client, exchange: Exchange, form: _Grouped, request: Request, group: str) -> None:
-        """A request that may name cursors that are not its client's."""
-        divided = await self._guards.divide(group, client, request)
+        going_on: Request | None = request
         refused: list[Values] = []
-        for each in divided.refused:
-            exchange.note_error(each.code)
-            refused += _per_partition(partial(_of_one, each.topic), each.code)["topics"]
-        if divided.request is None:
+        if self._guards.concerns(request.key):  # it may name cursors that are not its client's
+            going_on, theirs = await self._guards.divide(group, client, request)
+            for each in theirs:
+                exchange.note_error(each.code)
+                refused.append(committed(each.topic, each.code))
+        if going_on is None:
             await asking.answer(exchange, form.message, {"topics": refused})
             return
         try:
-            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, divided.request)
+            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, going_on)
         except KafkaError as error:
             await _refuse(form, exchange, request, error.code)
             return
@@ -135,14 +102,11 @@ class GroupsApi:
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
 
 
-def _of_one(topic: Values) -> Values:
-    return {"topics": [topic]}
-
-
 async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:
     exchange.note_error(code)
-    fields = await asking.fields(form.message, request)
-    await asking.answer(exchange, form.message, form.refuse(lambda: fields, code))
+    topics: list[Values] = (await asking.fields(form.message, request))["topics"] if form.by_partition else []
+    values: Values = {"error_code": code, "generation_id": _NO_GENERATION}
+    await asking.answer(exchange, form.message, values | {"topics": [committed(topic, code) for topic in topics]})
 
 
 def _described(message: Message, keys: str = "group_ids") -> Keyed:

@@ -24,7 +24,7 @@ from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.fetch_flexible import without_leader
+from sidecar.protocol.fetch import with_leader
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.topic_ids import is_stand_in, names_of, reference
 from sidecar.shadow.views import Read, layers
@@ -105,7 +105,7 @@ class LeaderPoll:
         found: list[Octets] = [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
         for number, part in enumerate(answer.parts):
             if part.leader is not None:
-                found[number] = without_leader(found[number])
+                found[number] = with_leader(found[number], None)
         return found
 
 

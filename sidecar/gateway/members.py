@@ -30,7 +30,6 @@ from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten
 from sidecar.gateway.rights import may_see
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import new_groups, shares
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class MembersApi:
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One heartbeat, to the coordinator and back."""
         message = _HEARTBEATS[request.key]
-        frame = request.frame
-        (group,) = leading_text(frame.buffer, request.body, frame.end, flexible=True)
+        (group,) = asking.leading_text(request)
         try:
             await self._check(client, message, request)
             answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)

@@ -24,7 +24,7 @@ from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, passing
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.messages import admin, groups, transactions
 from sidecar.protocol.metadata import MetadataRequest
 
@@ -145,7 +145,7 @@ class MergedApi:
         message = transactions.DESCRIBE_PRODUCERS
         fields = await asking.fields(message, request)
         asked = [(topic["name"], index) for topic in fields["topics"] for index in topic["partition_indexes"]]
-        await self._find_leaders(asked)
+        await self._upstream.find_leaders(self._view.missing((name.encode(), index) for name, index in asked))
         by_leader: dict[int, list[tuple[str, int]]] = {}
         found: dict[tuple[str, int], Values] = {}
         for name, index in dict.fromkeys(asked):
@@ -161,16 +161,6 @@ class MergedApi:
             found |= answer
         topics = _by_topic((name, found[name, index]) for name, index in dict.fromkeys(asked))
         await asking.answer(exchange, message, _topics("partitions", topics))
-
-    async def _find_leaders(self, partitions: list[tuple[str, int]]) -> None:
-        missing = self._view.missing((name.encode(), index) for name, index in partitions)
-        if not missing:
-            return
-        names = tuple(sorted(name.decode() for name in missing))
-        try:
-            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        except (UpstreamError, KafkaError):
-            return  # the partitions without a leader are answered so
 
     async def _ask_leader(
         self, client: Client, leader: int, request: Request, partitions: list[tuple[str, int]]

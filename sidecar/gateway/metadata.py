@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.api_versions import VersionRange
-    from sidecar.protocol.calls import ServedVersions
+    from sidecar.protocol.calls.admin import ServedVersions
     from sidecar.protocol.schema import Values
 
 _BROKER_ENDPOINTS = 1

@@ -19,7 +19,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import asking
-from sidecar.gateway.access.asked import called, ids_in
+from sidecar.gateway.access.asked import ids_in
+from sidecar.gateway.access.groups import fetched
 from sidecar.protocol import limits
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
@@ -108,7 +109,7 @@ class OffsetFetchApi:
         for topic in group["topics"] or ():
             code = self._guards.refusal(client, topic)
             if code:
-                hidden.append(_no_offsets(topic, code))
+                hidden.append(fetched(topic, code))
             else:
                 kept.append(topic)
         return (group | {"topics": kept} if hidden else group), hidden
@@ -185,17 +186,9 @@ def _code(hidden: list[Values]) -> int:
     return next((each["error_code"] for topic in hidden for each in topic["partitions"]), 0)
 
 
-def _no_offsets(topic: Values, code: int) -> Values:
-    def refused(index: int) -> Values:
-        offset = {"committed_offset": _UNKNOWN, "committed_leader_epoch": _UNKNOWN, "metadata": ""}
-        return {"partition_index": index, "error_code": code} | offset
-
-    return {**called(topic), "partitions": [refused(index) for index in topic["partition_indexes"]]}
-
-
 def _refused(group: Values, code: int) -> Values:
     """The error stands in front from version 2 on and per partition in all: not every client looks at both."""
-    topics = [_no_offsets(topic, code) for topic in group["topics"] or ()]
+    topics = [fetched(topic, code) for topic in group["topics"] or ()]
     return {"group_id": group["group_id"], "error_code": code, "topics": topics}
 
 

@@ -43,7 +43,7 @@ from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import unknown_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Mapping
+    from collections.abc import Generator, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
@@ -170,9 +170,8 @@ class ProduceApi:
         if (error := _refused_whole(client, fields)) is not None:
             self._refuse_all(client, request, fields, error)
             return
-        if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
-            client.connection.hold()
-            self._tasks.start(self._govern(client, request, _owned(request, fields), names))
+        if client.identity is not None and client.identity.asks and self._ordinary(fields):
+            self._hold(client, request, fields)
             return
         is_behind = client.ordinary.expected and behind_lost(client, request.frame, fields)
         is_governed = self._kinds[parts[0].topic] is TopicKind.GOVERNED
@@ -190,9 +189,8 @@ class ProduceApi:
                 return
         if moved:
             fields = fields.moved(moved)
-        if merge is None and (missing := self._ordinary_parts.missing(fields)):
-            client.connection.hold()
-            self._tasks.start(self._find_leaders(client, request, fields, missing))
+        if merge is None and self._ordinary_parts.missing(fields):
+            self._hold(client, request, fields)
         else:
             at_once(self._split(client, request, fields, merge))
 
@@ -210,7 +208,9 @@ class ProduceApi:
         self._tasks.start(self._handle_held(client, request, _owned(request, fields)))
 
     async def _handle_held(self, client: Client, request: Request, fields: ProduceRequest) -> None:
-        """As `handle`, in slices, and less what the client may not write to, and topics that are not there."""
+        """As `handle`, where Kafka or the node's other rooms have to be asked first: in slices, and less what the
+        client may not write to, and topics that are not there.
+        """
         connection = client.connection
         asked = True
         try:
@@ -272,15 +272,6 @@ class ProduceApi:
         topics = {part.topic for part in fields.parts}
         return {topic for topic in topics if self._kinds[topic] is TopicKind.ORDINARY and is_legal(topic)}
 
-    async def _govern(self, client: Client, request: Request, fields: ProduceRequest, names: set[bytes]) -> None:
-        try:
-            refused = await self._governed.govern(names)
-            if client.connection.closed:
-                return
-            at_once(self._split(client, request, fields, refused=refused))
-        finally:
-            client.connection.release()
-
     def _follows_governed(self, client: Client, fields: ProduceRequest) -> bool:
         """Whether the client still waits for what it sent to one of these ordinary partitions under a policy."""
         return bool(client.governed.claimants) and any(self._is_behind(client, part) for part in fields.parts)
@@ -291,14 +282,6 @@ class ProduceApi:
             isinstance(each, MergedProduce) and each is not merge and each.is_governed and each.awaits(part)
             for each in client.connection.pending
         )
-
-    async def _find_leaders(self, client: Client, request: Request, fields: ProduceRequest, topics: set[bytes]) -> None:
-        found = await self._upstream.find_leaders(topics)
-        try:
-            if not client.connection.closed:
-                at_once(self._split(client, request, fields, asked=found))
-        finally:
-            client.connection.release()
 
     def _split(
         self,
@@ -312,58 +295,65 @@ class ProduceApi:
     ) -> Generator[None, None, None]:
         """Each partition to its leader. `merge` has the place of the answer, if it was taken already. `asked` False:
         Kafka could not be asked for those that are not known. `refused` are topics that nothing may be written to.
+
+        Leaders are chosen when all else is done, and in the turn in which the batches leave: which of them would
+        overtake others is known for one state of the view alone.
         """
         if merge is None:
             merge = MergedProduce(client, request, self._hints, fields)
             if fields.acks != 0:
                 client.connection.expect(merge)
-        gaps = self._ordinary_parts.not_now(client, request.frame, fields) if client.ordinary.matters() else ()
-        by_leader: dict[int, list[ProducePart]] = {}
+        frame, behind = request.frame, self._behind(client, request, fields)
+        ordinary: list[ProducePart] = []
         for first in range(0, len(fields.parts), SLICE):
-            for part in fields.parts[first : first + SLICE]:
-                error = refused.get(part.topic)
-                if error is not None:
-                    refuse(client, request.frame, part, merge, error.code, error.message or None)
-                    continue
-                leader = self._place(client, request.frame, fields, merge, part, gaps, asked=asked)
-                if leader != NO_LEADER:
-                    by_leader.setdefault(leader, []).append(part)
+            some = fields.parts[first : first + SLICE]
+            ordinary += [part for part in some if not self._settled(client, frame, fields, merge, part, refused)]
             if len(fields.parts) > SLICE:
                 yield
+        if len(fields.parts) > SLICE:  # in the turns of others leaders may have moved, and batches been lost
+            behind |= self._behind(client, request, fields._replace(parts=ordinary))
+        by_leader: dict[int, list[ProducePart]] = {}
+        for part in ordinary:
+            leader = self._view.leader(part.topic, part.partition)
+            if part[:2] in behind:
+                refuse(client, frame, part, merge, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif leader == NO_LEADER:
+                refuse(client, frame, part, merge, self._ordinary_parts.why_no_leader(part, asked=asked))
+            elif part.start == part.end:
+                merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
+            else:
+                by_leader.setdefault(leader, []).append(part)
         for leader, parts in by_leader.items():
             if client.connection.closed:
                 return
             self._ordinary_parts.send(client, request, fields, merge, leader, parts)
 
-    def _place(
+    def _settled(
         self,
         client: Client,
         frame: Frame,
         fields: ProduceRequest,
         merge: MergedProduce,
         part: ProducePart,
-        gaps: Container[tuple[bytes, int]],
-        *,
-        asked: bool,
-    ) -> int:
-        """The leader to send an ordinary partition's batch to; else it is appended, or answered, here."""
+        refused: Mapping[bytes, KafkaError],
+    ) -> bool:
+        """Hand on or answer a batch that goes to no broker as it is; False for one that does."""
         kind = self._kinds[part.topic]
-        if kind is TopicKind.GOVERNED:
+        if (error := refused.get(part.topic)) is not None:
+            refuse(client, frame, part, merge, error.code, error.message or None)
+        elif kind is TopicKind.GOVERNED:
             self._append(client, frame, part, fields.timeout_ms, merge)
-            return NO_LEADER
-        if (error := kind.change_refused) is not None:
+        elif (error := kind.change_refused) is not None:
             merge.settle(refusal(part, error.code, error.message))
-            return NO_LEADER
-        leader = self._view.leader(part.topic, part.partition)
-        if (part.topic, part.partition) in gaps or (client.governed.claimants and self._is_behind(client, part, merge)):
+        elif client.governed.claimants and self._is_behind(client, part, merge):
             refuse(client, frame, part, merge, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif leader == NO_LEADER:
-            refuse(client, frame, part, merge, self._ordinary_parts.why_no_leader(part, asked=asked))
-        elif part.start == part.end:
-            merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
         else:
-            return leader
-        return NO_LEADER
+            return False
+        return True
+
+    def _behind(self, client: Client, request: Request, fields: ProduceRequest) -> set[tuple[bytes, int]]:
+        """See `OrdinaryProduce.not_now`; nothing where the client has sent nothing that could be in front."""
+        return self._ordinary_parts.not_now(client, request.frame, fields) if client.ordinary.matters() else set()
 
     def _append(self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, merge: MergedProduce) -> None:
         """Hand a governed partition's batch on."""

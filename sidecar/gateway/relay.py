@@ -16,7 +16,7 @@ from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
 from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import DisconnectedError, UpstreamError, decode_frame, encode_frame
-from sidecar.protocol.calls import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
+from sidecar.protocol.calls.security import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.errors import LoginError
 from sidecar.security.logins import Claimed, Offer, claimed_name

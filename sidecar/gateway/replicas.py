@@ -40,30 +40,16 @@ class ReplicasApi:
 
     async def handle_elect(self, client: Client, exchange: Exchange, request: Request) -> None:
         """ElectLeaders. Null for the partitions means all of them, and is upstream's to judge."""
-        message = admin.ELECT_LEADERS
-        fields = await asking.fields(message, request)
-        kept: list[Values] = []
-        refused: list[Values] = []
-        for topic in fields["topic_partitions"] or ():
-            error = self._resolver.kind(topic["topic"].encode()).change_refused
-            if error is None:
-                kept.append(topic)
-            else:
-                exchange.note_error(error.code)
-                outcomes = [_outcome("partition_id", index, error) for index in topic["partitions"]]
-                refused.append({"topic": topic["topic"], "partition_result": outcomes})
-        if not refused:
-            upstream = self._upstream
-            answer = await asking.first_that_answers(client, upstream, upstream.controller, request, harmless=False)
-            exchange.answer([answer.view(answer.start, answer.end)])
-            return
-        values: Values = {"replica_election_results": []}
-        if kept:
-            values = await asking.controller(
-                client, self._upstream, request, message, fields | {"topic_partitions": kept}
-            )
-        values["replica_election_results"] = [*values["replica_election_results"], *refused]
-        await asking.answer(exchange, message, values)
+
+        def refusal(topic: Values) -> KafkaError | None:
+            return self._resolver.kind(topic["topic"].encode()).change_refused
+
+        def refused(topic: Values, error: KafkaError) -> Values:
+            outcomes = [_outcome("partition_id", index, error) for index in topic["partitions"]]
+            return {"topic": topic["topic"], "partition_result": outcomes}
+
+        lists = "topic_partitions", "replica_election_results"
+        await asking.change(client, exchange, self._upstream, request, admin.ELECT_LEADERS, lists, refusal, refused)
 
     async def handle_reassign(self, _client: Client, exchange: Exchange, request: Request) -> None:
         """AlterPartitionReassignments: refused, each partition with its reason."""

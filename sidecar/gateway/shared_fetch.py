@@ -13,7 +13,6 @@ from sidecar.fanout.question import fitting
 from sidecar.gateway.client import MAIN
 from sidecar.gateway.leader_poll import GatheredFetch, OwnPoll
 from sidecar.protocol import fetch
-from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.topic_ids import reference
@@ -154,12 +153,15 @@ class SharedFetch(GatheredFetch):
         poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation)
         leader = self.node.upstream.view.leader(position.log, position.partition)
         element = calls.element_of(position, asked.most_bytes)
-        if self.version >= flexible.FIRST:
-            element = flexible.flexible_element(element)
+        if self.version >= fetch.FIRST_FLEXIBLE:
+            element = fetch.flexible_element(element)
         poll.begin(leader, MAIN, (0, 1, self._max_bytes, self._isolation), [element])
 
     def poll_ended(self, poll: OwnPoll) -> None:
         elements = () if poll.answer is None else poll.answer.elements
-        found = {(topic, partition): fetch.as_v11(element, self.version) for topic, partition, element in elements}
+        found = {
+            (topic, partition): fetch.converted(element, self.version, calls.VERSION)
+            for topic, partition, element in elements
+        }
         both = zip(self._parts, self._asked, strict=True)
         self._give([(part.topic, found.get(part[:2]) or self._empty(part, each)) for part, each in both])

@@ -60,7 +60,7 @@ class TablesApi:
         if request.frame.size > AT_ONCE_BYTES:
             request.own()
             client.connection.hold()
-            self._tasks.start(self._handle_large(client, request, layout))
+            self._tasks.start(self._handle_held(client, request, layout))
             return
         table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
         TURN.elements += len(table.parts)
@@ -75,22 +75,32 @@ class TablesApi:
             return
         if request.own():
             table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
-        missing = self._views.missing(table.parts, client.principal)
-        if missing:
+        if self._views.missing(table.parts, client.principal):
             client.connection.hold()
-            self._tasks.start(self._find_leaders(client, request, exchange, table, missing))
+            self._tasks.start(self._handle_held(client, request, layout, exchange, table))
         else:
             at_once(self._split(client, request, exchange, table, asked=True))
 
-    async def _handle_large(self, client: Client, request: Request, layout: Layout) -> None:
-        """As `handle`, in slices: monitoring may ask for every partition of a cluster."""
+    async def _handle_held(
+        self,
+        client: Client,
+        request: Request,
+        layout: Layout,
+        exchange: _Merged | None = None,
+        table: Table | None = None,
+    ) -> None:
+        """As `handle`, where leaders have to be asked for, and in slices: monitoring may ask for every partition of a
+        cluster. `exchange`, `table`: the place of the answer and what was walked, where that is known.
+        """
         connection, frame = client.connection, request.frame
         try:
-            table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
-            if connection.closed:
-                return
-            exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
-            connection.expect(exchange)
+            if table is None:
+                table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
+                if connection.closed:
+                    return
+            if exchange is None:
+                exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
+                connection.expect(exchange)
             leader, asked = self._single_leader(client, table, request.key), True
             if leader != NO_LEADER:
                 self._pass(client, request, exchange, table, leader)
@@ -128,21 +138,6 @@ class TablesApi:
                 return NO_LEADER
             found = leader
         return found
-
-    async def _find_leaders(
-        self,
-        client: Client,
-        request: Request,
-        exchange: _Merged,
-        table: Table,
-        topics: set[bytes],
-    ) -> None:
-        found = await self._upstream.find_leaders(topics)
-        try:
-            if not client.connection.closed:
-                at_once(self._split(client, request, exchange, table, asked=found))
-        finally:
-            client.connection.release()
 
     def _split(
         self, client: Client, request: Request, exchange: _Merged, table: Table, *, asked: bool

@@ -16,6 +16,7 @@ of nodes that clients see.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cluster.resolver import TopicKind
@@ -59,7 +60,7 @@ def _grown(topic: Values) -> KafkaError | None:
     return _ASSIGNED if topic["assignments"] else None
 
 
-def _deleted(_topic: str) -> None:
+def _nothing(_topics: object) -> None:
     return None
 
 
@@ -84,7 +85,7 @@ _CHANGES: Final = {
     change.message.key: change
     for change in (
         _Change(admin.CREATE_TOPICS, "topics", "topics", _created),
-        _Change(admin.DELETE_TOPICS, "topic_names", "responses", _deleted, ("topics", 6)),
+        _Change(admin.DELETE_TOPICS, "topic_names", "responses", _nothing, ("topics", 6)),
         _Change(admin.CREATE_PARTITIONS, "topics", "results", _grown),
     )
 }
@@ -104,35 +105,20 @@ class TopicsApi:
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request of the three kinds."""
-        change = _CHANGES[request.key]
-        message = change.message
-        fields = await asking.fields(message, request)
+        change, upstream = _CHANGES[request.key], self._upstream
         listed = change.topics_of(request.version)
-        topics: list[Any] = fields[listed]
-        by_id = request.version >= change.by_id[1]
-        if by_id and (unknown := {*ids_in(topics)} - self._upstream.view.names.keys()):
-            await self._upstream.find_ids(unknown)
-        refused: list[Values] = []
-        kept: list[Any] = []
-        for topic in topics:
-            error = self._refusal(change, topic)
-            if error is None:
-                kept.append(topic)
-            else:
-                exchange.note_error(error.code)
-                refused.append(self._refused(topic, error))
-        if not refused:
-            upstream = self._upstream
-            answer = await asking.first_that_answers(client, upstream, upstream.controller, request, harmless=False)
-            self._forget_routes(request.key, kept)
-            exchange.answer([answer.view(answer.start, answer.end)])
-            return
-        values: Values = {change.results: []}
-        if kept:
-            values = await asking.controller(client, self._upstream, request, message, fields | {listed: kept})
-            self._forget_routes(request.key, kept)
-        values[change.results] = [*values[change.results], *refused]
-        await asking.answer(exchange, message, values)
+        if listed == change.by_id[0]:
+            fields = await asking.fields(change.message, request)
+            if unknown := {*ids_in(fields[listed])} - upstream.view.names.keys():
+                await upstream.find_ids(unknown)
+        lists, refusal = (listed, change.results), partial(self._refusal, change)
+        forget = self._forget_routes if change.message is not admin.CREATE_TOPICS else _nothing
+        await asking.change(client, exchange, upstream, request, change.message, lists, refusal, self._refused, forget)
+
+    def _forget_routes(self, topics: list[Any]) -> None:
+        """What was known of the partitions has just become wrong."""
+        names = map(self._name, topics)
+        self._upstream.view.forget(name.encode() for name in names if name is not None)
 
     def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
         found = self._name(topic)
@@ -147,12 +133,6 @@ class TopicsApi:
             names = ", ".join(shadow.decode() for shadow in shadows)
             error = KafkaError(ErrorCode.POLICY_VIOLATION, f"this topic has shadows, delete those first: {names}")
         return error or change.refusal(topic)
-
-    def _forget_routes(self, key: int, topics: list[Any]) -> None:
-        """What was known of the partitions has just become wrong."""
-        if key != admin.CREATE_TOPICS.key:
-            names = map(self._name, topics)
-            self._upstream.view.forget(name.encode() for name in names if name is not None)
 
     def _name(self, topic: Any) -> str | None:
         """The topic that an element of a request is about; None for an id that is not known, or nothing at all."""

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Final
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.gateway import asking
+from sidecar.gateway.access.transactions import not_added
 from sidecar.gateway.coordinators import Keyed
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import transactions
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class TransactionsApi:
                 return
         for code in codes.values():
             exchange.note_error(code)
-        await asking.answer(exchange, message, _not_added(topics, codes))
+        await asking.answer(exchange, message, not_added(topics, lambda name, _: codes[name]))
 
     def _refusal(self, topic: str) -> KafkaError | None:
         kind = self._resolver.kind(topic.encode())
@@ -136,8 +135,7 @@ class TransactionsApi:
         await self._pass(transactions.END_TXN, client, exchange, request)
 
     async def _pass(self, message: Message, client: Client, exchange: Exchange, request: Request) -> None:
-        flexible = APIS[request.key].is_flexible(request.version)
-        (transactional_id,) = leading_text(request.frame.buffer, request.body, request.frame.end, flexible=flexible)
+        (transactional_id,) = asking.leading_text(request)
         try:
             owned = _owned_by_sidecar(transactional_id)
             if owned is not None:
@@ -163,21 +161,6 @@ def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
         client.note_refusal(name.encode(), code, reason)
         if code == ErrorCode.INVALID_TXN_STATE:
             client.connection.report("transactional_batch", f"a transaction that is to write to {name}: {reason}")
-
-
-def _not_added(topics: list[Values], codes: dict[str, int]) -> Values:
-    return {
-        "results_by_topic": [
-            {
-                "name": topic["name"],
-                "results_by_partition": [
-                    {"partition_index": index, "partition_error_code": codes[topic["name"]]}
-                    for index in topic["partitions"]
-                ],
-            }
-            for topic in topics
-        ]
-    }
 
 
 DESCRIBED: Final = Keyed(

@@ -17,7 +17,7 @@ from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import writer_names
 from sidecar.network.backoff import Retry
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
-from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
+from sidecar.protocol.calls.admin import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name, no_topic
 from sidecar.v1 import state_pb2 as state
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import View
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.dedup.names import WriterNames
-    from sidecar.protocol.calls import TopicDescription
+    from sidecar.protocol.calls.admin import TopicDescription
     from sidecar.settings import Settings
 
 T = TypeVar("T")

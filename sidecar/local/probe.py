@@ -8,36 +8,22 @@ import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
-_METADATA = 3
-_METADATA_VERSION = 2  # the first with a cluster id; still served by Kafka 4.3
-_INIT_PRODUCER_ID = 22
-_COORDINATOR_LOAD_IN_PROGRESS = 14
+from sidecar.protocol.caller import AnswerT, BadAnswerError, Request, decode_frame, encode_frame
+from sidecar.protocol.calls.admin import ClusterDescription, DescribeTopics
+from sidecar.protocol.calls.transactions import InitProducerId
+from sidecar.protocol.errors import ErrorCode
+
 _MAX_ANSWER = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """A cluster as one broker describes it: its id, host and port by node id, the controller, -1 while there is
-    none.
+def ask_kafka(
+    host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None
+) -> ClusterDescription | None:
+    """The cluster as the broker describes it, or None where nobody answers in Kafka's protocol within `timeout`
+    seconds; by TLS with a `context`.
     """
-
-    cluster_id: str | None
-    brokers: dict[int, tuple[str, int]]
-    controller: int
-
-
-def ask_kafka(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> ClusterView | None:
-    """The broker's view, or None where nobody answers in Kafka's protocol within `timeout` seconds; by TLS with a
-    `context`.
-    """
-    try:
-        body = struct.pack(">i", 0)  # no topics
-        answer = _ask((host, port), timeout, context, _METADATA, _METADATA_VERSION, body)
-        return None if answer is None else _parse(answer)
-    except (OSError, struct.error, UnicodeDecodeError):
-        return None
+    return _ask((host, port), timeout, context, DescribeTopics(()))
 
 
 def gives_producer_ids(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> bool:
@@ -47,12 +33,8 @@ def gives_producer_ids(host: str, port: int, timeout: float = 2.0, context: ssl.
     answers 14 COORDINATOR_LOAD_IN_PROGRESS (`RPCProducerIdManager`, KIP-730): clients retry, and librdkafka logs a
     warning for it.
     """
-    body = struct.pack(">hi", -1, 0)  # no transactional id, no timeout
-    try:
-        answer = _ask((host, port), timeout, context, _INIT_PRODUCER_ID, 0, body)
-        return answer is not None and struct.unpack_from(">h", answer, 8)[0] != _COORDINATOR_LOAD_IN_PROGRESS
-    except (OSError, struct.error):
-        return False
+    answer = _ask((host, port), timeout, context, InitProducerId(None, 0))
+    return answer is not None and answer.error != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def ask_redis(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> int | None:
@@ -84,15 +66,17 @@ def _connection(address: tuple[str, int], timeout: float, context: ssl.SSLContex
 
 
 def _ask(
-    address: tuple[str, int], timeout: float, context: ssl.SSLContext | None, key: int, version: int, body: bytes
-) -> bytes | None:
-    """The answer from its correlation id on; None where it is too large to be one."""
-    client = b"probe"
-    request = struct.pack(">hhih", key, version, 1, len(client)) + client + body
-    with _connection(address, timeout, context) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", _read(connection, 4))
-        return _read(connection, size) if 0 < size <= _MAX_ANSWER else None
+    address: tuple[str, int], timeout: float, context: ssl.SSLContext | None, request: Request[AnswerT]
+) -> AnswerT | None:
+    try:
+        with _connection(address, timeout, context) as connection:
+            connection.sendall(encode_frame(request, 1, "probe"))
+            (size,) = struct.unpack(">i", _read(connection, 4))
+            if not 0 < size <= _MAX_ANSWER:
+                return None
+            return decode_frame(request, 1, _read(connection, size), 0, size)
+    except (OSError, BadAnswerError):
+        return None
 
 
 def _read(connection: socket.socket, size: int, at_most: int | None = None) -> bytes:
@@ -105,26 +89,3 @@ def _read(connection: socket.socket, size: int, at_most: int | None = None) -> b
             raise ConnectionError("closed in the middle of an answer")
         data += piece
     return bytes(data)
-
-
-def _parse(answer: bytes) -> ClusterView:
-    """Metadata response v2: correlation id, brokers (id, host, port, rack), cluster id, controller id, topics."""
-    at = 4
-
-    def text() -> str | None:
-        nonlocal at
-        (length,) = struct.unpack_from(">h", answer, at)
-        at += 2 + max(length, 0)
-        return None if length < 0 else answer[at - length : at].decode()
-
-    def number() -> int:
-        nonlocal at
-        at += 4
-        return struct.unpack_from(">i", answer, at - 4)[0]
-
-    brokers: dict[int, tuple[str, int]] = {}
-    for _ in range(number()):
-        node, host, port = number(), text() or "", number()
-        text()  # the rack
-        brokers[node] = (host, port)
-    return ClusterView(text(), brokers, number())

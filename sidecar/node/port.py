@@ -14,7 +14,7 @@ from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields as Policy
 from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
 from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keeps it
-from sidecar.protocol.calls import NewTopic  # noqa: F401 - as Kafka is asked for it
+from sidecar.protocol.calls.admin import NewTopic  # noqa: F401 - as Kafka is asked for it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

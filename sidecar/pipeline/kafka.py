@@ -21,7 +21,7 @@ from sidecar.pipeline.errors import (
 )
 from sidecar.pipeline.routes import PassingError, Routes
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.calls import IsolationLevel, ListedOffset, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import IsolationLevel, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.calls.tails import Fetched, FetchTails, Position
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition

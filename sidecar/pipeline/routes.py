@@ -16,8 +16,9 @@ from sidecar.pipeline.errors import PipelineError, UnknownTopicError, Unreachabl
 from sidecar.pipeline.security import Security
 from sidecar.protocol.addresses import addresses as parse_addresses
 from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
-from sidecar.protocol.calls import ApiVersions, ListOffsets
+from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
+from sidecar.protocol.calls.logs import ListOffsets
 from sidecar.protocol.calls.tails import FetchTails
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, error_name
 from sidecar.protocol.ids import TopicPartition

@@ -1,77 +1,147 @@
 """Fetch, api key 1, versions 4 to 18: walk requests and answers without touching records, split and merge them.
 
 Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader epoch (KIP-320) · 10 zstd · 11 rack id
-(KIP-392). From 12 on they are flexible (`fetch_flexible`), from 13 on topics are named by id: where requests and
-answers are written, `topic` is the id of 16 bytes.
+(KIP-392) · 12 flexible (KIP-482); last fetched epoch, diverging epochs and new leaders as tagged fields · 13 topics by
+id (KIP-516): where requests and answers are written, `topic` is then the id of 16 bytes · 14 an error of tiered storage
+· 15 the replica in a tagged field · 16 the addresses of new leaders (KIP-951) · 17 and 18 tagged fields of followers.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.batch import batch_end, batch_sizes
-from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest
+from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest, Watermarks
+from sidecar.protocol.leaders import endpoint_tags, leader_tags, read_leader
 from sidecar.protocol.limits import elements as most_elements
-from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, RequestReader, new_tuple
-from sidecar.protocol.topic_ids import NO_NAMES
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, new_tuple
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sidecar.protocol.leaders import Leader
-    from sidecar.protocol.topic_ids import Names
+    from sidecar.protocol.topic_ids import Ids, Names
 
-_LIMITS: Final = Struct(">iiiib")
+FIRST_FLEXIBLE: Final = 12
+FIRST_BY_ID: Final = 13
+FIRST_WITH_LEADERS: Final = 16
+_FIRST_WITH_SESSIONS: Final = 7
+_FIRST_WITH_RACKS: Final = 11
+_FIRST_WITH_STATE: Final = 15
+"""The first version that has the replica in a tagged field."""
+_STATE_TAG: Final = 1
+_LEADER_TAG: Final = 1
+_ADDRESSES_TAG: Final = 0
+_HEAD: Final = Struct(">ihhi")
+_LIMITS: Final = Struct(">iiib")
 _SESSION: Final = Struct(">ii")
-_ANSWER_PARTITION: Final = {4: Struct(">ihqq"), 5: Struct(">ihqqq")}
+_LAST_EPOCH_AT: Final = 16
+"""Of a partition in a request, behind its index, leader epoch and offset."""
+_FIXED: Final = Struct(">ihqqq")
+_FIXED_V4: Final = Struct(">ihqq")
 _ABORTED_BYTES: Final = 16
-FINAL_EPOCH: Final = -1
+_NONE: Final = I32.pack(-1)
+"""No replica, no epoch, a null list."""
 _ELEMENTS: Final = most_elements(1)
+_CONSUMER: Final = -1
+FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
+
+
+# Requests -------------------------------------------------------------------------------------------------------------
 
 
 def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NAMES) -> FetchRequest:
     """Find the partitions of a request whose body begins at `body`. `names`: topics by id. Raises
     `MalformedFrameError`.
     """
-    if version >= flexible.FIRST:
-        return flexible.walk(buffer, body, end, version, names)
+    flexible = version >= FIRST_FLEXIBLE
     reader = RequestReader(buffer, body, end, _ELEMENTS)
-    replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))
+    reader.tags(flexible)
+    replica_id = reader.i32() if version < _FIRST_WITH_STATE else _CONSUMER
+    max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))
     session, session_id, session_epoch = -1, 0, FINAL_EPOCH
-    if version >= 7:
-        session = reader.skip(8)
+    if version >= _FIRST_WITH_SESSIONS:
+        session = reader.skip(_SESSION.size)
         session_id, session_epoch = _SESSION.unpack_from(buffer, session)
     element = partition_bytes(version)
+    ids: Ids | None = None if version < FIRST_BY_ID else {}
     parts: list[FetchPart] = []
-    for _ in range(reader.array(element_bytes=6)):
-        topic = reader.raw(reader.i16())
-        for _ in range(reader.array(element_bytes=element)):
+    for _ in range(reader.array(flexible, element_bytes=3)):
+        topic = reader.name(flexible) if ids is None else named(reader.raw(ID_BYTES), names, ids)
+        for _ in range(reader.array(flexible, element_bytes=element)):
             start = reader.skip(element)
-            parts.append(new_tuple(FetchPart, (topic, I32.unpack_from(buffer, start)[0], start, start + element)))
-    if version >= 7:
-        for _ in range(reader.array(element_bytes=6)):
-            reader.skip(reader.i16())
-            reader.skip(4 * reader.array(element_bytes=4))
-    rack, has_rack = reader.position, False
-    if version >= 11:
-        has_rack = reader.i16() > 0
-        reader.position = rack
-        reader.skip(max(0, reader.i16()))
+            if flexible:
+                reader.skip_tags()
+            index = I32.unpack_from(buffer, start)[0]
+            parts.append(new_tuple(FetchPart, (topic, index, start, reader.position)))
+        reader.tags(flexible)
+    if version >= _FIRST_WITH_SESSIONS:  # what is to be forgotten of one
+        for _ in range(reader.array(flexible, element_bytes=3)):
+            _read_topic(reader, version)
+            reader.skip(4 * reader.array(flexible, element_bytes=4))
+            reader.tags(flexible)
+    rack = _size(reader, flexible, short=True) if version >= _FIRST_WITH_RACKS else 0
+    reader.skip(rack)
+    if flexible:
+        replica_id = _replica(reader, replica_id, version)
     if reader.position != end:
         raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Fetch request")
     return FetchRequest(
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, session, replica_id, has_rack, parts
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, session, replica_id, rack > 0, parts, ids
     )
 
 
+def _size(reader: Reader, flexible: bool, *, short: bool = False) -> int:
+    """The length of a text (`short`) or of bytes, 0 where it is null."""
+    return max(0, reader.uvarint() - 1 if flexible else reader.i16() if short else reader.i32())
+
+
+def _read_topic(reader: Reader, version: int) -> bytes:
+    return reader.name(version >= FIRST_FLEXIBLE) if version < FIRST_BY_ID else reader.raw(ID_BYTES)
+
+
+def _write_topic(writer: Writer, version: int, topic: bytes) -> None:
+    if version < FIRST_BY_ID:
+        writer.name(topic, version >= FIRST_FLEXIBLE)
+    else:
+        writer.raw(topic)
+
+
+def _replica(reader: Reader, replica_id: int, version: int) -> int:
+    """Step over the tagged fields of a request: which replica asks."""
+    for _ in range(reader.array_of_tags()):
+        number, size = reader.uvarint(), reader.uvarint()
+        at = reader.skip(size)
+        if number == _STATE_TAG and version >= _FIRST_WITH_STATE:
+            if size < I32.size:
+                raise MalformedFrameError(f"the state of a replica in {size} bytes")
+            replica_id = I32.unpack_from(reader.buffer, at)[0]
+    return replica_id
+
+
 def partition_bytes(version: int) -> int:
-    """Size of one partition's element in a request of 4 to 11: index, (leader epoch), offset, (log start offset), max
-    bytes.
+    """Size of one partition's element in a request, without tagged fields: index, (leader epoch), offset, (last
+    fetched epoch), (log start offset), max bytes.
     """
-    return 16 + (4 if version >= 9 else 0) + (8 if version >= 5 else 0)
+    return 16 + (4 if version >= 9 else 0) + (4 if version >= FIRST_FLEXIBLE else 0) + (8 if version >= 5 else 0)
+
+
+def plain_element(element: Octets) -> bytes | None:
+    """A partition of a flexible request as v9 to v11 have it; None where it asks for more: a follower's fields, or
+    whether the log has diverged.
+    """
+    behind, end = _LAST_EPOCH_AT + I32.size, partition_bytes(FIRST_FLEXIBLE)
+    if len(element) != end + 1 or element[_LAST_EPOCH_AT:behind] != _NONE:
+        return None
+    return bytes(element[:_LAST_EPOCH_AT]) + bytes(element[behind:end])
+
+
+def flexible_element(plain: bytes) -> bytes:
+    """A partition of a request of v9 to v11 as the flexible versions have it."""
+    return plain[:_LAST_EPOCH_AT] + _NONE + plain[_LAST_EPOCH_AT:] + b"\0"
 
 
 def decline_session(buffer: bytearray, request: FetchRequest) -> None:
@@ -88,149 +158,223 @@ def encode_request(
     parts: list[tuple[bytes, Octets]],
 ) -> bytes:
     """A sessionless request frame: see `write_body`."""
-    out = bytearray(12)
-    out[4:12] = Struct(">hhi").pack(1, version, correlation_id)
-    out += Struct(">h").pack(len(client_id)) + client_id
-    if version >= flexible.FIRST:
-        out.append(0)
-        flexible.write_body(out, version, limits, parts)
-        I32.pack_into(out, 0, len(out) - 4)
-        return bytes(out)
-    write_body(out, version, limits, parts)
-    I32.pack_into(out, 0, len(out) - 4)
-    return bytes(out)
+    writer = Writer()
+    writer.raw(_HEAD.pack(0, 1, version, correlation_id))
+    writer.name(client_id, False)
+    writer.tags(version >= FIRST_FLEXIBLE)
+    write_body(writer, version, limits, parts)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    return writer.finish()
 
 
 def write_body(
-    out: bytearray, version: int, limits: tuple[int, int, int, int], parts: Iterable[tuple[bytes, Octets]]
+    writer: Writer, version: int, limits: tuple[int, int, int, int], parts: Iterable[tuple[bytes, Octets]]
 ) -> None:
-    """Append the body of a sessionless request of 4 to 11. `limits` = max wait ms, min bytes, max bytes, isolation
+    """Append the body of a sessionless request of a consumer. `limits` = max wait ms, min bytes, max bytes, isolation
     level; `parts` = (topic, element).
     """
-    max_wait, min_bytes, max_bytes, isolation = limits
-    out += _LIMITS.pack(-1, max_wait, min_bytes, max_bytes, isolation)
-    if version >= 7:
-        out += _SESSION.pack(0, FINAL_EPOCH)
+    flexible = version >= FIRST_FLEXIBLE
+    if version < _FIRST_WITH_STATE:
+        writer.i32(_CONSUMER)
+    writer.raw(_LIMITS.pack(*limits))
+    if version >= _FIRST_WITH_SESSIONS:
+        writer.raw(_SESSION.pack(0, FINAL_EPOCH))
     by_topic: dict[bytes, list[Octets]] = {}
     for topic, element in parts:
         by_topic.setdefault(topic, []).append(element)
-    out += I32.pack(len(by_topic))
+    writer.array(len(by_topic), flexible)
     for topic, elements in by_topic.items():
-        out += Struct(">h").pack(len(topic)) + topic + I32.pack(len(elements))
-        for element in elements:
-            out += element
-    if version >= 7:
-        out += I32.pack(0)
-    if version >= 11:
-        out += b"\0\0"
+        _write_topic(writer, version, topic)
+        writer.array(len(elements), flexible)
+        writer.raw(b"".join(elements))
+        writer.tags(flexible)
+    if version >= _FIRST_WITH_SESSIONS:
+        writer.array(0, flexible)
+    if version >= _FIRST_WITH_RACKS:
+        writer.text("", flexible)
+    writer.tags(flexible)
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
 
 
 def walk_answer(buffer: Octets, start: int, end: int, version: int, names: Names = NO_NAMES) -> FetchAnswer:
     """Find the partitions of an answer frame that begins with its length prefix at `start`. `names`: topics by id."""
     reader = Reader(buffer, start + 8, end)
-    reader.tags(version >= flexible.FIRST)
+    reader.tags(version >= FIRST_FLEXIBLE)
     return walk_body(reader, version, names)
 
 
 def walk_body(reader: Reader, version: int, names: Names = NO_NAMES) -> FetchAnswer:
     """Find the partitions of an answer, from after its header on."""
-    if version >= flexible.FIRST:
-        return flexible.walk_body(reader, version, names)
-    buffer = reader.buffer
-    throttle_ms, error = reader.i32(), 0
-    if version >= 7:
+    flexible, buffer, fixed = version >= FIRST_FLEXIBLE, reader.buffer, _fixed(version)
+    throttle_ms, error, leader = reader.i32(), 0, None
+    if version >= _FIRST_WITH_SESSIONS:
         error = reader.i16()
         reader.skip(4)
-    fixed = _ANSWER_PARTITION[5 if version >= 5 else 4]
     parts: list[FetchedPart] = []
-    for _ in range(reader.array(element_bytes=6)):
-        topic = reader.raw(reader.i16())
-        for _ in range(reader.array(element_bytes=fixed.size)):
+    for _ in range(reader.array(flexible, element_bytes=3)):
+        topic = _read_topic(reader, version)
+        if version >= FIRST_BY_ID:
+            topic = names.get(topic, topic)
+        for _ in range(reader.array(flexible, element_bytes=fixed.size)):
             at = reader.skip(fixed.size)
             fields = fixed.unpack_from(buffer, at)
-            reader.skip(_ABORTED_BYTES * reader.array(element_bytes=_ABORTED_BYTES))
-            if version >= 11:
-                reader.skip(4)
-            size = max(0, reader.i32())
-            reader.skip(size)
-            parts.append(FetchedPart(topic, fields[0], fields[1], at, reader.position, size))
-    return FetchAnswer(throttle_ms, error, parts)
+            size = _skip_to_tags(reader, version)
+            if flexible:
+                leader = read_leader(reader, _LEADER_TAG)
+            parts.append(new_tuple(FetchedPart, (topic, fields[0], fields[1], at, reader.position, size, leader)))
+        reader.tags(flexible)
+    has_addresses = False
+    for _ in range(reader.array_of_tags() if flexible else 0):
+        has_addresses |= reader.uvarint() == _ADDRESSES_TAG
+        reader.skip(reader.uvarint())
+    return FetchAnswer(throttle_ms, error, parts, has_addresses)
+
+
+def _fixed(version: int) -> Struct:
+    """What an element of an answer begins with."""
+    return _FIXED if version >= 5 else _FIXED_V4
+
+
+def _skip_to_tags(reader: Reader, version: int) -> int:
+    """Step over aborted transactions, preferred replica and records of a partition; the size of its record set."""
+    flexible = version >= FIRST_FLEXIBLE
+    if aborted := reader.array(flexible, element_bytes=_ABORTED_BYTES):
+        for _ in range(aborted):
+            reader.skip(_ABORTED_BYTES)
+            reader.tags(flexible)
+    if version >= _FIRST_WITH_RACKS:
+        reader.skip(4)
+    size = _size(reader, flexible)
+    reader.skip(size)
+    return size
 
 
 def with_first_topic(buffer: Octets, start: int, end: int, version: int, topic: bytes) -> tuple[bytes, int]:
     """The beginning of an answer frame with another name for its first topic, and where the rest of it begins."""
-    if version >= flexible.FIRST:
-        return flexible.with_first_topic(buffer, start, end, version, topic)
-    at = start + 8 + 4 + (6 if version >= 7 else 0) + 4
-    rest = at + 2 + I16.unpack_from(buffer, at)[0]
-    head = bytearray(buffer[start:at]) + I16.pack(len(topic)) + topic
-    I32.pack_into(head, 0, len(head) + end - rest - 4)
-    return bytes(head), rest
+    flexible = version >= FIRST_FLEXIBLE
+    reader, writer = Reader(buffer, start + 8, end), Writer()
+    reader.tags(flexible)
+    reader.skip(10 if version >= _FIRST_WITH_SESSIONS else 4)
+    reader.array(flexible)
+    writer.raw(buffer[start : reader.position])
+    _read_topic(reader, version)
+    _write_topic(writer, version, topic)
+    I32.pack_into(writer.out, 0, len(writer.out) + end - reader.position - 4)
+    return writer.finish(), reader.position
 
 
-def error_element(version: int, partition: int, error: int) -> bytes:
-    """The element of a partition that could not be read: no records, offsets -1."""
-    if version >= flexible.FIRST:
-        return flexible.error_element(partition, error)
-    fixed = _ANSWER_PARTITION[5 if version >= 5 else 4]
-    head = fixed.pack(partition, error, -1, -1, -1) if version >= 5 else fixed.pack(partition, error, -1, -1)
-    aborted = I32.pack(0 if error in NOT_LOOKED_FOR else -1)
-    return head + aborted + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+def encode_answer(
+    correlation_id: int,
+    version: int,
+    parts: list[tuple[bytes, Octets]],
+    throttle_ms: int = 0,
+    error: int = 0,
+    leaders: Iterable[Leader] = (),
+) -> list[Octets]:
+    """An answer frame of (topic, element) pairs as parts; elements are not copied, the session id is 0. `leaders`:
+    whose addresses it has, from version 16 on.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    by_topic: dict[bytes, list[Octets]] = {}
+    for topic, element in parts:
+        by_topic.setdefault(topic, []).append(element)
+    first = writer = Writer()
+    writer.i32(0)
+    writer.i32(correlation_id)
+    writer.tags(flexible)
+    writer.i32(throttle_ms)
+    if version >= _FIRST_WITH_SESSIONS:
+        writer.i16(error)
+        writer.i32(0)
+    writer.array(len(by_topic), flexible)
+    out: list[Octets] = []
+    for topic, elements in by_topic.items():
+        _write_topic(writer, version, topic)
+        writer.array(len(elements), flexible)
+        out += (writer.out, *elements)
+        writer = Writer()
+        writer.tags(flexible)
+    if flexible:
+        writer.raw(endpoint_tags(leaders))
+    if writer.out:
+        out.append(writer.out)
+    I32.pack_into(first.out, 0, sum(map(len, out)) - 4)
+    return out
 
 
-class Watermarks(NamedTuple):
-    """What an element says of its log: the offsets up to which each isolation level may read, and where it begins."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start: int
-
-    def end(self, isolation: int) -> int:
-        """The offset at which a reader waits."""
-        return self.last_stable_offset if isolation else self.high_watermark
+# A partition's element of an answer -----------------------------------------------------------------------------------
 
 
 def watermarks(buffer: Octets, start: int) -> Watermarks:
     """Of the element at `start`, in versions from 5 on."""
-    return Watermarks(*_ANSWER_PARTITION[5].unpack_from(buffer, start)[2:])
+    return Watermarks(*_FIXED.unpack_from(buffer, start)[2:])
+
+
+def error_element(version: int, partition: int, error: int) -> bytes:
+    """The element of a partition that could not be read: no records, offsets -1."""
+    head = _FIXED.pack(partition, error, -1, -1, -1)[: _fixed(version).size]
+    return _without_records(version, head, is_null=error not in NOT_LOOKED_FOR)
 
 
 def empty_element(buffer: Octets, start: int, version: int) -> bytes:
-    """The element at `start` without its records: what it says of watermarks and the log's start stays, and whether
-    it names aborted transactions.
+    """The element at `start` without its records and tagged fields: what it says of watermarks and the log's start
+    stays, and whether it names aborted transactions.
     """
-    if version >= flexible.FIRST:
-        return flexible.empty_element(buffer, start)
-    behind = start + _ANSWER_PARTITION[5 if version >= 5 else 4].size
-    aborted = min(0, I32.unpack_from(buffer, behind)[0])
-    return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+    behind = start + _fixed(version).size
+    is_null = not buffer[behind] if version >= FIRST_FLEXIBLE else I32.unpack_from(buffer, behind)[0] < 0
+    return _without_records(version, bytes(buffer[start:behind]), is_null=is_null)
 
 
-def as_version(element: Octets, version: int) -> Octets:
-    """An element of v11 as another version from 5 on has it; 10 and before are without the preferred read replica."""
-    if version >= flexible.FIRST:
-        return flexible.of_v11(element)
-    if version == 11:
+def _without_records(version: int, head: bytes, *, is_null: bool) -> bytes:
+    """An element that begins with `head`; `is_null`: its list of aborted transactions."""
+    if version >= FIRST_FLEXIBLE:
+        return head + (b"\0" if is_null else b"\x01") + _NONE + b"\x01\0"
+    return head + (_NONE if is_null else bytes(4)) + (_NONE if version >= _FIRST_WITH_RACKS else b"") + bytes(4)
+
+
+def converted(element: Octets, version: int, to: int) -> Octets:
+    """An element of one version from 5 on as another one has it: without tagged fields, and with no preferred read
+    replica where either has none.
+    """
+    source, target = version >= FIRST_FLEXIBLE, to >= FIRST_FLEXIBLE
+    if not source and not target and (version >= _FIRST_WITH_RACKS) == (to >= _FIRST_WITH_RACKS):
         return element
-    behind = _ANSWER_PARTITION[5].size
-    behind += 4 + _ABORTED_BYTES * max(0, I32.unpack_from(element, behind)[0])
-    return bytes(element[:behind]) + element[behind + 4 :]
+    reader, writer = Reader(element, _FIXED.size), Writer()
+    writer.raw(element[: _FIXED.size])
+    aborted = reader.nullable_array(source, element_bytes=_ABORTED_BYTES)
+    writer.array(aborted, target)
+    for _ in range(max(0, aborted)):
+        writer.raw(reader.raw(_ABORTED_BYTES))
+        reader.tags(source)
+        writer.tags(target)
+    replica = reader.raw(4) if version >= _FIRST_WITH_RACKS else _NONE
+    if to >= _FIRST_WITH_RACKS:
+        writer.raw(replica)
+    size = _size(reader, source)
+    writer.array(size, target)
+    start = reader.skip(size)
+    writer.raw(memoryview(element)[start : start + size])
+    writer.tags(target)
+    return writer.out
 
 
-def as_v11(element: Octets, version: int) -> bytes:
-    """An element of another version from 5 on as v11 has it; with no preferred read replica where that has none."""
-    if version >= flexible.FIRST:
-        return flexible.as_v11(element)
-    if version == 11:
-        return bytes(element)
-    behind = _ANSWER_PARTITION[5].size
-    behind += 4 + _ABORTED_BYTES * max(0, I32.unpack_from(element, behind)[0])
-    return bytes(element[:behind]) + I32.pack(-1) + element[behind:]
+def record_bytes(element: Octets, version: int) -> int:
+    """The size of the record set in an element of an answer."""
+    return _skip_to_tags(Reader(element, _fixed(version).size), version)
+
+
+def with_leader(element: Octets, leader: Leader | None) -> bytes:
+    """A flexible element that says who leads its partition, if anything, and nothing else in tagged fields."""
+    reader = Reader(element, _FIXED.size)
+    _skip_to_tags(reader, FIRST_FLEXIBLE)
+    return bytes(element[: reader.position]) + leader_tags(_LEADER_TAG, leader)
 
 
 def names_aborted(element: Octets) -> bool:
     """Whether an element of v11 names aborted transactions."""
-    return I32.unpack_from(element, _ANSWER_PARTITION[5].size)[0] > 0
+    return I32.unpack_from(element, _FIXED.size)[0] > 0
 
 
 def offset_behind(element: Octets, record_bytes: int) -> int | None:
@@ -251,53 +395,3 @@ def join(elements: list[tuple[Octets, int]]) -> bytes:
     for element, size in elements:
         out += memoryview(element)[len(element) - size :]
     return bytes(out)
-
-
-def record_bytes(element: Octets, version: int) -> int:
-    """The size of the record set in an element of an answer."""
-    if version >= flexible.FIRST:
-        return flexible.record_bytes(element)
-    fixed = _ANSWER_PARTITION[5 if version >= 5 else 4].size
-    aborted = max(0, I32.unpack_from(element, fixed)[0])
-    return len(element) - fixed - 4 - _ABORTED_BYTES * aborted - (4 if version >= 11 else 0) - 4
-
-
-def encode_answer(
-    correlation_id: int,
-    version: int,
-    parts: list[tuple[bytes, Octets]],
-    throttle_ms: int = 0,
-    error: int = 0,
-    leaders: Iterable[Leader] = (),
-) -> list[Octets]:
-    """An answer frame of (topic, element) pairs as parts; elements are not copied, the session id is 0. `leaders`:
-    whose addresses it has, from version 16 on.
-    """
-    by_topic: dict[bytes, list[Octets]] = {}
-    for topic, element in parts:
-        by_topic.setdefault(topic, []).append(element)
-    if version >= flexible.FIRST:
-        return flexible.encode_answer(correlation_id, version, by_topic, throttle_ms, error, leaders)
-    head = bytearray(8)
-    I32.pack_into(head, 4, correlation_id)
-    head += I32.pack(throttle_ms)
-    if version >= 7:
-        head += Struct(">hi").pack(error, 0)
-    head += I32.pack(len(by_topic))
-    out: list[Octets] = []
-    size = 0
-    for topic, elements in by_topic.items():
-        head += Struct(">h").pack(len(topic)) + topic + I32.pack(len(elements))
-        out.append(head)
-        size += len(head)
-        head = bytearray()
-        for element in elements:
-            out.append(element)
-            size += len(element)
-    if head:
-        out.append(head)
-        size += len(head)
-    first = out[0]
-    assert isinstance(first, bytearray)
-    I32.pack_into(first, 0, size - 4)
-    return out

@@ -1,4 +1,4 @@
-"""What a walk finds in a Fetch request, and in an answer to one."""
+"""What a walk finds in a Fetch request, and in an answer to one or an element of it."""
 
 from __future__ import annotations
 
@@ -67,3 +67,15 @@ class FetchAnswer(NamedTuple):
     error: int
     parts: list[FetchedPart]
     has_addresses: bool = False
+
+
+class Watermarks(NamedTuple):
+    """What an element says of its log: the offsets up to which each isolation level may read, and where it begins."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+
+    def end(self, isolation: int) -> int:
+        """The offset at which a reader waits."""
+        return self.last_stable_offset if isolation else self.high_watermark

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
@@ -17,8 +17,8 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
 from sidecar.v1 import control_pb2 as control
 
-MessageT = TypeVar("MessageT", bound=Message)
 AskedT = TypeVar("AskedT", bound=Message)
+AnswerT = TypeVar("AnswerT", bound=Message)
 
 AS_KAFKAS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
     {
@@ -37,81 +37,60 @@ AS_KAFKAS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 """What a batch would be answered where a claim is answered this."""
 
 
-class _OwnRequest(FixedRequest, Generic[AskedT]):
-    """A body that is one message, as far as the frame goes."""
-
-    __slots__ = ()
+@dataclass(frozen=True, slots=True)
+class _OwnRequest(FixedRequest, Generic[AskedT, AnswerT]):
+    """A body that is one message, as far as the frame goes; and so is the answer's, an `answer`."""
 
     api_version: ClassVar[int] = 0
+    answer: ClassVar[type[Message]]
 
     asked: AskedT
 
     def encode(self, writer: Writer) -> None:
         writer.raw(self.asked.SerializeToString())
 
+    def decode(self, reader: Reader) -> AnswerT:
+        try:
+            return cast(AnswerT, self.answer.FromString(reader.raw(reader.remaining)))
+        except DecodeError as error:
+            raise MalformedFrameError(str(error)) from None
 
-@dataclass(frozen=True, slots=True)
-class Own(_OwnRequest[control.OwnRequest]):
+
+class Own(_OwnRequest[control.OwnRequest, control.OwnResponse]):
     """Claims resources, all or nothing; again with the same token: the same claims, kept or waited for."""
 
+    __slots__ = ()
     api_key: ClassVar[int] = api.OWN
-
-    asked: control.OwnRequest
-
-    def decode(self, reader: Reader) -> control.OwnResponse:
-        return _message(control.OwnResponse, reader)
+    answer = control.OwnResponse
 
 
-@dataclass(frozen=True, slots=True)
-class Release(_OwnRequest[control.ReleaseRequest]):
+class Release(_OwnRequest[control.ReleaseRequest, control.ReleaseResponse]):
     """Lets go of what a token owns or waits for; without resources of all of it."""
 
+    __slots__ = ()
     api_key: ClassVar[int] = api.RELEASE
-
-    asked: control.ReleaseRequest
-
-    def decode(self, reader: Reader) -> control.ReleaseResponse:
-        return _message(control.ReleaseResponse, reader)
+    answer = control.ReleaseResponse
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest]):
+class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest, control.DescribeOwnersResponse]):
     """The owners of resources, of a topic also its partitions where each has its own owner; and the queues."""
 
+    __slots__ = ()
     api_key: ClassVar[int] = api.DESCRIBE_OWNERS
-
-    asked: control.DescribeOwnersRequest
-
-    def decode(self, reader: Reader) -> control.DescribeOwnersResponse:
-        return _message(control.DescribeOwnersResponse, reader)
+    answer = control.DescribeOwnersResponse
 
 
-@dataclass(frozen=True, slots=True)
-class LastSequence(_OwnRequest[control.LastSequenceRequest]):
+class LastSequence(_OwnRequest[control.LastSequenceRequest, control.LastSequenceResponse]):
     """The highest sequence ids of a producer name that are in the log."""
 
+    __slots__ = ()
     api_key: ClassVar[int] = api.LAST_SEQUENCE
-
-    asked: control.LastSequenceRequest
-
-    def decode(self, reader: Reader) -> control.LastSequenceResponse:
-        return _message(control.LastSequenceResponse, reader)
+    answer = control.LastSequenceResponse
 
 
-@dataclass(frozen=True, slots=True)
-class Watch(_OwnRequest[control.WatchRequest]):
+class Watch(_OwnRequest[control.WatchRequest, control.WatchResponse]):
     """What becomes of a token's claims: answered at the first news, or without any after `wait_ms`."""
 
+    __slots__ = ()
     api_key: ClassVar[int] = api.WATCH
-
-    asked: control.WatchRequest
-
-    def decode(self, reader: Reader) -> control.WatchResponse:
-        return _message(control.WatchResponse, reader)
-
-
-def _message(kind: type[MessageT], reader: Reader) -> MessageT:
-    try:
-        return kind.FromString(reader.raw(reader.remaining))
-    except DecodeError as error:
-        raise MalformedFrameError(str(error)) from None
+    answer = control.WatchResponse

@@ -132,7 +132,7 @@ def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator
     parts: list[TablePart] = []
     sliced = 0
     for _ in range(reader.array(layout.flexible, element_bytes=2)):
-        topic = reader.raw(reader.uvarint() - 1 if layout.flexible else reader.i16())
+        topic = reader.name(layout.flexible)
         left = reader.array(layout.flexible, element_bytes=layout.element)
         while left:
             some = min(left, SLICE)
@@ -171,11 +171,7 @@ def _write_table(writer: Writer, flexible: bool, parts: list[tuple[bytes, Octets
             found.append(element)
     writer.array(len(by_topic), flexible)
     for topic, elements in by_topic.items():
-        if flexible:
-            writer.uvarint(len(topic) + 1)
-        else:
-            writer.i16(len(topic))
-        writer.raw(topic)
+        writer.name(topic, flexible)
         writer.array(len(elements), flexible)
         writer.raw(b"".join(elements))
         writer.tags(flexible)
@@ -196,8 +192,7 @@ def encode_request(
     writer = Writer()
     writer.i32(0)
     writer.raw(_HEAD.pack(key, version, correlation_id))
-    writer.i16(len(client_id))
-    writer.raw(client_id)
+    writer.name(client_id, False)
     writer.tags(layout.flexible)
     writer.raw(view[table.prefix : table.prefix + layout.prefix])
     _write_table(writer, layout.flexible, [(part.topic, buffer[part.start : part.end]) for part in parts])
@@ -230,7 +225,7 @@ def answer_steps(
     throttle_ms = reader.i32() if layout.throttled else 0
     results: list[TableResult] = []
     for _ in range(reader.array(layout.flexible, element_bytes=2)):
-        topic = reader.raw(reader.uvarint() - 1 if layout.flexible else reader.i16())
+        topic = reader.name(layout.flexible)
         for _ in range(reader.array(layout.flexible, element_bytes=layout.answer)):
             at = reader.skip(layout.answer)
             index = I32.unpack_from(buffer, at + layout.index_at)[0]

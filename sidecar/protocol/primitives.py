@@ -154,6 +154,10 @@ class Reader:
     def nullable_text(self, flexible: bool) -> str | None:
         return self.compact_nullable_string() if flexible else self.nullable_string()
 
+    def name(self, flexible: bool) -> bytes:
+        """As `text`, the bytes as they are."""
+        return self.raw(self.uvarint() - 1 if flexible else self.i16())
+
     def nullable_bytes(self) -> bytes | None:
         size = self.i32()
         return None if size == -1 else self.raw(size)
@@ -278,6 +282,14 @@ class Writer:
             self.compact_string(value)
         else:
             self.string(value)
+
+    def name(self, name: bytes, flexible: bool) -> None:
+        """As `text`, of the bytes."""
+        if flexible:
+            self.uvarint(len(name) + 1)
+        else:
+            self.i16(len(name))
+        self.out += name
 
     def nullable_bytes(self, data: Octets | None) -> None:
         if data is None:

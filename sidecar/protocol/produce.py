@@ -33,7 +33,7 @@ from sidecar.protocol.produce_answers import (
     FIRST_WITH_START,
     ProduceResult,
 )
-from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, stand_in
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.topic_ids import Ids, Names
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
-_ACKS_TIMEOUT_COUNT: Final = Struct(">hii")
-_ACKS_TIMEOUT_BYTE: Final = Struct(">hiB")
-_INDEX_SIZE: Final = Struct(">ii")
-_VARINT_SHIFT: Final = 28
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
 PLAIN_V8: Final = Struct(">ihqqqih")
@@ -93,133 +89,35 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
         found = COMPILED.walk_produce(buffer, body, end, version, names, ProducePart, ProduceRequest, _ELEMENTS)
         if found is not None:
             return found
-    if version >= FIRST_FLEXIBLE:
-        return _walk_flexible(buffer, body, end, None if version < FIRST_BY_ID else names)
-    return _walk_classic(buffer, body, end)
-
-
-def _walk_classic(buffer: Octets, body: int, end: int) -> ProduceRequest:
-    """Versions up to 8."""
-    try:
-        length = I16.unpack_from(buffer, body)[0]
-        transactional_id = None
-        at = body + 2
-        if length >= 0:
-            transactional_id = str(buffer[at : at + length], "utf-8")
-            at += length
-        acks, timeout_ms, topics = _ACKS_TIMEOUT_COUNT.unpack_from(buffer, at)
-        at += 10
-        if at > end:
-            raise MalformedFrameError(f"a Produce request whose head ends {at - end} bytes behind its frame")
-        parts: list[ProducePart] = []
-        if topics > _ELEMENTS:
-            raise TooManyElementsError(_ELEMENTS)
-        for _ in range(_bounded(topics, 6, end - at)):
-            length = I16.unpack_from(buffer, at)[0]
-            name_end = at + 2 + length
-            if length < 0 or name_end > end:
-                raise MalformedFrameError(f"a topic name of {length} bytes")
-            topic = bytes(buffer[at + 2 : name_end])
-            partitions = I32.unpack_from(buffer, name_end)[0]
-            at = name_end + 4
-            if len(parts) + partitions > _ELEMENTS:
-                raise TooManyElementsError(_ELEMENTS)
-            for _ in range(_bounded(partitions, 8, end - at)):
-                index, size = _INDEX_SIZE.unpack_from(buffer, at)
-                start = at + 8
-                at = start + size if size > 0 else start
-                if at > end or size < -1:
-                    raise MalformedFrameError(f"a record set of {size} bytes")
-                parts.append(new_tuple(ProducePart, (topic, index, start, at)))
-    except (struct.error, UnicodeDecodeError) as error:
-        raise MalformedFrameError(str(error)) from None
-    if at != end:
-        raise MalformedFrameError(f"a Produce request that ends {at - end} bytes behind its frame")
-    return ProduceRequest(transactional_id, acks, timeout_ms, parts)
-
-
-def _bounded(count: int, element_bytes: int, left: int) -> int:
-    """A collection's length, if it can fit into what is left; a null one counts as empty."""
-    if count * element_bytes > left or count < -1:
-        raise MalformedFrameError(f"a collection of {count} elements, {left} bytes left")
-    return max(0, count)
-
-
-def _walk_flexible(buffer: Octets, body: int, end: int, names: Names | None) -> ProduceRequest:
-    """Versions from 9 on. What clients really send, no tags and short lengths, is read without a call per field."""
-    ids: Ids | None = None if names is None else {}
-    try:
-        if buffer[body] or buffer[body + 1]:
-            return _walk_tagged(buffer, body, end, names)
-        acks, timeout_ms, topics = _ACKS_TIMEOUT_BYTE.unpack_from(buffer, body + 2)
-        at = body + 9
-        if topics > 0x7F:
-            return _walk_tagged(buffer, body, end, names)
-        parts: list[ProducePart] = []
-        for _ in range(topics - 1):
-            length = buffer[at] if ids is None else ID_BYTES
-            at += length
-            if ids is None:
-                topic = bytes(buffer[at - length + 1 : at])
-            else:
-                topic = _named(bytes(buffer[at - ID_BYTES : at]), names, ids)
-            partitions = buffer[at]
-            at += 1
-            if length > 0x7F or not length or partitions > 0x7F:
-                return _walk_tagged(buffer, body, end, names)
-            for _ in range(partitions - 1):
-                index = I32.unpack_from(buffer, at)[0]
-                at += 4
-                size, shift = buffer[at] & 0x7F, 0
-                while buffer[at] > 0x7F and shift < _VARINT_SHIFT:
-                    at += 1
-                    shift += 7
-                    size |= (buffer[at] & 0x7F) << shift
-                start = at + 1
-                at = start + size - 1 if size else start
-                if at >= end or buffer[at] or buffer[start - 1] > 0x7F:
-                    return _walk_tagged(buffer, body, end, names)
-                parts.append(new_tuple(ProducePart, (topic, index, start, at)))
-                at += 1
-            if at >= end or buffer[at]:
-                return _walk_tagged(buffer, body, end, names)
-            at += 1
-        if at != end - 1 or buffer[at]:
-            return _walk_tagged(buffer, body, end, names)
-    except (struct.error, IndexError):
-        return _walk_tagged(buffer, body, end, names)
-    return ProduceRequest(None, acks, timeout_ms, parts, ids)
-
-
-def _named(topic_id: bytes, names: Names | None, ids: Ids) -> bytes:
-    topic = (names or NO_NAMES).get(topic_id) or stand_in(topic_id)
-    ids[topic] = topic_id
-    return topic
-
-
-def _walk_tagged(buffer: Octets, body: int, end: int, names: Names | None) -> ProduceRequest:
-    """As `_walk_flexible`, in full: tagged fields, a transactional id, long lengths; and what is malformed, reported
-    exactly.
-    """
-    ids: Ids | None = None if names is None else {}
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
-    reader.skip_tags()
-    transactional_id = reader.compact_nullable_string()
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, reader.skip(6))
+    flexible = version >= FIRST_FLEXIBLE
+    ids: Ids | None = None if version < FIRST_BY_ID else {}
+    reader = RequestReader(buffer, body, end, _ELEMENTS if flexible else 2 * _ELEMENTS)
+    reader.tags(flexible)
+    transactional_id = reader.nullable_text(flexible)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, reader.skip(_ACKS_TIMEOUT.size))
     parts: list[ProducePart] = []
-    for _ in range(reader.array(flexible=True, element_bytes=3)):
-        topic = reader.raw(reader.uvarint() - 1) if ids is None else _named(reader.raw(ID_BYTES), names, ids)
-        for _ in range(reader.array(flexible=True, element_bytes=6)):
+    for _ in range(_bounded(reader.array(flexible, element_bytes=3))):
+        topic = reader.name(flexible) if ids is None else named(reader.raw(ID_BYTES), names, ids)
+        for _ in range(_bounded(reader.array(flexible, element_bytes=5), len(parts))):
             index = reader.i32()
-            size = max(0, reader.uvarint() - 1)
-            start = reader.skip(size)
-            parts.append(ProducePart(topic, index, start, start + size))
-            reader.skip_tags()
-        reader.skip_tags()
-    reader.skip_tags()
+            size = reader.uvarint() - 1 if flexible else reader.i32()
+            start = reader.skip(size if size != -1 else 0)
+            parts.append(new_tuple(ProducePart, (topic, index, start, reader.position)))
+            reader.tags(flexible)
+        reader.tags(flexible)
+    reader.tags(flexible)
     if reader.position != end:
         raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Produce request")
     return ProduceRequest(transactional_id, acks, timeout_ms, parts, ids)
+
+
+def _bounded(count: int, before: int = 0) -> int:
+    """As many, if with those `before` they are no more than a request may have: before version 9 that counts topics
+    and partitions apart, as the compiled twin does.
+    """
+    if before + count > _ELEMENTS:
+        raise TooManyElementsError(_ELEMENTS)
+    return count
 
 
 def bare_bytes(version: int, topic: bytes, parts: list[ProducePart]) -> int:
@@ -233,8 +131,8 @@ def bare_bytes(version: int, topic: bytes, parts: list[ProducePart]) -> int:
     if version < FIRST_FLEXIBLE:
         return 18 + len(topic) + 8 * len(sizes) + sum(sizes)
     records = sum([size + 5 + _varint_bytes(size + 1) for size in sizes])
-    named = ID_BYTES if version >= FIRST_BY_ID else len(topic) + _varint_bytes(len(topic) + 1)
-    return 11 + named + _varint_bytes(len(sizes) + 1) + records
+    called = ID_BYTES if version >= FIRST_BY_ID else len(topic) + _varint_bytes(len(topic) + 1)
+    return 11 + called + _varint_bytes(len(sizes) + 1) + records
 
 
 def _varint_bytes(value: int) -> int:
@@ -290,16 +188,7 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
     """
     if COMPILED is not None and COMPILED.all_appended(buffer, start, end, version, expected):
         return True
-    usual = usual_partitions(buffer, start, end, version)
-    if usual is None:
-        return False
-    size = _PLAIN_BYTES[version]
-    for _, _, first, partitions in usual:
-        expected -= partitions
-        for code in range(first + 4, first + partitions * size, size):
-            if buffer[code] or buffer[code + 1]:
-                return False
-    return not expected
+    return appended(buffer, start, end, version, expected) is not None
 
 
 def appended(

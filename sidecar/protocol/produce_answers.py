@@ -73,14 +73,10 @@ def encode(
 
 def write_topic(writer: Writer, topic: bytes, flexible: bool, ids: Ids | None) -> None:
     """A topic in the form of the version: its name, or its id where there are `ids`."""
-    if ids is not None:
-        writer.raw(ids[topic])
-        return
-    if flexible:
-        writer.uvarint(len(topic) + 1)
+    if ids is None:
+        writer.name(topic, flexible)
     else:
-        writer.i16(len(topic))
-    writer.raw(topic)
+        writer.raw(ids[topic])
 
 
 def _write_result(writer: Writer, version: int, result: ProduceResult, leader: Leader | None) -> None:

@@ -58,8 +58,7 @@ def encode_request(
     writer.raw(b"\0\0\0\0\0\0")
     writer.i16(version)
     writer.i32(correlation_id)
-    writer.i16(len(client_id))
-    writer.raw(client_id)
+    writer.name(client_id, False)
     writer.tags(flexible)
     writer.text(transactional_id, flexible)
     writer.raw(_ACKS_TIMEOUT.pack(acks, timeout_ms))
@@ -226,7 +225,7 @@ def _read_results(reader: Reader, version: int, names: Names, leaders: Leaders) 
             topic_id = reader.raw(ID_BYTES)
             topic = names.get(topic_id, topic_id)
         else:
-            topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
+            topic = reader.name(flexible)
         results += [_read_result(reader, version, topic, leaders) for _ in range(reader.array(flexible))]
         reader.tags(flexible)
     return results

@@ -25,6 +25,13 @@ def stand_in(topic_id: bytes) -> bytes:
     return _UNKNOWN + topic_id
 
 
+def named(topic_id: bytes, names: Names, ids: Ids) -> bytes:
+    """The name of a topic that a request names by id, or what stands for it; noted in `ids`."""
+    topic = names.get(topic_id) or stand_in(topic_id)
+    ids[topic] = topic_id
+    return topic
+
+
 def is_stand_in(topic: bytes) -> bool:
     """Whether a name of a request by ids is none."""
     return topic[:1] == _UNKNOWN

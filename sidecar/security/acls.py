@@ -21,7 +21,7 @@ import ipaddress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.primitives import at_once
 

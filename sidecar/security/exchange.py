@@ -11,7 +11,7 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.caller import decode_frame, encode_frame
-from sidecar.protocol.calls import SaslAuthenticate, SaslHandshake
+from sidecar.protocol.calls.security import SaslAuthenticate, SaslHandshake
 from sidecar.protocol.errors import ErrorCode
 from sidecar.security.errors import LoginError, SaslError
 

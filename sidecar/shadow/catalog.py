@@ -19,7 +19,7 @@ from uuid import UUID
 from sidecar.changelog import Kind
 from sidecar.cluster.resolver import Source, is_legal
 from sidecar.protocol.caller import UnknownTopicError
-from sidecar.protocol.calls import CreateTopics, DeleteTopic, NewTopic
+from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked

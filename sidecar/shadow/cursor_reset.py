@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
-from sidecar.protocol.calls import CommitOffsets, ListOffsets
+from sidecar.protocol.calls.groups import CommitOffsets
+from sidecar.protocol.calls.logs import ListOffsets
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.cursors import CHANNEL, Cursor, position

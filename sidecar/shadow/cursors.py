@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from sidecar.cluster.logs import LogReader
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import DescribeGroups, ListGroups, OffsetFetch
+from sidecar.protocol.calls.groups import DescribeGroups, ListGroups, OffsetFetch
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.shadow.recent import Recent
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.protocol.calls import DescribedGroup, GroupOffsets, ListedGroup
+    from sidecar.protocol.calls.groups import DescribedGroup, GroupOffsets, ListedGroup
 
 _AnswerT = TypeVar("_AnswerT")
 

@@ -12,7 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import FAILURES
-from sidecar.protocol.calls import CreatePartitions
+from sidecar.protocol.calls.admin import CreatePartitions
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.verdicts import Verdict, judged

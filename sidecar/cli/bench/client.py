@@ -18,7 +18,8 @@ from sidecar.pipeline.security import Security
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.caller import Request, decode_frame, encode_frame
-from sidecar.protocol.calls import InitProducerId, ProduceBatch
+from sidecar.protocol.calls.logs import ProduceBatch
+from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.admin import DELETE_TOPICS
 from sidecar.protocol.views import View

@@ -19,7 +19,7 @@ from sidecar.cli.bench.client import OPEN, Connection, DeleteTopic, RefusedError
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import complain
 from sidecar.cli.signals import handled_by
-from sidecar.protocol.calls import CreateTopics, NewTopic
+from sidecar.protocol.calls.admin import CreateTopics, NewTopic
 from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
 from sidecar.protocol.errors import ErrorCode
 

@@ -12,9 +12,20 @@ from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import read_keep_alives
-from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
+from sidecar.protocol.calls.admin import (
+    ApiVersions,
+    ConfigResource,
+    CreateTopics,
+    DescribeConfigs,
+    DescribeTopics,
+    FindCoordinator,
+    Resource,
+    ServedVersions,
+)
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, ProduceBatch
+from sidecar.protocol.calls.transactions import AddPartitionsToTxn, DescribeProducers, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.security.broker_access import access_of
 from sidecar.settings import Address
@@ -28,18 +39,18 @@ if TYPE_CHECKING:
 
 _TIMEOUT: Final = 10.0
 _NEEDED: Final[tuple[type[FixedRequest], ...]] = (
-    calls.AddPartitionsToTxn,
-    calls.ApiVersions,
-    calls.CreateTopics,
-    calls.DescribeConfigs,
-    calls.DescribeProducers,
-    calls.DescribeTopics,
-    calls.EndTxn,
-    calls.FetchPartition,
-    calls.FindCoordinator,
-    calls.InitProducerId,
-    calls.ListOffsets,
-    calls.ProduceBatch,
+    AddPartitionsToTxn,
+    ApiVersions,
+    CreateTopics,
+    DescribeConfigs,
+    DescribeProducers,
+    DescribeTopics,
+    EndTxn,
+    FetchPartition,
+    FindCoordinator,
+    InitProducerId,
+    ListOffsets,
+    ProduceBatch,
 )
 _NO_NODE: Final = "every node: without Kafka none serves"
 _NO_START: Final = "the start of every node"
@@ -100,9 +111,9 @@ async def _silence(server: Address, settings: Settings, access: BrokerAccess) ->
     """Why a bootstrap server does not answer; "" where it does. Before a login brokers answer ApiVersions alone."""
     upstream = _upstream([server], settings, access)
     try:
-        served = await upstream.call(None, calls.ApiVersions())
-        if _covers(served.get(calls.DescribeTopics.api_key), calls.DescribeTopics.api_version):
-            await upstream.call(None, calls.DescribeTopics(()))
+        served = await upstream.call(None, ApiVersions())
+        if _covers(served.get(DescribeTopics.api_key), DescribeTopics.api_version):
+            await upstream.call(None, DescribeTopics(()))
     except UpstreamError as error:
         reason = str(error)
         if reason.endswith(" closed the connection") and access.protocol != "SASL_SSL":
@@ -121,7 +132,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
     for number, broker in sorted(upstream.view.brokers.items()):
         name, address = f"broker {number}", Address(broker.host, broker.port)
         try:
-            served = await upstream.call(number, calls.ApiVersions())
+            served = await upstream.call(number, ApiVersions())
         except UpstreamError as error:
             found.append(fail(name, f"{address}: {error}", _EVERY_BROKER, "the partitions that this broker leads"))
             continue
@@ -140,7 +151,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
     return found
 
 
-def _versions(name: str, address: Address, served: Mapping[int, calls.ServedVersions]) -> Finding:
+def _versions(name: str, address: Address, served: Mapping[int, ServedVersions]) -> Finding:
     lacking = [
         f"{request.__name__} v{request.api_version}"
         for request in _NEEDED
@@ -149,29 +160,27 @@ def _versions(name: str, address: Address, served: Mapping[int, calls.ServedVers
     if lacking:
         return fail(name, f"{address} does not serve {', '.join(lacking)}", "Kafka 3.0 or newer is needed", _NO_NODE)
     shared = sum(1 for key, api in APIS.items() if key in served and served[key].highest >= api.first)
-    produce, fetch = served[calls.ProduceBatch.api_key], served[calls.FetchPartition.api_key]
+    produce, fetch = served[ProduceBatch.api_key], served[FetchPartition.api_key]
     ranges = f"Produce {produce.lowest}-{produce.highest}, Fetch {fetch.lowest}-{fetch.highest}"
     return ok(name, f"{address} serves {shared} of {len(APIS)} APIs that clients may use ({ranges})")
 
 
-def _covers(served: calls.ServedVersions | None, version: int) -> bool:
+def _covers(served: ServedVersions | None, version: int) -> bool:
     return served is not None and served.lowest <= version <= served.highest
 
 
 async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Finding]:
     names = TopicNames.of(cluster)
     roles = {names.ownership: "ownership", names.snapshots: "snapshots", names.events: "events"}
-    described = await upstream.call(None, calls.DescribeTopics(names.all))
-    answers = await upstream.call(
-        None, calls.DescribeConfigs(tuple(calls.Resource(calls.ConfigResource.TOPIC, name) for name in roles))
-    )
+    described = await upstream.call(None, DescribeTopics(names.all))
+    answers = await upstream.call(None, DescribeConfigs(tuple(Resource(ConfigResource.TOPIC, name) for name in roles)))
     found: list[Finding] = []
     missing: list[str] = []
     for topic in described.topics:
         if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(topic.name)
             continue
-        answer = answers.get(calls.Resource(calls.ConfigResource.TOPIC, topic.name))
+        answer = answers.get(Resource(ConfigResource.TOPIC, topic.name))
         if topic.error or answer is None or answer.error:
             code = topic.error or (answer.error if answer else ErrorCode.UNKNOWN_SERVER_ERROR)
             remedy = "the node has to be allowed to read and describe it"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.cli.checks.finding import Finding, fail, ok
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.calls import ApiVersions
+from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 from sidecar.security.tls import TlsFileError, TlsFiles, client_context
 from sidecar.settings import Address

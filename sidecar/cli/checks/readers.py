@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cli.checks.finding import Finding, ok, warn
 from sidecar.cli.output import counted
-from sidecar.protocol.calls import ListGroups
+from sidecar.protocol.calls.groups import ListGroups
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.messages.groups import DESCRIBE_GROUPS
 from sidecar.protocol.primitives import MalformedFrameError, Reader

@@ -136,6 +136,13 @@ def some(
     return Divided(asking.fields | {asked: kept} if kept or empty_goes_on else None, amend, code)
 
 
+def shown_by(asking: Asking, divided: Divided | None, amend: Callable[[Values], Values]) -> Divided:
+    """What is left of a request, and the answer as `amend` makes it of the one with what was refused."""
+    if divided is None:
+        return Divided(asking.fields, amend)
+    return Divided(divided.fields, lambda answer: amend(divided.amend(answer)), divided.code)
+
+
 def with_cluster_operations(rights: Rights, answer: Values) -> Values:
     """What the client may do on the cluster, of what the node may."""
     name = "cluster_authorized_operations"

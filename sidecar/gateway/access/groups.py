@@ -14,6 +14,7 @@ from sidecar.gateway.access.asked import (
     Divided,
     called,
     ids_in,
+    shown_by,
     some,
     whole,
 )
@@ -54,14 +55,14 @@ def _why(asking: Asking, topic: Values) -> int:
     return ErrorCode.UNKNOWN_TOPIC_ID if asking.named(topic) is None else TOPIC
 
 
-def _committed(topic: Values, code: int) -> Values:
+def committed(topic: Values, code: int) -> Values:
     """A topic of OffsetCommit, TxnOffsetCommit or OffsetDelete of which nothing was written."""
     partitions = [{"partition_index": each["partition_index"], "error_code": code} for each in topic["partitions"]]
     return {**called(topic), "partitions": partitions}
 
 
 def _all_refused(asking: Asking, code: int) -> Divided:
-    return whole({"topics": [_committed(topic, code) for topic in asking.fields["topics"]]}, code)
+    return whole({"topics": [committed(topic, code) for topic in asking.fields["topics"]]}, code)
 
 
 def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
@@ -80,7 +81,7 @@ def _readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
         asking,
         ("topics", "topics"),
         may,
-        lambda topic: _committed(topic, _why(asking, topic)),
+        lambda topic: committed(topic, _why(asking, topic)),
         code,
         empty_goes_on=empty_goes_on,
     )
@@ -104,7 +105,9 @@ def _offset_delete(asking: Asking) -> Divided | None:
     return _readable(asking, empty_goes_on=True)  # whether there is the group the coordinator says
 
 
-def _fetched(topic: Values, code: int) -> Values:
+def fetched(topic: Values, code: int) -> Values:
+    """A topic of OffsetFetch of which nothing is told."""
+
     def refused(index: int) -> Values:
         offset = {"committed_offset": NO_ID, "committed_leader_epoch": NO_ID, "metadata": ""}
         return {"partition_index": index, "error_code": code} | offset
@@ -116,13 +119,13 @@ def _group_fetched(asking: Asking, group: Values) -> Divided:
     """What is left of a group in OffsetFetch: a request before version 8, an element of it since."""
     topics: list[Values] | None = group["topics"]
     if not asking.rights.group(Operation.DESCRIBE, group["group_id"]):
-        refused = [_fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
+        refused = [fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
         return whole({"group_id": group["group_id"], "error_code": GROUP, "topics": refused}, GROUP)
     may = _may(asking, Operation.DESCRIBE)
     if topics is None:
         return Divided(group, lambda answer: answer | {"topics": [each for each in answer["topics"] if may(each)]})
     codes = [_why(asking, topic) for topic in topics if not may(topic)]
-    hidden = [_fetched(topic, _why(asking, topic)) for topic in topics if not may(topic)]
+    hidden = [fetched(topic, _why(asking, topic)) for topic in topics if not may(topic)]
 
     def amend(answer: Values) -> Values:
         return answer if answer.get("error_code") else answer | {"topics": [*answer["topics"], *hidden]}
@@ -165,11 +168,7 @@ def _describe_groups(asking: Asking) -> Divided | None:
             return group
         return group | {name: group[name] & rights.allowed(ResourceType.GROUP, group["group_id"])}
 
-    def amend(answer: Values) -> Values:
-        answer = divided.amend(answer) if divided else answer
-        return answer | {"groups": [shown(group) for group in answer["groups"]]}
-
-    return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+    return shown_by(asking, divided, lambda answer: answer | {"groups": [*map(shown, answer["groups"])]})
 
 
 def _delete_groups(asking: Asking) -> Divided | None:

@@ -6,9 +6,20 @@ of the connection to it, which are the node's. So both are refused to a member w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sidecar.gateway.access.asked import GROUP, NO_ID, TOPIC, Asked, Asking, Divided, error_fields, some, whole
+from sidecar.gateway.access.asked import (
+    GROUP,
+    NO_ID,
+    TOPIC,
+    Asked,
+    Asking,
+    Divided,
+    error_fields,
+    shown_by,
+    some,
+    whole,
+)
 from sidecar.gateway.rights import KAFKAS_OWN
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import new_groups, shares
@@ -38,24 +49,24 @@ def not_beaten(code: int, message: str | None = None) -> Values:
     return _NO_LISTS | {"error_code": code, "error_message": message}
 
 
-def _consumer_heartbeat(asking: Asking) -> Divided | None:
-    fields, rights = asking.fields, asking.rights
-    if not rights.group(Operation.READ, fields["group_id"]):
+def _heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
+    """Refused to a member that may not read in its group, or not DESCRIBE a topic that it names."""
+    if not asking.rights.group(Operation.READ, asking.fields["group_id"]):
         return whole(not_beaten(GROUP), GROUP)
-    if not all(rights.topic(Operation.DESCRIBE, name) for name in fields["subscribed_topic_names"] or ()):
+    if not all(asking.rights.topic(Operation.DESCRIBE, name) for name in names):
         return whole(not_beaten(TOPIC), TOPIC)
-    if fields.get("subscribed_topic_regex") and not rights.describes_every_topic():
-        return whole(not_beaten(NOT_EXPANDED.code, NOT_EXPANDED.message), NOT_EXPANDED.code)
     return None
 
 
 def _share_heartbeat(asking: Asking) -> Divided | None:
-    fields, rights = asking.fields, asking.rights
-    if not rights.group(Operation.READ, fields["group_id"]):
-        return whole(not_beaten(GROUP), GROUP)
-    if not all(rights.topic(Operation.DESCRIBE, name) for name in fields["subscribed_topic_names"] or ()):
-        return whole(not_beaten(TOPIC), TOPIC)
-    return None
+    return _heartbeat(asking, asking.fields["subscribed_topic_names"] or ())
+
+
+def _consumer_heartbeat(asking: Asking) -> Divided | None:
+    refused = _share_heartbeat(asking)
+    if refused or not asking.fields.get("subscribed_topic_regex") or asking.rights.describes_every_topic():
+        return refused
+    return whole(not_beaten(NOT_EXPANDED.code, NOT_EXPANDED.message), NOT_EXPANDED.code)
 
 
 def made_topics(topology: Values | None) -> Iterable[str]:
@@ -85,14 +96,11 @@ def _missing(asking: Asking) -> list[str]:
 
 
 def _streams_heartbeat(asking: Asking) -> Divided | None:
-    fields, rights = asking.fields, asking.rights
-    if not rights.group(Operation.READ, fields["group_id"]):
-        return whole(not_beaten(GROUP), GROUP)
-    names = [*streams_topics(fields["topology"])]
+    names = [*streams_topics(asking.fields["topology"])]
     if not KAFKAS_OWN.isdisjoint(names):
-        return None  # the coordinator refuses it
-    if not all(rights.topic(Operation.DESCRIBE, name) for name in names):
-        return whole(not_beaten(TOPIC), TOPIC)
+        return _heartbeat(asking, ())  # the coordinator refuses it
+    if (refused := _heartbeat(asking, names)) is not None:
+        return refused
     missing = sorted({name for name in _missing(asking) if not asking.has(name, None)})
     if missing:
         return whole(not_beaten(TOPIC, f"Unauthorized to CREATE on topics {', '.join(missing)}."), TOPIC)
@@ -122,10 +130,12 @@ def _described(topics_of: Callable[[Values], Iterable[str]], said: str) -> Calla
         def refusal(name: str) -> Values:
             return {"group_id": name, "error_code": GROUP, "authorized_operations": NO_OPERATIONS}
 
-        def shown(group: Any) -> Values:
+        def shown(group: Values) -> Values:
+            if group["error_code"]:
+                return group
             if not all(rights.topic(Operation.DESCRIBE, name) for name in topics_of(group)):
                 return hidden | {"group_id": group["group_id"]}
-            if group["error_code"] or not asking.fields["include_authorized_operations"]:
+            if not asking.fields["include_authorized_operations"]:
                 return group
             allowed = rights.allowed(ResourceType.GROUP, group["group_id"])
             return group | {"authorized_operations": group["authorized_operations"] & allowed}
@@ -133,12 +143,7 @@ def _described(topics_of: Callable[[Values], Iterable[str]], said: str) -> Calla
         divided = some(
             asking, ("group_ids", "groups"), lambda name: rights.group(Operation.DESCRIBE, name), refusal, GROUP
         )
-
-        def amend(answer: Values) -> Values:
-            answer = answer | {"groups": [shown(group) for group in answer.get("groups", ())]}
-            return divided.amend(answer) if divided else answer
-
-        return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+        return shown_by(asking, divided, lambda answer: answer | {"groups": [*map(shown, answer["groups"])]})
 
     return check
 

@@ -16,6 +16,7 @@ from sidecar.gateway.access.asked import (
     Divided,
     error_fields,
     ids_in,
+    shown_by,
     some,
     with_cluster_operations,
 )
@@ -162,11 +163,7 @@ def _create_topics(asking: Asking) -> Divided | None:
             return topic
         return topic | {"num_partitions": NO_ID, "replication_factor": NO_ID, "configs": [], TAGS: _CONFIGS_HIDDEN}
 
-    def amend(answer: Values) -> Values:
-        answer = divided.amend(answer) if divided else answer
-        return answer | {"topics": [hide(topic) for topic in answer["topics"]]}
-
-    return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+    return shown_by(asking, divided, lambda answer: answer | {"topics": [*map(hide, answer["topics"])]})
 
 
 def _deletable(asking: Asking, name: str) -> bool:

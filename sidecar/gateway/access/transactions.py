@@ -13,6 +13,7 @@ from sidecar.gateway.access.asked import (
     Asked,
     Asking,
     Divided,
+    shown_by,
     some,
     whole,
 )
@@ -22,7 +23,7 @@ from sidecar.protocol.messages import transactions
 from sidecar.security.acls import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sidecar.protocol.schema import Values
 
@@ -38,15 +39,20 @@ def _init_producer_id(asking: Asking) -> Divided | None:
     return whole({"error_code": code, "producer_id": NO_ID, "producer_epoch": NO_ID}, code)
 
 
-def _not_added(asking: Asking, code_of: Callable[[str, int], int], code: int) -> Divided:
-    def refused(topic: Values) -> Values:
-        name: str = topic["name"]
-        codes = [
-            {"partition_index": index, "partition_error_code": code_of(name, index)} for index in topic["partitions"]
+def not_added(topics: Iterable[Values], code_of: Callable[[str, int], int]) -> Values:
+    """The answer to AddPartitionsToTxn where nothing was added; `code_of` a topic and a partition."""
+    return {
+        "results_by_topic": [
+            {
+                "name": topic["name"],
+                "results_by_partition": [
+                    {"partition_index": index, "partition_error_code": code_of(topic["name"], index)}
+                    for index in topic["partitions"]
+                ],
+            }
+            for topic in topics
         ]
-        return {"name": name, "results_by_partition": codes}
-
-    return whole({"results_by_topic": [refused(topic) for topic in asking.fields["topics"]]}, code)
+    }
 
 
 def _writable(asking: Asking, name: str) -> bool:
@@ -62,7 +68,7 @@ def _added_beside(asking: Asking) -> list[str]:
 
 def _add_partitions(asking: Asking) -> Divided | None:
     if not asking.rights.transactional_id(Operation.WRITE, asking.fields["transactional_id"]):
-        return _not_added(asking, lambda _name, _index: TRANSACTIONAL_ID, TRANSACTIONAL_ID)
+        return whole(not_added(asking.fields["topics"], lambda *_: TRANSACTIONAL_ID), TRANSACTIONAL_ID)
     refused = {topic["name"] for topic in asking.fields["topics"] if not _writable(asking, topic["name"])}
     if not refused:
         return None
@@ -73,7 +79,7 @@ def _add_partitions(asking: Asking) -> Divided | None:
         there = asking.has(name, index)
         return ErrorCode.OPERATION_NOT_ATTEMPTED if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    return _not_added(asking, code_of, TOPIC)
+    return whole(not_added(asking.fields["topics"], code_of), TOPIC)
 
 
 def _add_offsets(asking: Asking) -> Divided | None:
@@ -109,11 +115,8 @@ def _describe_transactions(asking: Asking) -> Divided | None:
         topics: list[Values] = state.get("topics", [])
         return state | {"topics": [each for each in topics if rights.topic(Operation.DESCRIBE, each["topic"])]}
 
-    def amend(answer: Values) -> Values:
-        answer = divided.amend(answer) if divided else answer
-        return answer | {"transaction_states": [shown(state) for state in answer["transaction_states"]]}
-
-    return Divided(divided.fields if divided else asking.fields, amend, divided.code if divided else 0)
+    name = "transaction_states"
+    return shown_by(asking, divided, lambda answer: answer | {name: [*map(shown, answer[name])]})
 
 
 def _list_transactions(asking: Asking) -> Divided | None:

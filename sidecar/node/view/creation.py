@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.node import port
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import CreateTopics
+from sidecar.protocol.calls.admin import CreateTopics
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode, KafkaError, error_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sidecar.node import port
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import DescribeLogDirs
+from sidecar.protocol.calls.admin import DescribeLogDirs
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.cursors import ClosedError

@@ -122,7 +122,7 @@ class FetchPartition(FixedRequest):
         topic = self.partition.topic.encode()
         position = tails.Position(topic, self.partition.partition, _NO_LEADER_EPOCH, self.offset)
         limits = (self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation)
-        fetch.write_body(writer.out, self.api_version, limits, [(topic, tails.element_of(position, self.max_bytes))])
+        fetch.write_body(writer, self.api_version, limits, [(topic, tails.element_of(position, self.max_bytes))])
 
     def decode(self, reader: Reader) -> Fetched:
         found = fetch.walk_body(reader, self.api_version)

@@ -7,7 +7,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from sidecar.protocol import fetch
-from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.primitives import Octets, Reader, Writer
 
@@ -67,25 +66,26 @@ class FetchTails(FixedRequest):
     max_bytes: int
     partition_bytes: int
 
-    @property
-    def _limits(self) -> tuple[int, int, int, int]:
-        return self.max_wait_ms, 1, self.max_bytes, self.isolation
-
     def encode(self, writer: Writer) -> None:
         """See `Request.encode`."""
-        parts = [(position.log, element_of(position, self.partition_bytes)) for position in self.positions]
-        fetch.write_body(writer.out, VERSION, self._limits, parts)
+        limits = (self.max_wait_ms, 1, self.max_bytes, self.isolation)
+        parts = [
+            (each.topic_id, fetch.flexible_element(element_of(each, self.partition_bytes)))
+            if self.flexible
+            else (each.log, element_of(each, self.partition_bytes))
+            for each in self.positions
+        ]
+        fetch.write_body(writer, self.api_version, limits, parts)
 
     def decode(self, reader: Reader) -> dict[tuple[bytes, int], Fetched]:
         """See `Request.decode`."""
-        found = fetch.walk_body(reader, VERSION)
+        found = fetch.walk_body(reader, self.api_version, {each.topic_id: each.log for each in self.positions})
         buffer = memoryview(reader.buffer)
-        return {
-            (part.topic, part.partition): Fetched(
-                found.error or part.error, part.record_bytes, buffer[part.start : part.end]
-            )
-            for part in found.parts
-        }
+        fetched: dict[tuple[bytes, int], Fetched] = {}
+        for part in found.parts:
+            element = fetch.converted(buffer[part.start : part.end], self.api_version, VERSION)
+            fetched[part.topic, part.partition] = Fetched(found.error or part.error, part.record_bytes, element)
+        return fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +95,12 @@ class FetchTailsById(FetchTails):
     api_version: ClassVar[int] = _BY_ID
     flexible: ClassVar[bool] = True
 
-    def encode(self, writer: Writer) -> None:
-        """See `Request.encode`."""
-        parts = [
-            (position.topic_id, flexible.flexible_element(element_of(position, self.partition_bytes)))
-            for position in self.positions
-        ]
-        flexible.write_body(writer.out, _BY_ID, self._limits, parts)
-
-    def decode(self, reader: Reader) -> dict[tuple[bytes, int], Fetched]:
-        """See `Request.decode`."""
-        found = fetch.walk_body(reader, _BY_ID, {position.topic_id: position.log for position in self.positions})
-        buffer = memoryview(reader.buffer)
-        return {
-            (part.topic, part.partition): Fetched(
-                found.error or part.error, part.record_bytes, flexible.as_v11(buffer[part.start : part.end])
-            )
-            for part in found.parts
-        }
-
 
 def position_of(log: bytes, element: Octets, version: int, topic_id: bytes = b"") -> tuple[Position, int] | None:
     """What a partition's element in a request asks for, and how many bytes it takes; None where it asks for more than a
     poll does.
     """
-    plain = element if version < flexible.FIRST else flexible.plain_element(element)
+    plain = element if version < fetch.FIRST_FLEXIBLE else fetch.plain_element(element)
     if plain is None:
         return None
     partition, epoch, offset, _, most = _POSITION.unpack(plain)

@@ -10,7 +10,7 @@ import pytest
 from sidecar.changelog import Changelog
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.calls import ProduceBatch
+from sidecar.protocol.calls.logs import ProduceBatch
 from tests.conftest import Unique
 from tests.kafka_calls import KafkaCalls, kafka_calls
 from tests.services import Services

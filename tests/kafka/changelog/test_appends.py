@@ -13,7 +13,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import WriterSlot
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import FencedError
-from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state

@@ -9,7 +9,7 @@ from typing import cast
 from sidecar.changelog import follow_events
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.protocol.caller import Channel, Upstream
-from sidecar.protocol.calls import ProduceBatch
+from sidecar.protocol.calls.logs import ProduceBatch
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.v1 import state_pb2 as state

@@ -24,7 +24,7 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.fencing import WriterSlot
 from sidecar.local import Kafka
 from sidecar.local.tools import Tools
-from sidecar.protocol.calls import FetchPartition, ProduceBatch
+from sidecar.protocol.calls.logs import FetchPartition, ProduceBatch
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.v1 import state_pb2 as state

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.changelog import ChangelogLostError, MisconfiguredError, TopicNames, open_topics
 from sidecar.local import Kafka
-from sidecar.protocol.calls import ConfigResource, DescribeConfigs, DescribeTopics, Resource
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.ids import TopicPartition
 from tests.conftest import Unique
 from tests.kafka_calls import KafkaCalls, kafka_calls

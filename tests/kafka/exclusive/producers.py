@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header, stamp
 from sidecar.protocol.caller import decode_frame, encode_frame
-from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.protocol.primitives import Octets
 from tests.frames import Frames

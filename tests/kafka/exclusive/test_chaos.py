@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from sidecar.changelog.records import LoggedBatch, read_batches
 from sidecar.local import Valkey
 from sidecar.protocol.caller import decode_frame, encode_frame
-from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.nodes import NodeProcess

@@ -19,7 +19,7 @@ from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.local import Kafka, KafkaConfig
-from sidecar.protocol.calls import Appended
+from sidecar.protocol.calls.logs import Appended
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
 from tests.conftest import QUICK_RETURN, Unique

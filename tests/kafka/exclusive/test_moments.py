@@ -18,7 +18,7 @@ from sidecar.exclusive.policies import PolicyFields
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.produce import ProduceResult

@@ -15,7 +15,7 @@ from sidecar.exclusive import upkeep
 from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing import KeepAlive, read_keep_alives
 from sidecar.protocol import limits
-from sidecar.protocol.calls import ActiveProducer, DescribeProducers
+from sidecar.protocol.calls.transactions import ActiveProducer, DescribeProducers
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
 from tests.kafka.exclusive.conftest import governed_in

@@ -21,7 +21,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing import topic as fencing
 from sidecar.forwarder import forwarder as links
-from sidecar.protocol.calls import Fetched
+from sidecar.protocol.calls.logs import Fetched
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.metadata import ClusterState
 from tests.conftest import Unique

@@ -13,7 +13,7 @@ from sidecar.changelog import MASTER_SLOT, Clock, Entry, Opened
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.tails import Look, trusted_ends
-from sidecar.protocol.calls import PartitionProducers
+from sidecar.protocol.calls.transactions import PartitionProducers
 from sidecar.protocol.ids import TopicPartition
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in

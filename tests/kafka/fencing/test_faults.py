@@ -11,7 +11,13 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import FencingLimits, FencingRefusedError, WriterSlot
 from sidecar.local import Kafka
 from sidecar.protocol.caller import CoordinatorKind, FencedError
-from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitializedProducer, InitProducerId
+from sidecar.protocol.calls.transactions import (
+    NO_STAMP,
+    AddPartitionsToTxn,
+    EndTxn,
+    InitializedProducer,
+    InitProducerId,
+)
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Stamp, TopicPartition
 from tests.conftest import Unique

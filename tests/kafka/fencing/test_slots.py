@@ -8,7 +8,8 @@ import time
 import pytest
 
 from sidecar.protocol.caller import CoordinatorKind, FencedError
-from sidecar.protocol.calls import DescribeProducers, InitProducerId, IsolationLevel, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import IsolationLevel, ListOffsets, OffsetAt
+from sidecar.protocol.calls.transactions import DescribeProducers, InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Stamp, TopicPartition
 from tests.conftest import Unique

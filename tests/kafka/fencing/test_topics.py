@@ -9,7 +9,8 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, read_keep_alives, retire_producer
 from sidecar.fencing.slot import ROTATE_AT
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
-from sidecar.protocol.calls import NO_STAMP, CreatePartitions, DescribeTransactions, InitProducerId
+from sidecar.protocol.calls.admin import CreatePartitions
+from sidecar.protocol.calls.transactions import NO_STAMP, DescribeTransactions, InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerId, TopicPartition
 from tests.conftest import OwnKafka, Unique

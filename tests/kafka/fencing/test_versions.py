@@ -7,7 +7,7 @@ import pytest
 from sidecar.changelog import MASTER_SLOT, Changelog, Key, Kind, Record
 from sidecar.fencing import WriterSlot, fence_topic, read_keep_alives, retire_producer, transactional_id
 from sidecar.protocol.caller import FencedError
-from sidecar.protocol.calls import ApiVersions
+from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import TopicPartition
 from sidecar.v1 import state_pb2 as state

@@ -13,7 +13,7 @@ from sidecar.gateway.enforcement import Enforcement
 from sidecar.gateway.rights import Rights
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.local.tools import find_tools
-from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.calls.security import AclBinding
 from sidecar.security.acls import Acls, Operation, PatternType, Permission, ResourceType
 from tests import raw
 from tests.kafka.gateway.by_id import mislead

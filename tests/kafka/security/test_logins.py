@@ -16,7 +16,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from sidecar.protocol.calls import DescribeAcls
+from sidecar.protocol.calls.security import DescribeAcls
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.security.credentials import Credentials, PasswordCredentials, TokenCredentials
 from sidecar.security.distinguished_names import subject_of

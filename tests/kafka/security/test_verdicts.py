@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from sidecar.protocol import calls
-from sidecar.protocol.calls import DescribeAcls
+from sidecar.protocol.calls.security import AclBinding as Rule
+from sidecar.protocol.calls.security import DescribeAcls
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.protocol.messages.groups import DESCRIBE_GROUPS
 from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
@@ -69,9 +69,9 @@ def random_rules(dice: random.Random) -> list[AclBinding]:
     return [*{repr(each): each for each in found}.values()]
 
 
-async def in_force(wire: Wire, count: int) -> tuple[calls.AclBinding, ...]:
+async def in_force(wire: Wire, count: int) -> tuple[Rule, ...]:
     """The rules that the broker has, once they are as many."""
-    found: list[tuple[calls.AclBinding, ...]] = []
+    found: list[tuple[Rule, ...]] = []
 
     async def all_there() -> bool:
         answer = await wire.ask(DescribeAcls())

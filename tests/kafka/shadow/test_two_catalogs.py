@@ -14,7 +14,7 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.fencing import RecordWriter
 from sidecar.protocol.caller import Request
-from sidecar.protocol.calls import CreateTopics, DeleteTopic
+from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic
 from sidecar.shadow.catalog import BadShadowError, NameTakenError, Shadow, ShadowCatalog
 from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
 from tests.conftest import Unique

@@ -4,7 +4,7 @@ from struct import Struct
 
 import pytest
 
-from sidecar.protocol.calls import ApiVersions
+from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.protocol.primitives import Reader
 from tests.sim import wire
 from tests.sim.kafka.harness import Connection, Simulated, fetch_fields

@@ -10,7 +10,7 @@ import redis
 
 from sidecar.changelog.records import LoggedBatch, read_batches
 from sidecar.protocol.caller import decode_frame, encode_frame
-from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.ids import Offset, TopicPartition
 from tests.nodes import NodeProcess
 from tests.rest import Rest

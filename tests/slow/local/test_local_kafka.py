@@ -15,8 +15,9 @@ from sidecar.local.errors import LocalError, PortInUseError, StartError
 from sidecar.local.jars import resolve
 from sidecar.local.java import Tuning, find_java
 from sidecar.local.ports import HOST, free_ports
-from sidecar.local.probe import ClusterView, ask_kafka
+from sidecar.local.probe import ask_kafka
 from sidecar.local.tools import ToolError
+from sidecar.protocol.calls.admin import ClusterDescription
 from tests.conftest import QUICK_RETURN
 from tests.wait import wait_for
 
@@ -25,7 +26,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
-def view(kafka: Kafka, broker: int = 1, timeout: float = 2.0) -> ClusterView | None:
+def view(kafka: Kafka, broker: int = 1, timeout: float = 2.0) -> ClusterDescription | None:
     host, _, port = kafka.address(broker).rpartition(":")
     return ask_kafka(host, int(port), timeout)
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from sidecar.pipeline.connection import Connection
 from sidecar.pipeline.routes import addresses
 from sidecar.pipeline.security import Security
-from sidecar.protocol.calls import ProduceBatch
+from sidecar.protocol.calls.logs import ProduceBatch
 from sidecar.protocol.ids import TopicPartition as Partition
 
 

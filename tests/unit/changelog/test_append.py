@@ -14,7 +14,7 @@ from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol import caller
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.caller import Channel, CoordinatorKind, DisconnectedError, FencedError, TopicLayout
-from sidecar.protocol.calls import Appended
+from sidecar.protocol.calls.logs import Appended
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 

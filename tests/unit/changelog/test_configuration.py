@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
 from sidecar.changelog.topics import TopicNames, replicas_of
-from sidecar.protocol.calls import PartitionDescription, TopicDescription
+from sidecar.protocol.calls.admin import PartitionDescription, TopicDescription
 
 ROLES = ["ownership", "snapshots", "events"]
 

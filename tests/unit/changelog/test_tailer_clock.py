@@ -11,7 +11,7 @@ from uuid import UUID
 from sidecar.changelog import Clock
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.changelog.tailer import Tailer
-from sidecar.protocol.calls import Fetched, FetchPartition, ListedOffset
+from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset
 from sidecar.protocol.ids import Offset, TopicPartition
 
 PARTITION = TopicPartition("__sidecar_test", 0)

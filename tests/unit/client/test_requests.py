@@ -9,8 +9,8 @@ import pytest
 from sidecar.client._requests import Appended, Produce, describe_owners
 from sidecar.protocol import metadata, produce
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
-from sidecar.protocol.calls import InitProducerId
 from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
+from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.own import LastSequence

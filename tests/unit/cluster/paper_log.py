@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.caller import SHARED_CHANNEL, Channel, TopicLayout
-from sidecar.protocol.calls import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset
 

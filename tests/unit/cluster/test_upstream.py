@@ -10,8 +10,7 @@ import pytest
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import CallTimeoutError, CoordinatorKind, DisconnectedError, UnknownTopicError
-from sidecar.protocol.calls import ApiVersions, ServedVersions
-from sidecar.protocol.calls.admin import FoundCoordinator
+from sidecar.protocol.calls.admin import ApiVersions, FoundCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from tests.wait import wait_until

@@ -12,7 +12,7 @@ from sidecar.changelog import MASTER_SLOT, Position, View
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
 from sidecar.exclusive.tails import Claim, Look, Tail, TailReader
 from sidecar.protocol.batch import HEADER_BYTES, stamp
-from sidecar.protocol.calls import ActiveProducer, PartitionProducers
+from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.exclusive.succession import NOTHING
 from sidecar.exclusive.tails import Look, Tail, acknowledged_tails, has_forgotten
-from sidecar.protocol.calls import ActiveProducer, PartitionProducers
+from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.ids import StampedSequence as Stamped
 

@@ -26,7 +26,7 @@ _ASKED = st.tuples(
 def test_every_reader_gets_its_own_head_and_the_body_of_all(asked: list[tuple[int, int, bytes, int]]) -> None:
     bodies, elements = Bodies(), [element(number, bytes(9_000 * number)) for number in range(4)]
     for correlation_id, version, topic, number in asked:
-        given_element = fetch.as_version(elements[number], version)
+        given_element = fetch.converted(elements[number], 11, version)
         whole = b"".join(fetch.encode_answer(correlation_id, version, [(topic, given_element)]))
         assert b"".join(bodies.answer(correlation_id, version, topic, elements[number])) == whole
 
@@ -37,9 +37,9 @@ def test_an_element_goes_to_the_version_before_and_back(aborted: list[tuple[int,
     before = head + b"".join(struct.pack(">qq", *each) for each in aborted)
     after = struct.pack(">i", len(records)) + records
     newest = before + struct.pack(">i", -1) + after
-    assert fetch.as_version(memoryview(newest), 10) == before + after
-    assert fetch.as_v11(memoryview(before + after), 10) == newest
-    assert fetch.as_version(newest, 11) == fetch.as_v11(newest, 11) == newest
+    assert fetch.converted(memoryview(newest), 11, 10) == before + after
+    assert fetch.converted(memoryview(before + after), 10, 11) == newest
+    assert fetch.converted(newest, 11, 11) == newest
 
 
 def test_a_large_body_is_not_copied_for_each_reader() -> None:
@@ -52,7 +52,7 @@ def test_a_large_body_is_not_copied_for_each_reader() -> None:
 def test_a_partition_among_several_is_made_once_for_all_readers(version: int) -> None:
     bodies, elements = Bodies(), [element(number, bytes(100_000)) for number in range(3)]
     first, second = ([bodies.part(version, each) for each in elements] for _ in range(2))
-    assert first == [fetch.as_version(each, version) for each in elements]
+    assert first == [fetch.converted(each, 11, version) for each in elements]
     assert all(mine is others for mine, others in zip(first, second, strict=True))
 
 

@@ -16,7 +16,7 @@ from sidecar.forwarder.sequences import SequenceSpace
 from sidecar.network.listening import close_server
 from sidecar.protocol import produce
 from sidecar.protocol.batch import BatchHeader, read_header
-from sidecar.protocol.calls import ServedVersions
+from sidecar.protocol.calls.admin import ServedVersions
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import I16, I32

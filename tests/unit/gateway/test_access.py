@@ -18,7 +18,7 @@ from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame
 from sidecar.protocol.api import ALL_APIS, APIS, LOGIN_APIS, Route
-from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.messages import admin, cluster, groups, transactions
 from sidecar.protocol.produce import ProducePart, ProduceRequest
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, PatternType, Permission, ResourceType

@@ -9,8 +9,7 @@ import pytest
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.calls import AclBinding, DescribeAcls
-from sidecar.protocol.calls.security import DescribedAcls
+from sidecar.protocol.calls.security import AclBinding, DescribeAcls, DescribedAcls
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.acls import Operation, ResourceType, Rules
 from tests.wait import wait_until

@@ -9,7 +9,7 @@ import pytest
 from sidecar.gateway.access.asked import Asked, Asking, Divided
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.rights import Rights
-from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.messages import new_groups
 from sidecar.security.acls import Acls, Operation, PatternType, Permission, ResourceType, Rules
 

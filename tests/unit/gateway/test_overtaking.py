@@ -6,7 +6,7 @@ The new leader may not know the producer, and then takes any sequence for its fi
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -15,15 +15,19 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway.gaps import OrdinaryBatches
-from sidecar.gateway.ordinary_produce import OrdinaryProduce, PassedProduce, behind_lost, refuse
-from sidecar.gateway.produce import MergedProduce
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost, refuse
+from sidecar.gateway.produce import MergedProduce, ProduceApi
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.primitives import at_once
 from sidecar.protocol.produce import ProducePart, ProduceRequest
 from sidecar.protocol.topic_ids import stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 TOPIC = b"orders"
 
@@ -40,10 +44,10 @@ class Sending:
             error_answered=lambda *_: None, close=self._closes,
         )  # fmt: skip
         self.went: list[tuple[int, int]] = []
-        """The brokers to which requests went, and how many partitions each had."""
+        """The brokers to which batches went, and the partition of each."""
         self.client = SimpleNamespace(
             connection=connection, ordinary=OrdinaryBatches(), links=SimpleNamespace(to=self._link), listener=None,
-            identity=SimpleNamespace(name="app"), note_refusal=lambda *_: None,
+            identity=SimpleNamespace(name="app"), note_refusal=lambda *_: None, governed=SimpleNamespace(claimants=()),
         )  # fmt: skip
         upstream = SimpleNamespace(view=self.view, refresh_soon=lambda _: None)
         self.hints = SimpleNamespace(produced=lambda *_: b"", learn=lambda *_: None)
@@ -59,8 +63,8 @@ class Sending:
         self.pending.remove(exchange)
 
     def _link(self, leader: int) -> Any:
-        def send_parts(parts: list[bytes], reply: object) -> None:
-            self.went.append((leader, len(parts)))
+        def send_parts(_message: list[bytes], reply: PartReply) -> None:
+            self.went.extend((leader, part.partition) for part in reply.parts)
 
         return SimpleNamespace(send_parts=send_parts, send_parts_of=send_parts)
 
@@ -193,3 +197,51 @@ def test_a_client_has_only_so_many_partitions_to_send_again(sending: Sending, mo
     assert not sending.client.connection.closed
     sending.refuses(0, ErrorCode.LEADER_NOT_AVAILABLE, b"c")
     assert sending.client.connection.closed
+
+
+def splits(sending: Sending, *sequences: int) -> Generator[None, None, None]:
+    """A request that is taken up in slices: what is left of that."""
+    request, fields = sending.asks(*sequences)
+    sending.client.ordinary.were_sent = True
+    nothing = cast(Any, None)
+    api = ProduceApi(sending.produce._upstream, nothing, NameResolver(), nothing, nothing)
+    return api._split(cast(Any, sending.client), request, fields)
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.gateway.produce.SLICE", 1)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_leader_that_moves_between_two_slices_is_not_sent_what_comes_later(sending: Sending) -> None:
+    sending.sends_whole(0)
+    steps = splits(sending, 1, 0)
+    next(steps)
+    sending.leads({0: 2, 1: 1}, epoch=1)
+    at_once(steps)
+    assert sending.went == [(1, 1)], "partition 0 went to its new leader, and the former has an earlier batch"
+    assert sending.client.ordinary.expected.keys() == {(TOPIC, 0)}
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_batch_that_is_lost_between_two_slices_goes_first(sending: Sending) -> None:
+    first = sending.sends_whole(0)
+    steps = splits(sending, 1, 0)
+    next(steps)
+    first.refuse(ErrorCode.REQUEST_TIMED_OUT)
+    at_once(steps)
+    assert sending.went == [(1, 1)], "partition 0 went ahead of the batch that is to be sent again"
+    assert sending.client.ordinary.expected[TOPIC, 0].sequence == 0
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_leader_that_moves_and_comes_back_has_all_in_order(sending: Sending) -> None:
+    sending.sends_whole(0)
+    steps = splits(sending, 1, 0)
+    next(steps)
+    sending.leads({0: 2, 1: 1}, epoch=1)
+    next(steps)
+    sending.leads({0: 1, 1: 1}, epoch=2)
+    at_once(steps)
+    assert sending.went == [(1, 0), (1, 1)]

@@ -11,8 +11,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import relay
 from sidecar.gateway.relay import RelayedLogins
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.calls import DescribeTokenOwners, SaslAuthenticate
-from sidecar.protocol.calls.security import Authenticated, TokenOwners
+from sidecar.protocol.calls.security import Authenticated, DescribeTokenOwners, SaslAuthenticate, TokenOwners
 from sidecar.security.errors import LoginError
 from tests.unit.network.peers import Peer, broker, on_uvloop
 from tests.unit.network.test_upstream import until

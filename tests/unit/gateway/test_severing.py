@@ -17,7 +17,7 @@ from sidecar.gateway.rights import Rights
 from sidecar.gateway.severing import Severing
 from sidecar.network.request import Exchange
 from sidecar.network.tasks import Tasks
-from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.ids import Offset
 from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Acls, Operation, ResourceType

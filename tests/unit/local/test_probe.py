@@ -9,7 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 from sidecar.local.ports import HOST, free_ports
-from sidecar.local.probe import ClusterView, ask_kafka, ask_redis, gives_producer_ids
+from sidecar.local.probe import ask_kafka, ask_redis, gives_producer_ids
+from sidecar.protocol.calls.admin import ClusterDescription, DescribeTopics
+from sidecar.protocol.calls.transactions import InitProducerId
+from sidecar.protocol.messages.cluster import METADATA
+from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
+from sidecar.protocol.schema import Values
 
 
 @contextmanager
@@ -28,16 +33,13 @@ def server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join(10)
 
 
-def broker(node: int, host: str, port: int, rack: str | None = None) -> bytes:
-    name = host.encode()
-    place = struct.pack(">h", -1) if rack is None else struct.pack(">h", len(rack)) + rack.encode()
-    return struct.pack(">ih", node, len(name)) + name + struct.pack(">i", port) + place
+def broker(node: int, host: str, port: int, rack: str | None = None) -> Values:
+    return {"node_id": node, "host": host, "port": port, "rack": rack}
 
 
-def metadata(*brokers: bytes, controller: int, cluster: bytes = b"c1") -> bytes:
-    end = struct.pack(">h", len(cluster)) + cluster + struct.pack(">ii", controller, 0)
-    body = struct.pack(">ii", 1, len(brokers)) + b"".join(brokers) + end
-    return struct.pack(">i", len(body)) + body
+def metadata(*brokers: Values, controller: int, cluster: str = "c1") -> bytes:
+    values = {"brokers": brokers, "cluster_id": cluster, "controller_id": controller}
+    return METADATA.encode_answer(DescribeTopics.api_version, 1, values)
 
 
 def test_a_broker_tells_who_is_in_its_cluster() -> None:
@@ -46,12 +48,12 @@ def test_a_broker_tells_who_is_in_its_cluster() -> None:
     def reply(connection: socket.socket) -> None:
         (size,) = struct.unpack(">i", connection.recv(4))
         request = connection.recv(size)
-        assert struct.unpack_from(">hhi", request) == (3, 2, 1), "Metadata v2"
+        assert struct.unpack_from(">hhi", request) == (3, 10, 1), "Metadata v10"
         for byte in answer:  # in as many pieces as a network may make of it
             connection.sendall(bytes([byte]))
 
     with server(reply) as port:
-        assert ask_kafka(HOST, port) == ClusterView("c1", {1: ("a", 9092), 2: ("b.example", 9093)}, 2)
+        assert ask_kafka(HOST, port) == ClusterDescription({1: ("a", 9092), 2: ("b.example", 9093)}, "c1", 2, ())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,8 @@ def test_redis_is_ready_when_it_says_pong_and_who_it_is(answer: bytes, process_i
 
 
 def producer_id(error: int) -> bytes:
-    return struct.pack(">iiihqh", 20, 1, 0, error, 4711 if error == 0 else -1, 0)
+    values = {"error_code": error, "producer_id": 4711 if error == 0 else -1}
+    return INIT_PRODUCER_ID.encode_answer(InitProducerId.api_version, 1, values)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def producer_id(error: int) -> bytes:
 def test_a_broker_is_ready_only_once_it_gives_producer_ids(answer: bytes, given: bool) -> None:
     def reply(connection: socket.socket) -> None:
         (size,) = struct.unpack(">i", connection.recv(4))
-        assert struct.unpack_from(">hhi", connection.recv(size)) == (22, 0, 1), "InitProducerId v0"
+        assert struct.unpack_from(">hhi", connection.recv(size)) == (22, 4, 1), "InitProducerId v4"
         connection.sendall(answer)
 
     with server(reply) as port:

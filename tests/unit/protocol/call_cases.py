@@ -28,8 +28,37 @@ from kio.schema.metadata.v10 import response as metadata_response
 from kio.schema.produce.v8 import request as produce_request
 from kio.schema.produce.v8 import response as produce_response
 
-from sidecar.protocol import calls
 from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.calls.admin import (
+    AlterTopicConfig,
+    ApiVersions,
+    ClusterDescription,
+    ClusterFeatures,
+    ConfigResource,
+    CreateTopics,
+    DeleteTopic,
+    DescribeConfigs,
+    Described,
+    DescribeTopics,
+    FindCoordinator,
+    FoundCoordinator,
+    NewTopic,
+    Outcome,
+    PartitionDescription,
+    Resource,
+    ServedVersions,
+    TopicDescription,
+)
+from sidecar.protocol.calls.logs import (
+    Appended,
+    Fetched,
+    FetchPartition,
+    IsolationLevel,
+    ListedOffset,
+    ListOffsets,
+    OffsetAt,
+    ProduceBatch,
+)
 from sidecar.protocol.ids import Offset, TopicPartition
 from tests.unit.protocol import call_cases_groups as groups
 from tests.unit.protocol import call_cases_security as security
@@ -42,7 +71,7 @@ TOPIC_ID = UUID("6b1f2a0e-3c1d-4f5a-9b7e-0d2c4e6f8a1b")
 def produce_case() -> Case:
     refused = produce_response.BatchIndexAndErrorMessage
     return Case(
-        calls.ProduceBatch(PARTITION, b"a batch", 9_000),
+        ProduceBatch(PARTITION, b"a batch", 9_000),
         produce_request.ProduceRequest(
             transactional_id=None,
             acks=-1,
@@ -73,13 +102,13 @@ def produce_case() -> Case:
             ),
             throttle_time=NO_THROTTLE,
         ),
-        calls.Appended(87, Offset(-1), -1, 12, "one record"),
+        Appended(87, Offset(-1), -1, 12, "one record"),
     )
 
 
 def fetch_case() -> Case:
     return Case(
-        calls.FetchPartition(PARTITION, Offset(1_000), max_wait_ms=500, max_bytes=65_536, min_bytes=2),
+        FetchPartition(PARTITION, Offset(1_000), max_wait_ms=500, max_bytes=65_536, min_bytes=2),
         fetch_request.FetchRequest(
             max_wait=SECOND / 2,
             min_bytes=2,
@@ -116,16 +145,16 @@ def fetch_case() -> Case:
                 ),
             ),
         ),
-        calls.Fetched(0, Offset(1_020), Offset(1_010), Offset(7), b"batches"),
+        Fetched(0, Offset(1_020), Offset(1_010), Offset(7), b"batches"),
     )
 
 
 def list_offsets_case() -> Case:
     asked = offsets_request.ListOffsetsPartition
     return Case(
-        calls.ListOffsets(
-            {PARTITION: calls.OffsetAt.LATEST, TopicPartition("orders", 4): calls.OffsetAt.EARLIEST},
-            calls.IsolationLevel.READ_COMMITTED,
+        ListOffsets(
+            {PARTITION: OffsetAt.LATEST, TopicPartition("orders", 4): OffsetAt.EARLIEST},
+            IsolationLevel.READ_COMMITTED,
         ),
         offsets_request.ListOffsetsRequest(
             replica_id=-1,
@@ -154,25 +183,25 @@ def list_offsets_case() -> Case:
                 ),
             ),
         ),
-        {PARTITION: calls.ListedOffset(78, -1, Offset(1_020), 4)},
+        {PARTITION: ListedOffset(78, -1, Offset(1_020), 4)},
     )
 
 
 def versions_case() -> Case:
     return Case(
-        calls.ApiVersions(),
+        ApiVersions(),
         versions_request.ApiVersionsRequest(),
         versions_response.ApiVersionsResponse(
             error_code=KioError.none,
             api_keys=(versions_response.ApiVersion(api_key=22, min_version=0, max_version=6),),
         ),
-        {22: calls.ServedVersions(0, 6)},
+        {22: ServedVersions(0, 6)},
     )
 
 
 def features_case() -> Case:
     return Case(
-        calls.ClusterFeatures(),
+        ClusterFeatures(),
         newest_versions_request.ApiVersionsRequest(client_software_name="sidecar", client_software_version="1"),
         newest_versions_response.ApiVersionsResponse(
             error_code=KioError.none,
@@ -189,7 +218,7 @@ def features_case() -> Case:
 
 def coordinator_case() -> Case:
     return Case(
-        calls.FindCoordinator("tid", CoordinatorKind.TRANSACTION),
+        FindCoordinator("tid", CoordinatorKind.TRANSACTION),
         coordinator_request.FindCoordinatorRequest(key="tid", key_type=1),
         coordinator_response.FindCoordinatorResponse(
             throttle_time=NO_THROTTLE,
@@ -199,13 +228,13 @@ def coordinator_case() -> Case:
             host="kafka-2",
             port=9092,
         ),
-        calls.FoundCoordinator(0, None, 2, "kafka-2", 9092),
+        FoundCoordinator(0, None, 2, "kafka-2", 9092),
     )
 
 
 def describe_topics_case() -> Case:
     return Case(
-        calls.DescribeTopics(("orders", "payments")),
+        DescribeTopics(("orders", "payments")),
         metadata_request.MetadataRequest(
             topics=(
                 metadata_request.MetadataRequestTopic(topic_id=None, name="orders"),
@@ -242,18 +271,18 @@ def describe_topics_case() -> Case:
                 ),
             ),
         ),
-        calls.ClusterDescription(
+        ClusterDescription(
             {1: ("k1", 9092), 2: ("k2", 9093)},
             "c",
             2,
-            (calls.TopicDescription(0, "orders", TOPIC_ID, (calls.PartitionDescription(5, 0, -1, 9, (1, 2), (2,)),)),),
+            (TopicDescription(0, "orders", TOPIC_ID, (PartitionDescription(5, 0, -1, 9, (1, 2), (2,)),)),),
         ),
     )
 
 
 def create_topics_case() -> Case:
     return Case(
-        calls.CreateTopics((calls.NewTopic("__sidecar_default", 1, 3, {"cleanup.policy": "compact"}),), 30_000),
+        CreateTopics((NewTopic("__sidecar_default", 1, 3, {"cleanup.policy": "compact"}),), 30_000),
         create_request.CreateTopicsRequest(
             topics=(
                 create_request.CreatableTopic(
@@ -274,14 +303,14 @@ def create_topics_case() -> Case:
                 ),
             ),
         ),
-        {"__sidecar_default": calls.Outcome(36, "there")},
+        {"__sidecar_default": Outcome(36, "there")},
     )
 
 
 def delete_topic_case() -> Case:
     topic_id = UUID(int=7)
     return Case(
-        calls.DeleteTopic(topic_id, 30_000),
+        DeleteTopic(topic_id, 30_000),
         delete_request.DeleteTopicsRequest(
             topics=(delete_request.DeleteTopicState(name=None, topic_id=topic_id),), timeout=30 * SECOND
         ),
@@ -300,10 +329,10 @@ def delete_topic_case() -> Case:
 def describe_configs_case() -> Case:
     result = configs_response.DescribeConfigsResourceResult
     return Case(
-        calls.DescribeConfigs(
+        DescribeConfigs(
             (
-                calls.Resource(calls.ConfigResource.TOPIC, "orders"),
-                calls.Resource(calls.ConfigResource.BROKER, "1"),
+                Resource(ConfigResource.TOPIC, "orders"),
+                Resource(ConfigResource.BROKER, "1"),
             ),
             ("retention.ms",),
         ),
@@ -341,17 +370,13 @@ def describe_configs_case() -> Case:
                 ),
             ),
         ),
-        {
-            calls.Resource(calls.ConfigResource.TOPIC, "orders"): calls.Described(
-                0, "", {"retention.ms": "1000", "secret": None}
-            )
-        },
+        {Resource(ConfigResource.TOPIC, "orders"): Described(0, "", {"retention.ms": "1000", "secret": None})},
     )
 
 
 def alter_topic_config_case() -> Case:
     return Case(
-        calls.AlterTopicConfig("orders", "message.timestamp.type", "LogAppendTime"),
+        AlterTopicConfig("orders", "message.timestamp.type", "LogAppendTime"),
         alter_request.IncrementalAlterConfigsRequest(
             resources=(
                 alter_request.AlterConfigsResource(
@@ -374,7 +399,7 @@ def alter_topic_config_case() -> Case:
                 ),
             ),
         ),
-        calls.Outcome(0, None),
+        Outcome(0, None),
     )
 
 

@@ -12,14 +12,23 @@ from kio.schema.offset_commit.v7 import response as commit_response
 from kio.schema.offset_fetch.v8 import request as fetch_request
 from kio.schema.offset_fetch.v8 import response as fetch_response
 
-from sidecar.protocol import calls
+from sidecar.protocol.calls.groups import (
+    CommitOffsets,
+    DescribedGroup,
+    DescribeGroups,
+    GroupOffsets,
+    GroupsListed,
+    ListedGroup,
+    ListGroups,
+    OffsetFetch,
+)
 from tests.unit.protocol.call_case import NO_THROTTLE, Case
 
 
 def list_groups_case() -> Case:
     listed = list_response.ListedGroup
     return Case(
-        calls.ListGroups(),
+        ListGroups(),
         list_request.ListGroupsRequest(states_filter=()),
         list_response.ListGroupsResponse(
             throttle_time=NO_THROTTLE,
@@ -29,9 +38,7 @@ def list_groups_case() -> Case:
                 listed(group_id="tool", protocol_type="", group_state="Empty"),
             ),
         ),
-        calls.GroupsListed(
-            14, [calls.ListedGroup("audit", "consumer", "Stable"), calls.ListedGroup("tool", "", "Empty")]
-        ),
+        GroupsListed(14, [ListedGroup("audit", "consumer", "Stable"), ListedGroup("tool", "", "Empty")]),
     )
 
 
@@ -47,7 +54,7 @@ def describe_groups_case() -> Case:
         )
 
     return Case(
-        calls.DescribeGroups(["audit", "none"]),
+        DescribeGroups(["audit", "none"]),
         describe_request.DescribeGroupsRequest(groups=("audit", "none"), include_authorized_operations=False),
         describe_response.DescribeGroupsResponse(
             throttle_time=NO_THROTTLE,
@@ -72,7 +79,7 @@ def describe_groups_case() -> Case:
                 ),
             ),
         ),
-        {"audit": calls.DescribedGroup(0, "Stable", 2), "none": calls.DescribedGroup(16, "Dead", 0)},
+        {"audit": DescribedGroup(0, "Stable", 2), "none": DescribedGroup(16, "Dead", 0)},
     )
 
 
@@ -100,7 +107,7 @@ def offset_fetch_case() -> Case:
 
     unstable = KioError.unstable_offset_commit
     return Case(
-        calls.OffsetFetch(["a/b", "other"], "orders-audit", (0, 3)),
+        OffsetFetch(["a/b", "other"], "orders-audit", (0, 3)),
         fetch_request.OffsetFetchRequest(
             groups=tuple(
                 fetch_request.OffsetFetchRequestGroup(group_id=name, topics=(asked,)) for name in ("a/b", "other")
@@ -114,7 +121,7 @@ def offset_fetch_case() -> Case:
                 found("other", KioError.not_coordinator),
             ),
         ),
-        {"a/b": calls.GroupOffsets(0, {0: 2**40}), "other": calls.GroupOffsets(16, {})},
+        {"a/b": GroupOffsets(0, {0: 2**40}), "other": GroupOffsets(16, {})},
     )
 
 
@@ -122,7 +129,7 @@ def commit_offsets_case() -> Case:
     partition = commit_request.OffsetCommitRequestPartition
     told = commit_response.OffsetCommitResponsePartition
     return Case(
-        calls.CommitOffsets("a/b", "orders-audit", {0: 5, 3: 2**40}),
+        CommitOffsets("a/b", "orders-audit", {0: 5, 3: 2**40}),
         commit_request.OffsetCommitRequest(
             group_id="a/b",
             generation_id_or_member_epoch=-1,

@@ -10,36 +10,44 @@ from kio.schema.sasl_authenticate.v2 import response as authenticate_response
 from kio.schema.sasl_handshake.v1 import request as handshake_request
 from kio.schema.sasl_handshake.v1 import response as handshake_response
 
-from sidecar.protocol import calls
+from sidecar.protocol.calls.security import (
+    AclBinding,
+    Authenticated,
+    DescribeAcls,
+    DescribedAcls,
+    OfferedMechanisms,
+    SaslAuthenticate,
+    SaslHandshake,
+)
 from tests.unit.protocol.call_case import NO_THROTTLE, SECOND, Case
 
 
 def handshake_case() -> Case:
     return Case(
-        calls.SaslHandshake("PLAIN"),
+        SaslHandshake("PLAIN"),
         handshake_request.SaslHandshakeRequest(mechanism="PLAIN"),
         handshake_response.SaslHandshakeResponse(
             error_code=KioError.unsupported_sasl_mechanism, mechanisms=("SCRAM-SHA-256", "OAUTHBEARER")
         ),
-        calls.OfferedMechanisms(33, ("SCRAM-SHA-256", "OAUTHBEARER")),
+        OfferedMechanisms(33, ("SCRAM-SHA-256", "OAUTHBEARER")),
     )
 
 
 def authenticate_case() -> Case:
     return Case(
-        calls.SaslAuthenticate(b"\0alice\0secret"),
+        SaslAuthenticate(b"\0alice\0secret"),
         authenticate_request.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"),
         authenticate_response.SaslAuthenticateResponse(
             error_code=KioError.none, error_message=None, auth_bytes=b"v=proof", session_lifetime=90 * SECOND
         ),
-        calls.Authenticated(0, None, b"v=proof", 90_000),
+        Authenticated(0, None, b"v=proof", 90_000),
     )
 
 
 def describe_acls_case() -> Case:
     described = acls_response.AclDescription
     return Case(
-        calls.DescribeAcls(),
+        DescribeAcls(),
         acls_request.DescribeAclsRequest(
             resource_type_filter=1,
             resource_name_filter=None,
@@ -65,12 +73,12 @@ def describe_acls_case() -> Case:
                 ),
             ),
         ),
-        calls.DescribedAcls(
+        DescribedAcls(
             0,
             None,
             (
-                calls.AclBinding(2, "orders", 4, "User:alice", "*", 3, 3),
-                calls.AclBinding(2, "orders", 4, "User:*", "10.0.0.1", 2, 2),
+                AclBinding(2, "orders", 4, "User:alice", "*", 3, 3),
+                AclBinding(2, "orders", 4, "User:*", "10.0.0.1", 2, 2),
             ),
         ),
     )

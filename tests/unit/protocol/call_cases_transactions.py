@@ -18,14 +18,26 @@ from kio.schema.init_producer_id.v4 import response as init_response
 from kio.schema.write_txn_markers.v1 import request as markers_request
 from kio.schema.write_txn_markers.v1 import response as markers_response
 
-from sidecar.protocol import calls
+from sidecar.protocol.calls.transactions import (
+    ActiveProducer,
+    AddPartitionsToTxn,
+    DescribeProducers,
+    DescribeTransactions,
+    EndTxn,
+    InitializedProducer,
+    InitProducerId,
+    Marker,
+    PartitionProducers,
+    TransactionDescription,
+    WriteTxnMarkers,
+)
 from sidecar.protocol.ids import TopicPartition
 from tests.unit.protocol.call_case import NO_THROTTLE, PARTITION, SECOND, STAMP, Case
 
 
 def init_case() -> Case:
     return Case(
-        calls.InitProducerId("sidecar.default.orders", 60_000, STAMP),
+        InitProducerId("sidecar.default.orders", 60_000, STAMP),
         init_request.InitProducerIdRequest(
             transactional_id="sidecar.default.orders",
             transaction_timeout=60 * SECOND,
@@ -35,14 +47,14 @@ def init_case() -> Case:
         init_response.InitProducerIdResponse(
             throttle_time=SECOND, error_code=KioError.none, producer_id=STAMP.producer_id, producer_epoch=STAMP.epoch
         ),
-        calls.InitializedProducer(0, STAMP),
+        InitializedProducer(0, STAMP),
     )
 
 
 def add_partitions_case() -> Case:
     result = add_response.AddPartitionsToTxnPartitionResult
     return Case(
-        calls.AddPartitionsToTxn("tid", STAMP, {"orders": (0, 1, 499), "__sidecar_default": (0,)}),
+        AddPartitionsToTxn("tid", STAMP, {"orders": (0, 1, 499), "__sidecar_default": (0,)}),
         add_request.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="tid",
             v3_and_below_producer_id=STAMP.producer_id,
@@ -70,7 +82,7 @@ def add_partitions_case() -> Case:
 
 def end_case() -> Case:
     return Case(
-        calls.EndTxn("tid", STAMP),
+        EndTxn("tid", STAMP),
         end_request.EndTxnRequest(
             transactional_id="tid", producer_id=STAMP.producer_id, producer_epoch=STAMP.epoch, committed=False
         ),
@@ -97,9 +109,9 @@ def describe_producers_case() -> Case:
     refused = producers_response.PartitionResponse(
         partition_index=4, error_code=KioError.not_leader_or_follower, error_message="moved", active_producers=()
     )
-    producer = calls.ActiveProducer(STAMP, 41, 1_700_000_000_123, 5, -1)
+    producer = ActiveProducer(STAMP, 41, 1_700_000_000_123, 5, -1)
     return Case(
-        calls.DescribeProducers({"orders": (3, 4)}),
+        DescribeProducers({"orders": (3, 4)}),
         producers_request.DescribeProducersRequest(
             topics=(producers_request.TopicRequest(name="orders", partition_indexes=(3, 4)),)
         ),
@@ -108,8 +120,8 @@ def describe_producers_case() -> Case:
             topics=(producers_response.TopicResponse(name="orders", partitions=(answered, refused)),),
         ),
         {
-            PARTITION: calls.PartitionProducers(0, None, (producer,)),
-            TopicPartition("orders", 4): calls.PartitionProducers(6, "moved", ()),
+            PARTITION: PartitionProducers(0, None, (producer,)),
+            TopicPartition("orders", 4): PartitionProducers(6, "moved", ()),
         },
     )
 
@@ -117,7 +129,7 @@ def describe_producers_case() -> Case:
 def describe_transactions_case() -> Case:
     started = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
     return Case(
-        calls.DescribeTransactions(("a", "b")),
+        DescribeTransactions(("a", "b")),
         transactions_request.DescribeTransactionsRequest(transactional_ids=("a", "b")),
         transactions_response.DescribeTransactionsResponse(
             throttle_time=NO_THROTTLE,
@@ -134,13 +146,13 @@ def describe_transactions_case() -> Case:
                 ),
             ),
         ),
-        (calls.TransactionDescription(0, "a", "PrepareAbort", 60_000, STAMP, (PARTITION,)),),
+        (TransactionDescription(0, "a", "PrepareAbort", 60_000, STAMP, (PARTITION,)),),
     )
 
 
 def write_markers_case() -> Case:
     return Case(
-        calls.WriteTxnMarkers((calls.Marker(STAMP, {"orders": (3,)}, 7),)),
+        WriteTxnMarkers((Marker(STAMP, {"orders": (3,)}, 7),)),
         markers_request.WriteTxnMarkersRequest(
             markers=(
                 markers_request.WritableTxnMarker(

@@ -13,8 +13,10 @@ from kio.schema.errors import ErrorCode as KioError
 from kio.schema.fetch.v11 import response as fetch_response
 from kio.serial import entity_writer
 
-from sidecar.protocol import calls
 from sidecar.protocol.caller import BadAnswerError, CoordinatorKind, decode_frame, encode_frame
+from sidecar.protocol.calls.admin import Described, FindCoordinator
+from sidecar.protocol.calls.logs import Fetched, FetchPartition
+from sidecar.protocol.calls.transactions import EndTxn
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.protocol.primitives import I16, Reader, Writer
 from tests.unit.protocol.call_case import NO_THROTTLE, STAMP, Case
@@ -93,7 +95,7 @@ def test_an_answer_to_another_request_is_a_protocol_error() -> None:
 def test_an_answer_about_another_partition_is_a_protocol_error() -> None:
     case = CASES["FetchPartition"]
     frame = answer_frame(case)
-    asked = calls.FetchPartition(TopicPartition("orders", 4), Offset(0), max_wait_ms=0, max_bytes=1)
+    asked = FetchPartition(TopicPartition("orders", 4), Offset(0), max_wait_ms=0, max_bytes=1)
     with pytest.raises(BadAnswerError, match="Fetch of orders-4 answered for orders-3"):
         decode_frame(asked, CORRELATION_ID, frame, 0, len(frame))
 
@@ -117,12 +119,12 @@ def test_a_fetch_refused_as_a_whole_is_an_error_without_records() -> None:
         throttle_time=NO_THROTTLE, error_code=KioError.fetch_session_id_not_found, responses=()
     )
     request = CASES["FetchPartition"].request
-    assert request.decode(Reader(kio_bytes(refused))) == calls.Fetched(70, Offset(-1), Offset(-1), Offset(-1), b"")
+    assert request.decode(Reader(kio_bytes(refused))) == Fetched(70, Offset(-1), Offset(-1), Offset(-1), b"")
 
 
 def test_a_frame_carries_key_version_correlation_id_and_client_id() -> None:
-    flexible = encode_frame(calls.EndTxn("t", STAMP), 5, "sidecar-1")
-    plain = encode_frame(calls.FindCoordinator("t", CoordinatorKind.GROUP), 6, "sidecar-1")
+    flexible = encode_frame(EndTxn("t", STAMP), 5, "sidecar-1")
+    plain = encode_frame(FindCoordinator("t", CoordinatorKind.GROUP), 6, "sidecar-1")
     assert (
         flexible[:22] == len(flexible[4:]).to_bytes(4) + b"\x00\x1a\x00\x03\x00\x00\x00\x05\x00\x09sidecar-1\x00"[:18]
     )
@@ -131,7 +133,7 @@ def test_a_frame_carries_key_version_correlation_id_and_client_id() -> None:
 
 
 def test_a_duration_without_a_limit_is_none() -> None:
-    described = calls.Described(0, None, {"retention.ms": "-1", "segment.ms": "10"})
+    described = Described(0, None, {"retention.ms": "-1", "segment.ms": "10"})
     assert described.milliseconds("retention.ms") is None
     assert described.milliseconds("segment.ms") == 10
     assert described.milliseconds("delete.retention.ms") is None

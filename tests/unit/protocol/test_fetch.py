@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sidecar.protocol import fetch
-from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.topic_ids import stand_in
@@ -284,7 +283,7 @@ def test_an_element_goes_to_v11_and_back(version: int, data: st.DataObject) -> N
         if given_part.records is None:
             given_part = dataclasses.replace(given_part, records=b"")
         element = kio.body(given_part)
-        as_v11 = fetch.as_v11(memoryview(element), version)
+        as_v11 = bytes(fetch.converted(memoryview(element), version, 11))
         shared = {field.name for field in dataclasses.fields(given_part) if "tag" not in field.metadata}
         values = {name: getattr(given_part, name) for name in shared}
         inside = answer_class(11).__annotations__["responses"].__args__[0].__annotations__["partitions"].__args__[0]
@@ -293,7 +292,7 @@ def test_an_element_goes_to_v11_and_back(version: int, data: st.DataObject) -> N
             for each in values["aborted_transactions"]
         )
         assert as_v11 == kio.body(inside(**{"preferred_read_replica": -1} | values))
-        assert bytes(fetch.as_version(as_v11, version)) == element
+        assert bytes(fetch.converted(as_v11, 11, version)) == element
         assert fetch.record_bytes(element, version) == fetch.record_bytes(as_v11, 11) == len(given_part.records)
 
 
@@ -307,11 +306,11 @@ def _aborted_of(partition_class: Any) -> Any:
 def test_what_a_consumer_asks_of_a_partition_is_the_same_in_all_versions(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
     for _, partition in partitions(request):
-        plain = flexible.plain_element(kio.body(partition))
+        plain = fetch.plain_element(kio.body(partition))
         if partition != untagged(partition) or partition.last_fetched_epoch != -1:
             assert plain is None, "only a follower asks that"
             partition = dataclasses.replace(untagged(partition), last_fetched_epoch=-1)  # noqa: PLW2901
-            plain = flexible.plain_element(kio.body(partition))
+            plain = fetch.plain_element(kio.body(partition))
         assert plain is not None
         assert plain == struct.pack(
             ">iiqqi",
@@ -321,7 +320,7 @@ def test_what_a_consumer_asks_of_a_partition_is_the_same_in_all_versions(version
             partition.log_start_offset,
             partition.partition_max_bytes,
         )
-        assert flexible.flexible_element(plain) == kio.body(partition)
+        assert fetch.flexible_element(plain) == kio.body(partition)
 
 
 @pytest.mark.parametrize("version", range(12, 19))
@@ -350,13 +349,13 @@ def test_what_a_broker_says_of_leaders_is_found_and_removed(version: int, data: 
             None if said == untagged(partition).current_leader else (said.leader_id, said.leader_epoch)
         )
         element = frame[part.start : part.end]
-        assert flexible.without_leader(element) == kio.body(untagged(partition))
+        assert fetch.with_leader(element, None) == kio.body(untagged(partition))
 
 
 @pytest.mark.parametrize("version", [16, 17, 18])
 def test_an_answer_says_which_node_leads_and_where_it_is(version: int) -> None:
     leader, topic = Leader(7, 12, "node-7", 19_092), b"an id of 16 byte"
-    elements = [flexible.with_leader(fetch.error_element(version, 0, 6), leader), fetch.error_element(version, 1, 3)]
+    elements = [fetch.with_leader(fetch.error_element(version, 0, 6), leader), fetch.error_element(version, 1, 3)]
     frame = b"".join(fetch.encode_answer(7, version, [(topic, each) for each in elements], 90, 0, [leader, leader]))
     answer = kio.answer_of(answer_class(version), frame)
     assert [(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints] == [
@@ -368,7 +367,7 @@ def test_an_answer_says_which_node_leads_and_where_it_is(version: int) -> None:
 
 def test_an_id_that_is_not_known_stands_for_a_topic_that_there_cannot_be() -> None:
     known, gone = b"an id of 16 byte", b"and another one."
-    element = flexible.flexible_element(struct.pack(">iiqqi", 3, -1, 7, -1, 1000))
+    element = fetch.flexible_element(struct.pack(">iiqqi", 3, -1, 7, -1, 1000))
     frame = fetch.encode_request(1, b"tests", 13, (0, 1, 1000, 0), [(known, element), (gone, element)])
     body = 14 + len(b"tests")
     found = fetch.walk(frame, body, len(frame), 13, {known: b"orders"})

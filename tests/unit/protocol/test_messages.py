@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -107,8 +109,9 @@ def test_every_version_served_is_checked_here() -> None:
 def test_every_version_that_the_node_itself_asks_in_is_checked_here() -> None:
     asked = {
         (each.api_key, each.api_version)
-        for each in vars(calls).values()
-        if isinstance(each, type) and issubclass(each, FixedRequest)
+        for module in iter_modules(calls.__path__, f"{calls.__name__}.")
+        for each in vars(import_module(module.name)).values()
+        if isinstance(each, type) and issubclass(each, FixedRequest) and hasattr(each, "api_key")
     }
     assert {found for found in asked if found[0] in MESSAGES} <= set(VERSIONS)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.calls.security import AclBinding
 from sidecar.security.acls import (
     CLUSTER_NAME,
     Acls,
