@@ -170,7 +170,7 @@ class Rest:
         """Create a topic, with a policy where one is given; answers with the topic."""
         wanted, policy = new_topic_from_json(body := await asked.body(request, _POLICY_LIMIT))
         judged_now().note(topic=wanted.name, wanted=body)
-        return reply(TOPIC.to_json(await self._port.create_topic(wanted, policy)), status=201)
+        return reply(TOPIC.to_json(await self._port.create_topic(wanted, policy, _sender())), status=201)
 
     @asked.takes("partition")
     async def put_policy(self, request: web.Request) -> web.Response:
@@ -179,13 +179,13 @@ class Rest:
         match = asked.generations_alone(request)
         change = policy_from_json(wanted := await asked.body(request, _POLICY_LIMIT))
         judged_now().note(policy=wanted)
-        topic = await self._port.merge_policy(name, change, match)
+        topic = await self._port.merge_policy(name, change, match, _sender())
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
 
     @asked.takes("partition")
     async def delete_policy(self, request: web.Request) -> web.Response:
         """Forget a policy."""
-        await self._port.delete_policy(asked.governable(request), asked.generations_alone(request))
+        await self._port.delete_policy(asked.governable(request), asked.generations_alone(request), _sender())
         return web.Response(status=204)
 
     @asked.takes("topic", "from", "last")
@@ -272,6 +272,12 @@ def _place(request: web.Request) -> tuple[int, bytes] | None:
     if (found := _PLACE.fullmatch(token)) is None:
         raise asked.bad_token(token)
     return int(found[1]), bytes.fromhex(found[2])
+
+
+def _sender() -> str:
+    """Who sent the request that is answered now, in the words of the history."""
+    peer = judged_now().behalf.peer
+    return f"an operator at {peer}" if peer else "an operator"
 
 
 def _shown(topic: Topic, partition: int | None) -> web.Response:

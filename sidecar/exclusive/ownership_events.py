@@ -150,8 +150,9 @@ class OwnershipEvents:
             event.start.CopyFrom(ownership.start)
         self._tasks.start(self._append_event(event))
 
-    def policy_changed(self, name: str, body: str, at_ms: int) -> None:
-        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone.
+    def policy_changed(self, name: str, body: str, at_ms: int, by: str) -> None:
+        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone, `by` where nobody
+        knows who it was.
 
         `at_ms` is no later than what nodes do because of it: an audit uses it to see which epochs came before.
         """
@@ -159,8 +160,8 @@ class OwnershipEvents:
             id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=at_ms, topic=name,
             node=self._services.node_id, detail=body or "deleted",
         )  # fmt: skip
-        if not body:
-            event.details.deleted = True
+        if by or not body:
+            event.details.CopyFrom(state.EventDetails(by=by, deleted=not body))
         self._tasks.start(self._append_event(event))
 
     async def client_refused(self, topic: str, client_id: str, host: str, detail: str, at_ms: int) -> None:

@@ -89,22 +89,23 @@ class NodePort(Protocol):
         """
         ...
 
-    async def create_topic(self, wanted: NewTopic, policy: Policy | None) -> Topic:
+    async def create_topic(self, wanted: NewTopic, policy: Policy | None, by: str = "") -> Topic:
         """Create a topic, then set fields of its policy; returns when clients find it and the policy is in force.
         Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where Kafka refuses it: then
         nothing was done.
         """
         ...
 
-    async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None) -> Topic:
-        """Set the fields of `change` that are not None; returns when the policy is in force.
+    async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None, by: str = "") -> Topic:
+        """Set the fields of `change` that are not None; returns when the policy is in force. `by`: who wants it, for
+        the history.
 
         An empty change governs the topic with the defaults. `name` may be a prefix. Raises NotFoundError, InvalidError,
         ConflictError, GenerationError where `match` does not hold at the moment of the change.
         """
         ...
 
-    async def delete_policy(self, name: str, match: IfMatch | None = None) -> None:
+    async def delete_policy(self, name: str, match: IfMatch | None = None, by: str = "") -> None:
         """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none, GenerationError."""
         ...
 

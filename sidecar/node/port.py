@@ -241,8 +241,8 @@ class CursorReset:
 
 @dataclass(frozen=True, slots=True)
 class EventDetails:
-    """What an event says besides, for programs; None: nothing of that. `by`, `deposed`: a name or a session. `closed`:
-    why a shadow cannot be read any more, empty where it can again.
+    """What an event says besides, for programs; None: nothing of that. `by`, `deposed`: a name or a session; `by` of
+    a policy: who changed it, in words. `closed`: why a shadow cannot be read any more, empty where it can again.
     """
 
     by: str | None = None

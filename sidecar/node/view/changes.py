@@ -42,7 +42,9 @@ class Changes:
         except BehindError as error:
             raise port.UnavailableError(str(error)) from None
 
-    async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
+    async def merge_policy(
+        self, name: str, change: port.Policy, match: port.IfMatch | None = None, by: str = ""
+    ) -> port.Topic:
         governed = rooms_of(self._node).governed
         await self.catch_up()
         wanted_generations = await self._wanted(name, match)
@@ -51,7 +53,7 @@ class Changes:
                 f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
         with _policy_changing(name):
-            await governed.catalog.set(name, change, wanted_generations)
+            await governed.catalog.set(name, change, wanted_generations, by)
         return await self.described(name)
 
     async def described(self, name: str) -> port.Topic:
@@ -74,10 +76,10 @@ class Changes:
             raise port.GenerationError(f"neither a topic nor a policy {name} exists; nothing was done")
         return None
 
-    async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
+    async def delete_policy(self, name: str, match: port.IfMatch | None = None, by: str = "") -> None:
         await self.catch_up()
         with _policy_changing(name):
-            deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match))
+            deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match), by)
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 

@@ -39,7 +39,7 @@ class Creation:
         self._node = node
         self._changes = changes
 
-    async def create(self, wanted: port.NewTopic, policy: port.Policy | None) -> port.Topic:
+    async def create(self, wanted: port.NewTopic, policy: port.Policy | None, by: str = "") -> port.Topic:
         """As `NodePort.create_topic`. The topic comes first: of two who create it at once one gets 409, and must not
         change what the other one made.
         """
@@ -49,7 +49,7 @@ class Creation:
         if policy is None:
             return await self._changes.described(wanted.name)
         try:
-            return await self._changes.merge_policy(wanted.name, policy)
+            return await self._changes.merge_policy(wanted.name, policy, by=by)
         except port.PortError as error:
             raise type(error)(f"{wanted.name} is made, its policy is not set: {error}") from None
 
