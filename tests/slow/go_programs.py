@@ -39,9 +39,10 @@ def program(package: str) -> Path:
     return _kept(name, package.partition("@")[2], build)
 
 
-def program_of_module(name: str, package: str, module: str) -> Path:
+def program_of_module(name: str, package: str, module: str, **variables: str) -> Path:
     """The same for a program whose `module` (`path@version`) replaces others, which `go install` refuses: it is built
     in a module of ours. What Kubernetes' module requires as v0.0.0 has its own version, with 0 for 1.
+    `variables` of its package `k8s.io/component-base/version`: a build from there would not know its version.
     """
     version = module.partition("@")[2]
 
@@ -53,7 +54,8 @@ def program_of_module(name: str, package: str, module: str) -> Path:
         replaced = [f"-replace={each}={each}@{its}" for each in sorted(set(unnumbered))]
         _go("mod", "edit", f"-require={module}", *replaced, within=directory)
         _go("get", f"{package}@{version}", within=directory)
-        _go("build", "-o", name, package, within=directory)
+        linked = [f"-X k8s.io/component-base/version.{each}={value}" for each, value in variables.items()]
+        _go("build", "-ldflags", " ".join(linked), "-o", name, package, within=directory)
 
     return _kept(name, version, build)
 

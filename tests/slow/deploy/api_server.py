@@ -45,6 +45,17 @@ class ApiServer:
         self._context.verify_mode = ssl.CERT_NONE  # its certificate is its own, on loopback
         self._resources: dict[str, dict[str, dict[str, Any]]] = {}
 
+    def write_kubeconfig(self, path: Path) -> None:
+        """The same access for Helm."""
+        server = {"server": self._url, "insecure-skip-tls-verify": True}
+        found = {
+            "clusters": [{"name": "it", "cluster": server}],
+            "users": [{"name": "somebody", "user": {"token": _TOKEN}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "somebody"}}],
+            "current-context": "it",
+        }
+        path.write_text(yaml.safe_dump(found), encoding="utf-8")
+
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Answer:
         headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
@@ -116,7 +127,10 @@ def documents(path: Path) -> Sequence[dict[str, Any]]:
 def running_api_server(directory: Path) -> Iterator[ApiServer]:
     """Both processes, ended afterwards."""
     etcd = program_of_module("etcd", "go.etcd.io/etcd/server/v3", f"go.etcd.io/etcd/server/v3@{_ETCD}")
-    server = program_of_module("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", f"k8s.io/kubernetes@{VERSION}")
+    server = program_of_module(
+        "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", f"k8s.io/kubernetes@{VERSION}",
+        gitVersion=VERSION, gitMajor="1", gitMinor=VERSION.split(".")[1],
+    )  # fmt: skip
     client, peer, port = free_ports(3)
     key, tokens = directory / "accounts.key", directory / "tokens.csv"
     key.write_bytes(

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.slow.deploy.api_server import ApiServer, documents, running_api_server
-from tests.slow.deploy.helm import rendered
+from tests.slow.deploy.helm import helm, rendered
 from tests.slow.go_programs import BUILD_LIMIT_S
 from tests.unit.deploy import manifests as kubernetes
-from tests.unit.deploy.files import EXAMPLES
+from tests.unit.deploy.files import CHART, EXAMPLES
 
 pytestmark = pytest.mark.timeout(3 * BUILD_LIMIT_S)
 
@@ -80,6 +81,23 @@ def test_applied_again_the_chart_changes_nothing(server: ApiServer, namespace: s
     apply(server, list(rendered(None)), namespace)
     assert list(before) == ["kafka-sidecar"]
     assert versions() == before
+
+
+def test_helm_installs_upgrades_and_uninstalls_a_release(server: ApiServer, namespace: str, tmp_path: Path) -> None:
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    there = ("kafka-sidecar", "--kubeconfig", tmp_path / "kubeconfig", "--namespace", namespace)
+
+    def replicas() -> list[int]:
+        found = server.ask("GET", f"/apis/apps/v1/namespaces/{namespace}/statefulsets").body["items"]
+        return [each["spec"]["replicas"] for each in found]
+
+    installed = helm("install", *there, CHART)
+    assert installed.returncode == 0, installed.stderr
+    assert (replicas(), "sidecar topic set" in installed.stdout) == ([2], True), installed.stdout
+    upgraded = helm("upgrade", *there, CHART, "--set", "nodes=3")
+    assert (upgraded.returncode, replicas()) == (0, [3]), upgraded.stderr
+    gone = helm("uninstall", *there)
+    assert (gone.returncode, replicas()) == (0, []), gone.stderr
 
 
 def test_the_resources_for_strimzi_are_applied(server: ApiServer, namespace: str) -> None:
