@@ -162,7 +162,7 @@ class Rest:
         """Create a topic, with a policy where one is given; answers with the topic."""
         wanted, policy = new_topic_from_json(body := await asked.body(request, _POLICY_LIMIT))
         judged_now().note(topic=wanted.name, wanted=body)
-        return reply(TOPIC.to_json(await self._port.create_topic(wanted, policy)), status=201)
+        return reply(TOPIC.to_json(await self._port.create_topic(wanted, policy, _sender())), status=201)
 
     @asked.takes("partition")
     async def put_policy(self, request: web.Request) -> web.Response:
@@ -171,13 +171,13 @@ class Rest:
         match = asked.generations_alone(request)
         change = policy_from_json(wanted := await asked.body(request, _POLICY_LIMIT))
         judged_now().note(policy=wanted)
-        topic = await self._port.merge_policy(name, change, match)
+        topic = await self._port.merge_policy(name, change, match, _sender())
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
 
     @asked.takes("partition")
     async def delete_policy(self, request: web.Request) -> web.Response:
         """Forget a policy."""
-        await self._port.delete_policy(asked.governable(request), asked.generations_alone(request))
+        await self._port.delete_policy(asked.governable(request), asked.generations_alone(request), _sender())
         return web.Response(status=204)
 
     @asked.takes("topic", "from", "last")
@@ -274,6 +274,12 @@ async def _listed(shape: Shape, facts: Sequence[object], token: str | None) -> w
         if number % _PER_TURN == 0:
             await asyncio.sleep(0)
     return reply({"items": items, "next_page_token": token})
+
+
+def _sender() -> str:
+    """Who sent the request that is answered now, in the words of the history."""
+    peer = judged_now().behalf.peer
+    return f"an operator at {peer}" if peer else "an operator"
 
 
 def _shown(topic: Topic, partition: int | None) -> web.Response:

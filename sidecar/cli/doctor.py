@@ -16,8 +16,9 @@ from sidecar.cli.checks.redis import check_redis
 from sidecar.cli.checks.settings import looked_at
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
+from sidecar.cli.folding import fold
 from sidecar.cli.options import asks_a_node
-from sidecar.cli.output import counted, printable, write
+from sidecar.cli.output import counted, printable, terminal_width, write
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.settings import SettingsError
 
@@ -88,14 +89,20 @@ def _as_text(found: list[Finding]) -> str:
     lines: list[str] = []
     for each in found:
         level = click.style(each.level.ljust(4), fg=_COLORS[each.level], bold=True)
-        lines.append(f"{level}  {each.name.ljust(width)}  {printable(each.detail)}")
-        indent = " " * (width + 6)
+        lines += _below(f"{level}  {each.name.ljust(width)}  ", width + 8, each.detail)
         if each.blocks:
-            lines.append(f"{indent}  blocks {printable(each.blocks)}")
-        if each.remedy:
-            lines.append(f"{indent}  -> {printable(each.remedy)}")
+            lines += _below(" " * (width + 8) + "blocks ", width + 15, each.blocks)
+        if each.remedy:  # often a command: in one line it can be copied
+            lines.append(f"{' ' * (width + 8)}-> {printable(each.remedy)}")
     lines += ["", _summary(found)]
     return "\n".join(lines)
+
+
+def _below(head: str, indent: int, text: str) -> list[str]:
+    """A text behind a head, below itself where the terminal is too narrow."""
+    width = terminal_width()
+    first, *more = [text] if width is None else fold(printable(text), max(20, width - indent), within_words=False)
+    return [head + printable(first), *(" " * indent + line for line in more)]
 
 
 def _summary(found: list[Finding]) -> str:

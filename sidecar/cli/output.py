@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import IO, Any, Final, Literal, cast
 
 import click
+
+from sidecar.cli.folding import named, narrow_table, natural, padded
 
 
 class Format(StrEnum):
@@ -89,12 +92,19 @@ def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Left-aligned columns two spaces apart, as wide as needed; no cell is ever cut off."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    heads = [column.upper() for column in columns]
-    widths = [max(len(click.unstyle(row[i])) for row in (heads, *cells)) for i in range(len(heads))]
-    lines = [click.style(_line(heads, widths), bold=True), *(_line(row, widths) for row in cells)]
-    return "\n".join(lines)
+    """Left-aligned columns two spaces apart, as wide as needed; no cell is ever cut off. On a terminal that is too
+    narrow cells are folded, or each row becomes a list of names and values.
+    """
+    heads, cells = [column.upper() for column in columns], [[_cell(value) for value in row] for row in rows]
+    widths, room = natural([heads, *cells]), terminal_width()
+    if room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+        return "\n".join(narrow_table(heads, cells, room))
+    return "\n".join([click.style(padded(heads, widths), bold=True), *(padded(row, widths) for row in cells)])
+
+
+def terminal_width() -> int | None:
+    """Cells in a line of standard output, where that is a terminal; for another reader lines are as long as needed."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def listing(items: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> str:
@@ -119,15 +129,7 @@ def _found(item: Any, what: str | Callable[[Any], object]) -> object:
 
 def pairs(found: Mapping[str, object]) -> str:
     """Names and values below each other."""
-    width = max(map(len, found), default=0)
-    return "\n".join(
-        f"{click.style(name.ljust(width), bold=True)}  {_cell(value)}".rstrip() for name, value in found.items()
-    )
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True))
-    return "  ".join(padded).rstrip()
+    return "\n".join(named(list(found), [_cell(value) for value in found.values()], terminal_width()))
 
 
 def _cell(value: object) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NONE: Final = "nothing was refused lately"
 _PAGE: Final = 1_000
-"""All that a node keeps."""
+"""All that a node keeps: one that comes while pages are read would move the others."""
 COLUMNS: Final[tuple[Column, ...]] = (
     "last",
     ("times", "count"),
@@ -76,7 +76,8 @@ def in_short(found: list[dict[str, Any]]) -> dict[str, str]:
 
 def _asked(api: AdminApi, topic: str | None) -> list[dict[str, Any]]:
     """Of a topic with those of none: a client.id that cannot be, for instance, keeps a client from naming any."""
-    return [each for each in api.pages("/v1/refusals") if topic is None or each["topic"] in {topic, ""}]
+    every = api.pages("/v1/refusals", page_size=_PAGE)
+    return [each for each in every if topic is None or each["topic"] in {topic, ""}]
 
 
 def _board(found: list[dict[str, Any]]) -> Board:

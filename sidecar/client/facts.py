@@ -345,9 +345,9 @@ class CursorReset:
 @dataclass(frozen=True, slots=True)
 class EventDetails:
     """What an event says besides; None: nothing of that. `by` and `deposed` are names or sessions: who owns the topic
-    since, who owned it before. `deleted`: a policy or a shadow. `policy`, and of a shadow `source`, `allow` and
-    `auto_reset_backlog_entries`, as they are since. `closed`: why a shadow cannot be read any more, empty where it can
-    again.
+    since, who owned it before; of a policy `by` says in words who changed it. `deleted`: a policy or a shadow.
+    `policy`, and of a shadow `source`, `allow` and `auto_reset_backlog_entries`, as they are since. `closed`: why a
+    shadow cannot be read any more, empty where it can again.
     """
 
     by: str | None = None

@@ -64,6 +64,7 @@ class Wanted(NamedTuple):
 
 Generations: TypeAlias = Wanted | None
 _POLL_S: Final = 0.05
+_A_CLIENT: Final = "a client that asks for a mode"
 _RANDOM: Final = random.Random()
 _OPERATORS_GOVERN: Final = (
     "{topic} has no policy, and on this node no client makes one by asking for a mode; an operator may:"
@@ -100,10 +101,11 @@ class PolicyCatalog:
         self,
         services: NodeServices,
         default: PolicyFields | None = None,
-        changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None,
+        changed: Callable[[str, str, int, str], None] = lambda name, body, at_ms, by: None,
     ) -> None:
         """`default`: this node's setting for topics that no policy covers. `changed` is called where this node changed
-        a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
+        a policy: its body, empty where it is gone, when (Unix ms), before any node can act on it, and who changed it,
+        in words, empty where that is not known.
         """
         self.book = PolicyBook({}, default)
         self.clients_govern = True
@@ -173,14 +175,14 @@ class PolicyCatalog:
         self._compare()
         return self.book
 
-    async def set(self, name: str, change: PolicyFields, generations: Generations = None) -> PolicyFields:
-        """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
-        `ChangelogError`, `KafkaError`, TimeoutError, and `GenerationChanged` where `generations` are asked for and the
-        topic's, or the partition's, is another at the moment of the change.
+    async def set(self, name: str, change: PolicyFields, generations: Generations = None, by: str = "") -> PolicyFields:
+        """Merge a change into the policy of a topic or prefix. `by`: who wants it, for the history. Raises
+        `UnservedError`, `MetadataUnavailable`, `ChangelogError`, `KafkaError`, TimeoutError, and `GenerationChanged`
+        where `generations` are asked for and the topic's, or the partition's, is another at the moment of the change.
         """
-        return await self._until_not_fenced(name, lambda: self._set(name, change, generations))
+        return await self._until_not_fenced(name, lambda: self._set(name, change, generations, by))
 
-    async def _set(self, name: str, change: PolicyFields, generations: Generations) -> PolicyFields:
+    async def _set(self, name: str, change: PolicyFields, generations: Generations, by: str) -> PolicyFields:
         writer = await self._writer.open(name)
         under = await self._under(name, generations)
         before = self.book.exact(name)
@@ -197,7 +199,7 @@ class PolicyCatalog:
                 with suppress(MetadataUnavailable):
                     await self._decide(name, before, ANY)
                 raise
-        await self._write_down(writer, name, merged, version)
+        await self._write_down(writer, name, merged, version, by)
         return merged
 
     async def govern(self, topic: str) -> KafkaError | None:
@@ -257,10 +259,14 @@ class PolicyCatalog:
         if version:
             # If `_finish` fails, the next one to ask finishes without a wait.
             self._undone[topic] = _Undone(version, -inf)
-            await self._finish(topic, Policy(policy.body(), version), lambda: self.book.effective(topic) is None)
+            await self._finish(
+                topic, Policy(policy.body(), version), lambda: self.book.effective(topic) is None, _A_CLIENT
+            )
         return bool(version)
 
-    async def _finish(self, name: str, policy: Policy, is_wanted: Callable[[], bool] | None = None) -> None:
+    async def _finish(
+        self, name: str, policy: Policy, is_wanted: Callable[[], bool] | None = None, by: str = ""
+    ) -> None:
         """Write a policy down that Redis has and the changelog does not: a node died, or Kafka took no record. It would
         be neither in force nor out of the way. Raises `FencedError` where another node was faster. `is_wanted`: asked
         when everything was read.
@@ -279,25 +285,25 @@ class PolicyCatalog:
             writer = await self._writer.open(name)
             if self.book.exact(name) is None and (is_wanted is None or is_wanted()):
                 wanted = replace(decided, log_append_time=None)  # a setting of Kafka that is not made
-                await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY))
+                await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY), by)
         except FencedError:
             patience = min(_PATIENCE_S, undone.patience * _RANDOM.uniform(1.0, 3.0))
             self._undone[name] = undone._replace(since=asyncio.get_running_loop().time(), patience=patience)
             raise
         self._undone.pop(name, None)
 
-    async def delete(self, name: str, generations: Generations = None) -> bool:
+    async def delete(self, name: str, generations: Generations = None, by: str = "") -> bool:
         """Take a policy away; whether there was one. Raises as `set`."""
         there = self.book.exact(name) is not None
-        return there and await self._until_not_fenced(name, lambda: self._delete(name, generations))
+        return there and await self._until_not_fenced(name, lambda: self._delete(name, generations, by))
 
-    async def _delete(self, name: str, generations: Generations) -> bool:
+    async def _delete(self, name: str, generations: Generations, by: str) -> bool:
         writer = await self._writer.open(name)
         if self.book.exact(name) is None:
             return False
         under = await self._under(name, generations)
         await self._decide(name, None, under)
-        await self._write_down(writer, name, None)
+        await self._write_down(writer, name, None, by=by)
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
@@ -330,7 +336,7 @@ class PolicyCatalog:
         self.reread_settings()
 
     async def _write_down(
-        self, writer: StampedJournal, name: str, policy: PolicyFields | None, version: int = 0
+        self, writer: StampedJournal, name: str, policy: PolicyFields | None, version: int = 0, by: str = ""
     ) -> None:
         """Have every node follow a change, and report it; None: the policy is gone."""
         changelog = self._services.changelog
@@ -340,7 +346,7 @@ class PolicyCatalog:
         try:
             await self._applied()
         finally:
-            self._changed(name, "" if policy is None else policy.body(), at_ms)
+            self._changed(name, "" if policy is None else policy.body(), at_ms, by)
 
     async def _applied(self) -> None:
         """Returns once every live node applies what this one does, or has let its lease run out. Raises TimeoutError

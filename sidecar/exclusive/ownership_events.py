@@ -138,14 +138,15 @@ class OwnershipEvents:
             event.start.CopyFrom(ownership.start)
         self._add(event, topic.written_under)
 
-    def policy_changed(self, name: str, body: str, at_ms: int) -> None:
-        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone.
+    def policy_changed(self, name: str, body: str, at_ms: int, by: str) -> None:
+        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone, `by` where nobody
+        knows who it was.
 
         `at_ms` is no later than what nodes do because of it: an audit uses it to see which epochs came before.
         """
         event = state.Event(kind=state.Event.POLICY, at_ms=at_ms, topic=name, detail=body or "deleted")
-        if not body:
-            event.details.deleted = True
+        if by or not body:
+            event.details.CopyFrom(state.EventDetails(by=by, deleted=not body))
         self._add(event)
 
     async def client_refused(self, topic: str, client_id: str, host: str, detail: str, at_ms: int) -> None:

@@ -17,6 +17,7 @@ from sidecar.jobs.session import rate
 from sidecar.pipeline.audit.judge import audit as judge
 from sidecar.pipeline.audit.page import page, shown
 from sidecar.pipeline.audit.tables import AuditTables
+from sidecar.pipeline.audit.thrift import thrift
 from sidecar.pipeline.clients import of_settings
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, pipeline_error_of
 from sidecar.pipeline.folders import absolute
@@ -168,7 +169,8 @@ class _Auditor:
             tables.add(found, facts.takeovers, self.asked.lags(topic), now)
         if self.asked.html is not None:
             self.say(f"adding up what the page shows of {topic}")
-            self.pages.append(shown(found, facts.takeovers))
+            with thrift(self.spark, is_due=is_small(held)):
+                self.pages.append(shown(found, facts.takeovers))
         found.free()
         return found
 

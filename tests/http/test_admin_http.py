@@ -231,6 +231,18 @@ async def test_a_policy_is_merged_field_by_field(served: Served):
     assert answer.body["policy"] == {"access_mode": "exclusive", "deduplication": True, "log_append_time": True}
 
 
+async def test_a_change_of_a_policy_says_who_wants_it(served: Served):
+    asked: list[tuple[str, str, object]] = [
+        ("POST", "/v1/topics", {"topic": "made", "policy": {"access_mode": "exclusive"}}),
+        ("PUT", "/v1/topics/made/policy", {"deduplication": True}),
+        ("DELETE", "/v1/topics/made/policy", None),
+    ]
+    for method, path, body in asked:
+        served.node.changed_by = ""
+        assert (await served.ask(method, path, json=body)).status in (200, 201, 204)
+        assert served.node.changed_by == "an operator at 127.0.0.1"
+
+
 async def test_an_empty_change_reaches_the_node(served: Served):
     assert (await served.ask("PUT", "/v1/topics/plain/policy", json={})).status == 200
     assert served.node.calls[-1] == ("merge_policy", "plain", Policy())

@@ -9,6 +9,7 @@ import { connection, decoded, path, token } from './api.js';
 import { byId, build, fill } from './dom.js';
 import { sift } from './feed_panel.js';
 import { clock, number } from './format.js';
+import { policyWords } from './policy.js';
 import { read } from './stream.js';
 
 const KEPT = 100;
@@ -105,8 +106,21 @@ function entry(event) {
 
 /** @param {any} event */
 function sentence(event) {
-  const facts = [event.name, event.generation ? `generation ${number(event.generation)}` : '', event.detail, event.node >= 0 ? `node ${event.node}` : ''];
+  const facts = [event.name, event.generation ? `generation ${number(event.generation)}` : '', detail(event), event.node >= 0 ? `node ${event.node}` : ''];
   return facts.filter(Boolean).flatMap((each, index) => [index ? ' · ' : null, ['span', { class: 'name' }, each]]);
+}
+
+/**
+ * What an event says besides; of a policy in words, as its `detail` is JSON for audits.
+ *
+ * @param {any} event
+ */
+function detail(event) {
+  if (event.kind !== 'policy') return event.detail;
+  const { by, deleted, policy } = event.details ?? {};
+  const who = by ? `${by.charAt(0).toUpperCase()}${by.slice(1)}` : 'Somebody';
+  if (deleted) return `${who} removed the policy`;
+  return policy ? `${who} set the policy · ${policyWords(policy)}` : event.detail;
 }
 
 /**

@@ -44,8 +44,11 @@ class Changes:
         except BehindError as error:
             raise port.UnavailableError(str(error)) from None
 
-    async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
-        """Set the fields of `change` that are not None; returns when the policy is in force.
+    async def merge_policy(
+        self, name: str, change: port.Policy, match: port.IfMatch | None = None, by: str = ""
+    ) -> port.Topic:
+        """Set the fields of `change` that are not None; returns when the policy is in force. `by`: who wants it, for
+        the history.
 
         An empty change governs the topic with the defaults. `name` may be a prefix. Raises NotFoundError, InvalidError,
         ConflictError, GenerationError where `match` does not hold at the moment of the change.
@@ -58,7 +61,7 @@ class Changes:
                 f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
         with _policy_changing(name):
-            await governed.catalog.set(name, change, wanted_generations)
+            await governed.catalog.set(name, change, wanted_generations, by)
         return await self.described(name)
 
     async def described(self, name: str) -> port.Topic:
@@ -81,11 +84,11 @@ class Changes:
             raise port.GenerationError(f"neither a topic nor a policy {name} exists; nothing was done")
         return None
 
-    async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
+    async def delete_policy(self, name: str, match: port.IfMatch | None = None, by: str = "") -> None:
         """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none, GenerationError."""
         await self.catch_up()
         with _policy_changing(name):
-            deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match))
+            deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match), by)
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 

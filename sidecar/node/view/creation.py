@@ -39,13 +39,12 @@ class Creation:
         self._node = node
         self._changes = changes
 
-    async def create(self, wanted: port.NewTopic, policy: port.Policy | None) -> port.Topic:
+    async def create(self, wanted: port.NewTopic, policy: port.Policy | None, by: str = "") -> port.Topic:
         """Create a topic, then set fields of its policy; returns when clients find it and the policy is in force.
         Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where Kafka refuses it: then
-        nothing was done.
+        nothing was done. `by`: who wants it, for the history.
 
-        The topic comes first: of two who create it at once one gets 409, and must not
-        change what the other one made.
+        The topic comes first: of two who create it at once one gets 409, and must not change what the other one made.
         """
         stamps = self._stamps(wanted.name, policy)
         await self._ask(wanted if stamps is None else _stamped(wanted, by_brokers=stamps))
@@ -53,7 +52,7 @@ class Creation:
         if policy is None:
             return await self._changes.described(wanted.name)
         try:
-            return await self._changes.merge_policy(wanted.name, policy)
+            return await self._changes.merge_policy(wanted.name, policy, by=by)
         except port.PortError as error:
             raise type(error)(f"{wanted.name} is made, its policy is not set: {error}") from None
 

@@ -64,6 +64,7 @@ def test_claims_losses_and_releases_are_told_in_order_and_again_from_any_positio
     policy, claim, loss, takeover, release = [data for _, _, data in told]
     assert json.loads(policy["detail"]) == policy["details"]["policy"]
     assert policy["details"]["policy"]["access_mode"] == "exclusive"
+    assert policy["details"]["by"] == "an operator at 127.0.0.1"
     assert ("details" in claim, loss["details"], takeover["details"]) == (False, {"by": "second"}, {"deposed": "first"})
     assert (claim["name"], claim["generation"], claim["mode"], claim["detail"]) == ("first", 1, "exclusive", "")
     assert (loss["name"], loss["generation"], loss["mode"], loss["detail"]) == ("first", 1, "exclusive", "by second")
@@ -72,6 +73,15 @@ def test_claims_losses_and_releases_are_told_in_order_and_again_from_any_positio
     assert {data["topic"] for _, _, data in told} == {topic}
     with closing(Stream(rest, f"?topic={topic}", last=told[2][0])) as stream:
         assert next(stream.events())[2] == takeover
+
+
+def test_a_policy_that_a_client_makes_by_its_mode_says_so(rest: Rest, services: Services, connect: Connect) -> None:
+    topic = create_topic(services.kafka_bootstrap)
+    owner = connect("owner;mode=exclusive")
+    wait_for(lambda: owner.send(topic, b"0", sequence=0).error == OK, "the policy that its mode makes", 30)
+    with closing(Stream(rest, f"?from=0&topic={topic}")) as stream:
+        _, kind, data = next(stream.events())
+    assert (kind, data["details"]["by"]) == ("policy", "a client that asks for a mode")
 
 
 def test_what_happens_from_now_on_is_told_at_once(rest: Rest, topic: str, connect: Connect) -> None:

@@ -40,10 +40,14 @@ def test_a_policy_is_set_and_forgotten_on_the_page_of_a_topic(visit: Visit, clus
     confirm(dialog, "Set")
     wait_for(lambda: cluster.topic(topic)["policy"]["deduplication"] is False, "the other field", 20)
     assert cluster.topic(topic)["policy"]["access_mode"] == "wait_for_exclusive"
+    feed = page.locator("#feed li").filter(has_text=topic)
+    said = "An operator at 127.0.0.1 set the policy · Access mode: wait for exclusive · One owner for: each partition"
+    expect(feed.filter(has_text=f"{said} · Deduplication by sequence id: off")).to_have_count(1)
     dialog = press(page, "Forget policy…")
     expect(dialog).to_contain_text("Access mode: wait for exclusive")
     confirm(dialog, "Forget")
     expect(page.locator("#result")).to_have_text(f"The policy of {topic} is forgotten.")
+    expect(feed.filter(has_text="An operator at 127.0.0.1 removed the policy")).to_have_count(1)
     expect(fact(page, "Access")).to_have_text("not governed: it passes through")
     expect(page.locator("main").get_by_role("button", name="Forget policy…")).to_have_count(0)
 

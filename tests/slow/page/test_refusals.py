@@ -57,7 +57,7 @@ def test_refusals_are_narrowed_down_to_one_topic_and_the_address_says_so(visit: 
     expect(page.get_by_text("This node refused nothing of no-such-topic lately.")).to_be_visible()
     field.fill(topic)
     expect(page.locator("main tbody tr")).to_have_count(1)
-    assert page.url.endswith(f"#/refusals?topic={topic}")
+    expect(page).to_have_url(f"{cluster.page_of(topic)}#/refusals?topic={topic}")
     page.reload()
     expect(field).to_have_value(topic)
     expect(page.locator("main tbody tr")).to_have_count(1)

@@ -48,6 +48,7 @@ class PaperNode(NodeView):
         self.down = ""
         self.bug: Exception | None = None
         self.calls: list[tuple[object, ...]] = []
+        self.changed_by = ""
         self.ids: dict[str, dict[str, ProducerIds]] = {}
         self.shadows = PaperShadows(self.known, self.called)
         self.logs = PaperLogs(self.known, self.called)
@@ -96,8 +97,9 @@ class PaperNode(NodeView):
         self.called("topics", tuple(names))
         return [self.known[name] for name in names if name in self.known]
 
-    async def create_topic(self, wanted: NewTopic, policy: Policy | None) -> Topic:
+    async def create_topic(self, wanted: NewTopic, policy: Policy | None, by: str = "") -> Topic:
         self.called("create_topic", wanted, policy)
+        self.changed_by = by
         before = self.known.get(wanted.name)
         if before is not None and before.partitions:
             raise ConflictError(f"there is a topic {wanted.name} already")
@@ -106,8 +108,9 @@ class PaperNode(NodeView):
         )
         return self.known[wanted.name]
 
-    async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None) -> Topic:
+    async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None, by: str = "") -> Topic:
         self.called("merge_policy", name, change, *([match] if match else []))
+        self.changed_by = by
         self._match(name, match)
         if change.scope is Scope.PARTITION:
             raise InvalidError("scope partition is not served by this node")
@@ -120,8 +123,9 @@ class PaperNode(NodeView):
         self.known[name] = replace(topic, policy=replace(topic.policy or Policy(), **said))
         return self.known[name]
 
-    async def delete_policy(self, name: str, match: IfMatch | None = None) -> None:
+    async def delete_policy(self, name: str, match: IfMatch | None = None, by: str = "") -> None:
         self.called("delete_policy", name)
+        self.changed_by = by
         self._match(name, match)
         topic = self.known.get(name)
         if topic is None or topic.policy is None:

@@ -73,6 +73,13 @@ def test_columns_are_as_wide_as_they_need_and_nothing_is_cut():
     assert lines[3].endswith("yes")
 
 
+def test_on_a_terminal_that_is_too_narrow_a_table_is_folded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "27")
+    lines = plain(table(("topic", "owner"), [("orders", "billing of the north")])).splitlines()
+    assert lines == ["TOPIC  orders", "OWNER  billing of the north"]
+
+
 def test_pairs_stand_below_each_other():
     assert plain(pairs({"topic": "orders", "owner": ""})) == "topic  orders\nowner  -"
     assert plain(pairs({"as_of": {"0": 5, "1": 7}, "lost": {}})) == "as_of  0: 5, 1: 7\nlost   -"
