@@ -37,7 +37,7 @@ from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import unknown_ids
@@ -159,7 +159,7 @@ class ProduceApi:
         frame = request.frame
         fields = produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         parts = fields.parts
-        if len(parts) > SLICE or (fields.ids is not None and unknown_ids(fields.ids)):
+        if len(parts) > BOUNDS.turn or (fields.ids is not None and unknown_ids(fields.ids)):
             self._hold(client, request, fields)
             return
         if client.rights is not None and self._denied(client.rights, client, request, fields):
@@ -319,8 +319,8 @@ class ProduceApi:
                 client.connection.expect(merge)
         gaps = self._ordinary_parts.not_now(client, request.frame, fields) if client.ordinary.matters() else ()
         by_leader: dict[int, list[ProducePart]] = {}
-        for first in range(0, len(fields.parts), SLICE):
-            for part in fields.parts[first : first + SLICE]:
+        for first in range(0, len(fields.parts), BOUNDS.turn):
+            for part in fields.parts[first : first + BOUNDS.turn]:
                 error = refused.get(part.topic)
                 if error is not None:
                     refuse(client, request.frame, part, merge, error.code, error.message or None)
@@ -328,7 +328,7 @@ class ProduceApi:
                 leader = self._place(client, request.frame, fields, merge, part, gaps, asked=asked)
                 if leader != NO_LEADER:
                     by_leader.setdefault(leader, []).append(part)
-            if len(fields.parts) > SLICE:
+            if len(fields.parts) > BOUNDS.turn:
                 yield
         for leader, parts in by_leader.items():
             if client.connection.closed:

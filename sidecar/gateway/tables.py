@@ -25,7 +25,7 @@ from sidecar.protocol import partitioned
 from sidecar.protocol.api import APIS, DELETE_RECORDS, LIST_OFFSETS
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.limits import AT_ONCE_BYTES, SLICE
+from sidecar.protocol.limits import AT_ONCE_BYTES, BOUNDS
 from sidecar.protocol.partitioned import Layout, Table, TablePart, TableResult
 from sidecar.protocol.primitives import MalformedFrameError, at_once
 from sidecar.shadow.views import Read, Views, layers
@@ -156,8 +156,8 @@ class TablesApi:
         by_leader: dict[int, dict[tuple[bytes, int], Read[TablePart]]] = {}
         refused: dict[ErrorCode, list[TablePart]] = {}
         twice = _named_twice(table) if request.key == LIST_OFFSETS and exchange.names_twice else ()
-        for first in range(0, len(table.parts), SLICE):
-            for part in table.parts[first : first + SLICE]:
+        for first in range(0, len(table.parts), BOUNDS.turn):
+            for part in table.parts[first : first + BOUNDS.turn]:
                 log = self._views.log(part.topic, client.principal)
                 leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
                 code = self._why_not(client, request.key, part, log, leader, twice, asked=asked)
@@ -167,8 +167,8 @@ class TablesApi:
                     by_leader.setdefault(leader, {})[part.topic, part.partition] = Read(part, log)
             yield
         for code, parts in refused.items():
-            for first in range(0, len(parts), SLICE):
-                exchange.refuse(parts[first : first + SLICE], code)
+            for first in range(0, len(parts), BOUNDS.turn):
+                exchange.refuse(parts[first : first + BOUNDS.turn], code)
                 yield
         for leader, of_leader in by_leader.items():
             for reads in layers(of_leader.values()):
@@ -264,8 +264,8 @@ class _Merged(Exchange):
         except (MalformedFrameError, struct.error) as error:
             self.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
             return
-        for first in range(0, len(results), SLICE):
-            self._look(results[first : first + SLICE])
+        for first in range(0, len(results), BOUNDS.turn):
+            self._look(results[first : first + BOUNDS.turn])
             await asyncio.sleep(0)
         if not self.connection.closed:
             self.answer_frame(frame)
@@ -349,7 +349,7 @@ class _PartReply:
             part = left.pop((result.topic, result.partition), None)
             if part is not None:
                 merged.settle(result._replace(topic=part.topic))
-            if not count % SLICE:
+            if not count % BOUNDS.turn:
                 yield
         merged.refuse(list(left.values()), ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox
+from sidecar.network.framing import FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox
 from sidecar.network.handling import Handler, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
@@ -197,7 +197,7 @@ class ClientConnection(Reading):
         self._going_on = True
         try:
             for _ in FRAMES_A_TURN:
-                if not self._waiting or self._pause or self._stopped or TURN.elements > ELEMENTS_A_TURN:
+                if not self._waiting or self._pause or self._stopped or TURN.elements > limits.BOUNDS.turn:
                     break
                 self._dispatch(self._waiting.popleft())
         finally:
@@ -212,6 +212,7 @@ class ClientConnection(Reading):
     def _ask_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
+            TURN.cut += 1
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:

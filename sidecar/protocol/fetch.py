@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sidecar.protocol import fetch_flexible as flexible
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, RequestReader, new_tuple
 from sidecar.protocol.topic_ids import NO_NAMES
 
@@ -28,7 +28,6 @@ _SESSION: Final = Struct(">ii")
 _ANSWER_PARTITION: Final = {4: Struct(">ihqq"), 5: Struct(">ihqqq")}
 _ABORTED_BYTES: Final = 16
 FINAL_EPOCH: Final = -1
-_ELEMENTS: Final = most_elements(1)
 INITIAL_EPOCH: Final = 0
 
 
@@ -38,7 +37,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
     """
     if version >= flexible.FIRST:
         return flexible.walk(buffer, body, end, version, names)
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.fetch)
     replica_id, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))
     session, session_id, session_epoch = -1, 0, FINAL_EPOCH
     if version >= 7:

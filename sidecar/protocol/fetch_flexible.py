@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest
 from sidecar.protocol.leaders import endpoint_tags, leader_tags, read_leader
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, new_tuple
 from sidecar.protocol.topic_ids import ID_BYTES, stand_in
 
@@ -38,7 +38,6 @@ _LAST_EPOCH_AT: Final = 16
 FIXED: Final = Struct(">ihqqq")
 _ABORTED_BYTES: Final = 16
 _NO_REPLICA: Final = I32.pack(-1)
-_ELEMENTS: Final = most_elements(1)
 _CONSUMER: Final = -1
 
 
@@ -47,7 +46,7 @@ _CONSUMER: Final = -1
 
 def walk(buffer: Octets, body: int, end: int, version: int, names: Names) -> FetchRequest:
     """Find the partitions of a request whose body begins at `body`. Raises `MalformedFrameError`."""
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.fetch)
     reader.skip_tags()
     replica_id = reader.i32() if version < _FIRST_WITH_STATE else _CONSUMER
     max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))

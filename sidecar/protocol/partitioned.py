@@ -15,8 +15,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from sidecar.protocol.kinds import Fixed
-from sidecar.protocol.limits import SLICE
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.messages.logs import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from sidecar.protocol.primitives import (
     I16,
@@ -32,7 +31,6 @@ from sidecar.protocol.primitives import (
 from sidecar.protocol.schema import Array, Field, Record
 
 _HEAD: Final = Struct(">hhi")
-_ELEMENTS: Final = most_elements(2)
 """Of each of the three APIs."""
 
 
@@ -126,7 +124,7 @@ def walk(buffer: Octets, body: int, end: int, layout: Layout) -> Table:
 
 def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator[None, None, Table]:
     """As `walk`, in slices."""
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.partitions)
     reader.tags(layout.flexible)
     prefix = reader.skip(layout.prefix)
     parts: list[TablePart] = []
@@ -135,11 +133,11 @@ def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator
         topic = reader.raw(reader.uvarint() - 1 if layout.flexible else reader.i16())
         left = reader.array(layout.flexible, element_bytes=layout.element)
         while left:
-            some = min(left, SLICE)
+            some = min(left, BOUNDS.turn)
             _walk_some(reader, buffer, topic, some, layout, parts)
             left -= some
             sliced += some
-            if sliced >= SLICE:
+            if sliced >= BOUNDS.turn:
                 sliced = 0
                 yield
         reader.tags(layout.flexible)
@@ -237,7 +235,7 @@ def answer_steps(
             error = I16.unpack_from(buffer, at + layout.error_at)[0]
             reader.tags(layout.flexible)
             results.append(new_tuple(TableResult, (topic, index, error, bytes(buffer[at : reader.position]))))
-            if not len(results) % SLICE:
+            if not len(results) % BOUNDS.turn:
                 yield
         reader.tags(layout.flexible)
     return results, throttle_ms

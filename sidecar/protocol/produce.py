@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol import produce_answers
 from sidecar.protocol.compiled import COMPILED
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I16,
     I32,
@@ -53,7 +53,6 @@ PLAIN_V9: Final = Struct(">ihqqqBBB")
 _END_V9: Final = Struct(">iB")
 SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
-_ELEMENTS: Final = most_elements(0)
 OWN_CLIENT_ID: Final = b"sidecar"
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
 _PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33, 10: 33, 11: 33, 12: 33, 13: 33}
@@ -90,7 +89,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
     Raises `MalformedFrameError`. Every Produce passes here: the compiled twin reads what clients usually send.
     """
     if COMPILED is not None:
-        found = COMPILED.walk_produce(buffer, body, end, version, names, ProducePart, ProduceRequest, _ELEMENTS)
+        found = COMPILED.walk_produce(buffer, body, end, version, names, ProducePart, ProduceRequest, BOUNDS.produce)
         if found is not None:
             return found
     if version >= FIRST_FLEXIBLE:
@@ -112,8 +111,8 @@ def _walk_classic(buffer: Octets, body: int, end: int) -> ProduceRequest:
         if at > end:
             raise MalformedFrameError(f"a Produce request whose head ends {at - end} bytes behind its frame")
         parts: list[ProducePart] = []
-        if topics > _ELEMENTS:
-            raise TooManyElementsError(_ELEMENTS)
+        if topics > BOUNDS.produce:
+            raise TooManyElementsError(BOUNDS.produce)
         for _ in range(_bounded(topics, 6, end - at)):
             length = I16.unpack_from(buffer, at)[0]
             name_end = at + 2 + length
@@ -122,8 +121,8 @@ def _walk_classic(buffer: Octets, body: int, end: int) -> ProduceRequest:
             topic = bytes(buffer[at + 2 : name_end])
             partitions = I32.unpack_from(buffer, name_end)[0]
             at = name_end + 4
-            if len(parts) + partitions > _ELEMENTS:
-                raise TooManyElementsError(_ELEMENTS)
+            if len(parts) + partitions > BOUNDS.produce:
+                raise TooManyElementsError(BOUNDS.produce)
             for _ in range(_bounded(partitions, 8, end - at)):
                 index, size = _INDEX_SIZE.unpack_from(buffer, at)
                 start = at + 8
@@ -202,7 +201,7 @@ def _walk_tagged(buffer: Octets, body: int, end: int, names: Names | None) -> Pr
     exactly.
     """
     ids: Ids | None = None if names is None else {}
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.produce)
     reader.skip_tags()
     transactional_id = reader.compact_nullable_string()
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, reader.skip(6))
