@@ -123,6 +123,8 @@ _EXAMPLES: Final[dict[str, Any]] = {
             "mode": "wait_for_exclusive",
             "software_name": "librdkafka",
             "software_version": "2.6.0",
+            "principal": "User:alice",
+            "listener": "OUTSIDE",
             "address": "10.0.0.7:52114",
             "since": _SINCE,
             "requests": 1024,
