@@ -31,8 +31,8 @@ _STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 
 
 _LONGEST: Final = 2_048
-"""Characters of a name. Rules are regular expressions of an operator's; the time of many grows with the square or the cube
-of what they are matched with: 35 ms for these, hours for the 100 KB that a handshake takes.
+"""Characters of a name. Rules are regular expressions of an operator's; the time of many grows with the square or the
+cube of what they are matched with: 35 ms for these, hours for the 100 KB that a handshake takes.
 """
 
 
