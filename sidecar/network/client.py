@@ -116,6 +116,8 @@ class ClientConnection(Reading):
     def _answered(self, exchange: Exchange, size: int) -> None:
         """An answer was written; write those that waited for that."""
         self.bytes_out += size
+        if size > self._largest:  # noqa: PLR1730 - calling max() takes longer
+            self._largest = size
         self._handler.exchange_done(exchange, size)
         exchanges = self._exchanges
         if exchanges and exchanges[0].answered:
@@ -147,6 +149,7 @@ class ClientConnection(Reading):
             size = exchange.answer_bytes
             self._outbox.send(exchange.take_answer())
             self.bytes_out += size
+            self._largest = max(self._largest, size)
             self._kept -= size
             self._handler.exchange_done(exchange, size)
         if self._pause or self._starves:
@@ -335,11 +338,6 @@ class ClientConnection(Reading):
         if self._transport is not None:
             self._transport.abort()
 
-    def too_much_unread(self) -> None:
-        """Close at once: nobody reads what the node keeps for it, and there is too much of that."""
-        self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
-        self.abort()
-
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -392,6 +390,7 @@ class ClientConnection(Reading):
             self.answers.note(self)
 
     def resume_writing(self) -> None:
+        self._largest = 0
         self._handler.client_full(self, False)
         if self.answers is not None:
             self.answers.note(self)
