@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from docs.generate import markdown
 from sidecar.protocol.api import ALL_APIS
 from sidecar.telemetry.exposition import NodeCollector
-from sidecar.telemetry.hooks import GAUGES, TOPIC_LIMIT, WORDS_LIMIT, NodeMetrics
+from sidecar.telemetry.hooks import COUNTS, GAUGES, TOPIC_LIMIT, WORDS_LIMIT, NodeMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -86,6 +86,8 @@ def page() -> str:
     metrics = NodeMetrics({key: api.name for key, api in ALL_APIS.items()}, "0")
     for gauge in GAUGES:
         metrics.read_gauge(gauge, lambda: 0.0)
+    for name in COUNTS:
+        metrics.read_count(name, lambda: 0.0)
     families = list(NodeCollector(metrics).collect())
     return markdown.page(
         [

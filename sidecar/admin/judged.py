@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.admin.passing import Behalf
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
 
@@ -20,6 +21,8 @@ class JudgedRequest:
     via: str = ""
     """The address of the node that passed it on."""
     noted: dict[str, Any] = field(default_factory=dict[str, Any])
+    stands: Callable[[], bool] = lambda: True
+    """Whether its sender still has the right to it, for answers that take long."""
 
     def note(self, **fields: Any) -> None:
         """Facts for the audit log; never a secret."""

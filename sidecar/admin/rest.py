@@ -190,7 +190,7 @@ class Rest:
             if not (last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS):
                 raise ShapeError(f"Last-Event-ID has to be the id of an event, not {last[:100]!r}")
             after = int(last)
-        found = self._port.events(after, newest, request.query.get("topic"))
+        found, stands = self._port.events(after, newest, request.query.get("topic")), judged_now().stands
         beginning = await anext(found)  # a refusal is answered before the stream begins
         answer = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -200,6 +200,8 @@ class Rest:
                 await answer.prepare(request)
                 await _write(request, answer, beginning)
                 async for event in found:
+                    if not stands():
+                        break
                     await _write(request, answer, event)
         return answer
 

@@ -124,7 +124,9 @@ class AdminServer:
         await self._runner.cleanup()
 
     def take(self, settings: Settings) -> None:
-        """The tokens and names that requests need from now on; requests under way were let in."""
+        """The tokens and names that requests need from now on; requests under way were let in, and streams of events
+        end within a second whose token is none any more.
+        """
         self._rules = _rules(settings)
         self._schemas.keep_secret(_secrets(settings))
 
@@ -157,7 +159,8 @@ class AdminServer:
                 role, behalf = found
                 return JudgedRequest(behalf, via=caller.peer), granted(role, right, rules)
         who, refusal = judge(caller, right, rules)
-        return JudgedRequest(Behalf(who, caller.peer, caller.certificate)), refusal
+        stands = lambda: judge(caller, right, self._rules).refusal is None  # noqa: E731
+        return JudgedRequest(Behalf(who, caller.peer, caller.certificate), stands=stands), refusal
 
     async def _signed(self, request: web.Request, authorization: str) -> tuple[str, Behalf] | None:
         try:

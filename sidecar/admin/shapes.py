@@ -77,6 +77,10 @@ CLIENT: Final = Shape(
     mode=MODE.or_null().said("What the client.id asks for."),
     software_name=TEXT.or_null().said("As the client sends it (KIP-511).").of(lambda client: client.software[0]),
     software_version=TEXT.or_null().of(lambda client: client.software[1]),
+    principal=TEXT.or_null().said(
+        "As Kafka's ACLs name it, User:ANONYMOUS without authentication; null before a login."
+    ),
+    listener=TEXT.said("The name of the listener that it came through."),
     address=TEXT.said("host:port, an IPv6 address in brackets."),
     since=TIME.of("since_ms"),
     requests=COUNT.said("Taken up since it connected."),

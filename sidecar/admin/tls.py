@@ -11,7 +11,7 @@ import structlog
 
 from sidecar.security.distinguished_names import CertificateError, subject_of
 from sidecar.security.files import MadeOfFiles
-from sidecar.security.tls import ClientAuth, TlsFiles, client_context, server_context
+from sidecar.security.tls import ClientAuth, TlsFiles, client_context, has_expired, server_context
 
 if TYPE_CHECKING:
     import ssl
@@ -59,9 +59,9 @@ def admin_tls(settings: Settings) -> AdminTls | None:
 
 
 def subject_at(transport: BaseTransport | None) -> str:
-    """The subject of the certificate that a client showed; "" where none was."""
+    """The subject of the certificate that a client showed; "" where none was, or it has expired since."""
     peer = None if transport is None else transport.get_extra_info("ssl_object")
-    certificate = None if peer is None else peer.getpeercert(binary_form=True)
+    certificate = None if peer is None or has_expired(peer) else peer.getpeercert(binary_form=True)
     try:
         return "" if certificate is None else subject_of(certificate)
     except CertificateError:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CLIENTS: Final[tuple[Column, ...]] = (
     "address",
     "client_id",
+    ("principal", lambda client: client.get("principal") or "-"),  # none from a node of an older version
+    ("listener", lambda client: client.get("listener") or "-"),
     ("software", lambda client: " ".join(filter(None, (client["software_name"], client["software_version"])))),
     "since",
     "requests",
@@ -135,8 +137,8 @@ def _clients(clients: list[dict[str, Any]]) -> Table:
         "clients",
         clients,
         CLIENTS,
-        least={"address": 12, "client id": 12, "software": 8, "since": 10},
-        spare=("in flight", "since", "software", "bytes out", "bytes in"),
+        least={"address": 12, "client id": 12, "principal": 12, "software": 8, "since": 10},
+        spare=("listener", "in flight", "since", "software", "bytes out", "bytes in"),
         orders={
             "client": lambda each: (each["client_id"], each["address"]),
             "requests": lambda each: -each["requests"],

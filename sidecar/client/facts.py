@@ -97,6 +97,8 @@ class Status:
 class ConnectedClient:
     """A client's connection to a node. `client_id` as it was sent, cut where it is very long, and the `name` and `mode`
     in it; `address` is host:port. `in_flight` of its `requests` have no answer yet; bytes are those of whole frames.
+    `principal` as Kafka's ACLs name it, None before its login, and `listener`, the name of that through which it came,
+    are None and "" from a node of an older version.
     """
 
     node_id: int
@@ -111,6 +113,8 @@ class ConnectedClient:
     bytes_in: int
     bytes_out: int
     in_flight: int
+    principal: str | None = None
+    listener: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.metadata import Broker, ClusterState, TopicState
 from sidecar.protocol.primitives import at_once
 
@@ -61,7 +61,7 @@ class ClusterView:
         for topic in state.topics:
             self._apply_topic(topic)
             sliced += 1 + len(topic.partitions)
-            if sliced >= SLICE:
+            if sliced >= BOUNDS.turn:
                 sliced = 0
                 yield
                 self.version += 1

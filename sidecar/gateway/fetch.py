@@ -41,17 +41,20 @@ from sidecar.gateway.leader_poll import Fetching, LeaderPoll, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
 from sidecar.gateway.standing_fetch import StandingFetch
 from sidecar.network.request import Exchange
+from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.limits import PORTION
+from sidecar.protocol.primitives import at_once
 from sidecar.protocol.topic_ids import is_stand_in, reference, unknown_ids
 from sidecar.security.acls import Operation
 from sidecar.shadow.views import Read, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
@@ -221,7 +224,7 @@ class FetchApi:
         client.connection.expect(exchange)
         missing = self._views.missing(fields.parts, client.principal)
         if not missing:
-            self._begin(client, exchange, fields.parts, asked=True)
+            at_once(self._begin(client, exchange, fields.parts, asked=True))
             return False
         client.connection.hold()
         self._tasks.start(self._find_leaders(client, exchange, fields.parts, missing))
@@ -232,16 +235,19 @@ class FetchApi:
     ) -> None:
         found = await self._upstream.find_leaders(topics)
         try:
-            if not client.connection.closed:
-                self._begin(client, exchange, parts, asked=found)
+            await in_slices(self._begin(client, exchange, parts, asked=found))
         finally:
             client.connection.release()
 
-    def _begin(self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool) -> None:
+    def _begin(
+        self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool
+    ) -> Generator[None, None, None]:
         """Poll the leaders. `asked` False: Kafka could not be asked for those that are not known."""
         by_leader: dict[int, list[Read[FetchPart]]] = {}
         without_name = refused_ids(exchange.ids, asked=True)
-        for part in parts:
+        for number, part in enumerate(parts, 1):
+            if not number % PORTION:
+                yield
             log = self._views.log(part.topic, client.principal)
             leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
             if part.topic in without_name:
@@ -259,12 +265,12 @@ class FetchApi:
                 exchange.refuse(part, why)
             else:
                 by_leader.setdefault(leader, []).append(Read(part, log))
-        exchange.begin(by_leader)
+        if not client.connection.closed:
+            exchange.begin(by_leader)
 
     def _has_place(self, client: Client, name: bytes) -> bool:
-        if self.audiences is None or not self._views.is_shadow(name):
-            return True
-        return self.audiences.admits(name, client.connection.id)
+        bounds = self.audiences
+        return bounds is None or not self._views.is_shadow(name) or bounds.admits(name, client.connection.id)
 
     def _may_read(self, client: Client, part: FetchPart) -> bool:
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):

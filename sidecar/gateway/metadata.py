@@ -26,7 +26,6 @@ from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.limits import SLICE
 from sidecar.protocol.messages import cluster
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
 from sidecar.protocol.primitives import RequestReader, at_once, new_tuple
@@ -216,7 +215,7 @@ class ClusterApi:
         for topic in state.topics:
             topics.append(self._virtual_topic(topic, view) if topic.partitions else topic)
             sliced += 1 + len(topic.partitions)
-            if sliced >= SLICE:
+            if sliced >= limits.BOUNDS.turn:
                 sliced = 0
                 yield
         placement = self._nodes.at(view.listener)

@@ -37,7 +37,7 @@ from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import unknown_ids
@@ -159,7 +159,7 @@ class ProduceApi:
         frame = request.frame
         fields = produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         parts = fields.parts
-        if len(parts) > SLICE or (fields.ids is not None and unknown_ids(fields.ids)):
+        if len(parts) > BOUNDS.turn or (fields.ids is not None and unknown_ids(fields.ids)):
             self._hold(client, request, fields)
             return
         if client.rights is not None and self._denied(client.rights, client, request, fields):
@@ -305,12 +305,12 @@ class ProduceApi:
                 client.connection.expect(merge)
         frame, behind = request.frame, self._behind(client, request, fields)
         ordinary: list[ProducePart] = []
-        for first in range(0, len(fields.parts), SLICE):
-            some = fields.parts[first : first + SLICE]
+        for first in range(0, len(fields.parts), BOUNDS.turn):
+            some = fields.parts[first : first + BOUNDS.turn]
             ordinary += [part for part in some if not self._settled(client, frame, fields, merge, part, refused)]
-            if len(fields.parts) > SLICE:
+            if len(fields.parts) > BOUNDS.turn:
                 yield
-        if len(fields.parts) > SLICE:  # in the turns of others leaders may have moved, and batches been lost
+        if len(fields.parts) > BOUNDS.turn:  # in the turns of others leaders may have moved, and batches been lost
             behind |= self._behind(client, request, fields._replace(parts=ordinary))
         by_leader: dict[int, list[ProducePart]] = {}
         for part in ordinary:

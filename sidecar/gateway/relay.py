@@ -51,6 +51,16 @@ class RelayedLogins:
         self._claim = claim
         self._token_owners = _TokenOwners(upstream)
 
+    @property
+    def under_way(self) -> int:
+        """See `Authenticator`."""
+        return self.places.taken
+
+    @property
+    def waiting(self) -> int:
+        """See `Authenticator`."""
+        return self.places.waiting
+
     async def begin(self, mechanism: str, host: str) -> Offer:
         """See `Authenticator`."""
         asked: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
@@ -25,13 +25,13 @@ from sidecar.protocol import partitioned
 from sidecar.protocol.api import APIS, DELETE_RECORDS, LIST_OFFSETS
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.limits import AT_ONCE_BYTES, SLICE
+from sidecar.protocol.limits import AT_ONCE_BYTES, BOUNDS, PORTION
 from sidecar.protocol.partitioned import Layout, Table, TablePart, TableResult
 from sidecar.protocol.primitives import MalformedFrameError, at_once
-from sidecar.shadow.views import Read, Views, layers
+from sidecar.shadow.views import Read, Views, layer_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Generator
+    from collections.abc import Container, Coroutine, Generator, Iterator
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
 
+
+ElementT = TypeVar("ElementT")
 
 _TAKES: Final = {key: takes for key, takes in ACCESS.items() if isinstance(takes, PerTopic)}
 
@@ -64,9 +66,10 @@ class TablesApi:
             return
         table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
         TURN.elements += len(table.parts)
-        exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
+        exchange = _Merged(client, request, self._upstream, self._tasks, layout)
+        exchange.expects(table.parts)
         client.connection.expect(exchange)
-        leader = self._single_leader(client, table, request.key)
+        leader = self._single_leader(client, table.parts, request.key)
         if leader != NO_LEADER:
             self._pass(client, request, exchange, table, leader)
             return
@@ -96,16 +99,19 @@ class TablesApi:
         try:
             if table is None:
                 table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
-                if connection.closed:
-                    return
+            is_new = exchange is None
             if exchange is None:
-                exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
+                exchange = _Merged(client, request, self._upstream, self._tasks, layout)
+            leader, missing = await in_slices(self._look_up(client, request, exchange, table, is_new=is_new))
+            asked = True
+            if connection.closed:
+                return
+            if is_new:
                 connection.expect(exchange)
-            leader, asked = self._single_leader(client, table, request.key), True
             if leader != NO_LEADER:
                 self._pass(client, request, exchange, table, leader)
                 return
-            if missing := self._views.missing(table.parts, client.principal):
+            if missing:
                 asked = await self._upstream.find_leaders(missing)
             if not connection.closed:
                 await in_slices(self._split(client, request, exchange, table, asked=asked))
@@ -113,6 +119,22 @@ class TablesApi:
             connection.reject(error.reason, f"{APIS[request.key].name} v{request.version}: {error}")
         finally:
             connection.release()
+
+    def _look_up(
+        self, client: Client, request: Request, exchange: _Merged, table: Table, *, is_new: bool
+    ) -> Generator[None, None, tuple[int, set[bytes]]]:
+        """The one leader of all of it, if there is one, and topics whose leaders are not known."""
+        leader, is_one = NO_LEADER, True
+        missing: set[bytes] = set()
+        for some in _portions(table.parts):
+            if is_new:
+                exchange.expects(some)
+            found = self._single_leader(client, some, request.key) if is_one else NO_LEADER
+            is_one = found != NO_LEADER and leader in (NO_LEADER, found)
+            leader = found if is_one else NO_LEADER
+            missing |= self._views.missing(some, client.principal)
+            yield
+        return leader, missing
 
     def _pass(self, client: Client, request: Request, exchange: _Merged, table: Table, leader: int) -> None:
         try:
@@ -128,11 +150,11 @@ class TablesApi:
                 return True
         return key == DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
 
-    def _single_leader(self, client: Client, table: Table, key: int) -> int:
+    def _single_leader(self, client: Client, parts: list[TablePart], key: int) -> int:
         found = NO_LEADER
-        if self._views.names_shadows(table.parts):
+        if self._views.names_shadows(parts):
             return NO_LEADER
-        for part in table.parts:
+        for part in parts:
             leader = self._view.leader(part.topic, part.partition)
             if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(client, key, part.topic):
                 return NO_LEADER
@@ -150,9 +172,9 @@ class TablesApi:
         name = client.identity.name.encode()
         by_leader: dict[int, dict[tuple[bytes, int], Read[TablePart]]] = {}
         refused: dict[ErrorCode, list[TablePart]] = {}
-        twice = _named_twice(table) if request.key == LIST_OFFSETS and exchange.names_twice else ()
-        for first in range(0, len(table.parts), SLICE):
-            for part in table.parts[first : first + SLICE]:
+        twice = exchange.twice if request.key == LIST_OFFSETS else ()
+        for first in range(0, len(table.parts), BOUNDS.turn):
+            for part in table.parts[first : first + BOUNDS.turn]:
                 log = self._views.log(part.topic, client.principal)
                 leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
                 code = self._why_not(client, request.key, part, log, leader, twice, asked=asked)
@@ -162,26 +184,22 @@ class TablesApi:
                     by_leader.setdefault(leader, {})[part.topic, part.partition] = Read(part, log)
             yield
         for code, parts in refused.items():
-            for first in range(0, len(parts), SLICE):
-                exchange.refuse(parts[first : first + SLICE], code)
+            for first in range(0, len(parts), BOUNDS.turn):
+                exchange.refuse(parts[first : first + BOUNDS.turn], code)
                 yield
         for leader, of_leader in by_leader.items():
-            for reads in layers(of_leader.values()):
-                asked_for = [read.part._replace(topic=read.log) for read in reads]
-                yield
+            for reads in (yield from layer_steps(of_leader.values())):
+                asked_for: list[TablePart] = []
+                parts_of: dict[tuple[bytes, int], TablePart] = {}
+                for some in _portions(reads):
+                    asked_for += [read.part._replace(topic=read.log) for read in some]
+                    parts_of.update(((read.log, read.part.partition), read.part) for read in some)
+                    yield
+                head, buffer = (request.key, request.version, request.correlation_id, name), request.frame.buffer
+                message = yield from partitioned.request_steps(*head, exchange.layout, buffer, table, asked_for)
                 if client.connection.closed:
                     return
-                message = partitioned.encode_request(
-                    request.key,
-                    request.version,
-                    request.correlation_id,
-                    name,
-                    exchange.layout,
-                    request.frame.buffer,
-                    table,
-                    asked_for,
-                )
-                reply = _PartReply(exchange, {(read.log, read.part.partition): read.part for read in reads})
+                reply = _PartReply(exchange, parts_of)
                 try:
                     client.links.to(leader).send_parts([message], reply)
                 except DisconnectedError:
@@ -210,16 +228,15 @@ class TablesApi:
         return self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _named_twice(table: Table) -> set[tuple[bytes, int]]:
-    """What a broker answers with INVALID_REQUEST (ListOffsetsRequest.duplicatePartitions)."""
-    counted = Counter((part.topic, part.partition) for part in table.parts)
-    return {key for key, count in counted.items() if count > 1}
+def _portions(found: list[ElementT]) -> Iterator[list[ElementT]]:
+    """Some of a list at a time, between which others may have their turn."""
+    return (found[first : first + PORTION] for first in range(0, len(found), PORTION))
 
 
 class _Merged(Exchange):
     """A request that went on whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
-    __slots__ = ("_distinct", "_order", "_results", "_tasks", "_upstream", "layout", "throttle_ms")
+    __slots__ = ("_keys", "_order", "_results", "_tasks", "_upstream", "layout", "throttle_ms", "twice")
 
     def __init__(
         self,
@@ -228,21 +245,29 @@ class _Merged(Exchange):
         upstream: KafkaUpstream,
         tasks: Tasks,
         layout: Layout,
-        table: Table,
     ) -> None:
+        """`twice`: partitions that the request names more than once. A broker answers them with INVALID_REQUEST
+        (ListOffsetsRequest.duplicatePartitions).
+        """
         super().__init__(client.connection, request)
         self._upstream = upstream
         self.layout = layout
         self._tasks = tasks
-        self._order = [(part.topic, part.partition) for part in table.parts]
-        self._distinct = len(set(self._order))
+        self._order: list[tuple[bytes, int]] = []
+        self._keys: set[tuple[bytes, int]] = set()
+        self.twice: set[tuple[bytes, int]] = set()
         self._results: dict[tuple[bytes, int], TableResult] = {}
         self.throttle_ms = 0
 
-    @property
-    def names_twice(self) -> bool:
-        """Whether the request names a partition more than once."""
-        return self._distinct != len(self._order)
+    def expects(self, parts: list[TablePart]) -> None:
+        """Answer these partitions, too."""
+        order = [(part.topic, part.partition) for part in parts]
+        keys = set(order)
+        self.twice |= self._keys & keys
+        if len(keys) != len(order):
+            self.twice.update(key for key, count in Counter(order).items() if count > 1)
+        self._order += order
+        self._keys |= keys
 
     def answer_received(self, frame: Frame) -> None:
         if frame.size > AT_ONCE_BYTES:
@@ -259,8 +284,8 @@ class _Merged(Exchange):
         except (MalformedFrameError, struct.error) as error:
             self.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
             return
-        for first in range(0, len(results), SLICE):
-            self._look(results[first : first + SLICE])
+        for first in range(0, len(results), BOUNDS.turn):
+            self._look(results[first : first + BOUNDS.turn])
             await asyncio.sleep(0)
         if not self.connection.closed:
             self.answer_frame(frame)
@@ -300,15 +325,24 @@ class _Merged(Exchange):
         self._results[result.topic, result.partition] = result
         if result.error:
             self.note_error(result.error)
-        if len(self._results) == self._distinct:
+        if len(self._results) == len(self._keys):
             self.finish()
 
     def finish(self) -> None:
         """Answer with what was found, in the order of the request."""
         if self.answered or self.connection.closed:
             return
-        results = [self._results[key] for key in self._order]
-        self.answer([partitioned.encode_answer(self.correlation_id, self.layout, results, self.throttle_ms)])
+        found = map(self._results.__getitem__, self._order)
+        steps = partitioned.encode_steps(self.correlation_id, self.layout, found, self.throttle_ms)
+        if len(self._order) < PORTION:
+            self.answer([at_once(steps)])
+        else:
+            self._tasks.start(self._finish_large(steps))
+
+    async def _finish_large(self, steps: Generator[None, None, bytes]) -> None:
+        answer = await in_slices(steps)
+        if not (self.answered or self.connection.closed):
+            self.answer([answer])
 
 
 class _PartReply:
@@ -338,13 +372,15 @@ class _PartReply:
         merged = self._merged
         results, throttle_ms = yield from partitioned.answer_steps(frame.buffer, frame.start, frame.end, merged.layout)
         merged.throttle_ms = max(merged.throttle_ms, throttle_ms)
-        merged.note(results)
+        for some in _portions(results):
+            merged.note(some)
+            yield
         left = dict(self._parts)
         for count, result in enumerate(results, 1):
             part = left.pop((result.topic, result.partition), None)
             if part is not None:
                 merged.settle(result._replace(topic=part.topic))
-            if not count % SLICE:
+            if not count % BOUNDS.turn:
                 yield
         merged.refuse(list(left.values()), ErrorCode.UNKNOWN_SERVER_ERROR)
 

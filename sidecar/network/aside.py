@@ -10,14 +10,13 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.protocol.limits import OPENED_A_SECOND
+from sidecar.protocol.limits import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ResultT = TypeVar("ResultT")
 
-_MOST_SAVED: Final = float(OPENED_A_SECOND)
 _THREAD: Final = ThreadPoolExecutor(1, "aside")
 
 
@@ -26,16 +25,25 @@ async def aside(work: Callable[[], ResultT]) -> ResultT:
     return await asyncio.get_running_loop().run_in_executor(_THREAD, work)
 
 
+class Opened:
+    """What allowances were taken for in this process since the start: bytes that were opened, and seconds for which
+    more had to wait.
+    """
+
+    size = 0
+    waited_s = 0.0
+
+
 class Allowance:
     """What the thread opens for one client connection: one piece at a time, so that pieces of others have their turn
-    between two, and `limits.OPENED_A_SECOND` bytes. `async with` waits for both. A piece may take more than is left;
-    the next one waits for that.
+    between two, and `limits.Bounds.opened_a_second` bytes. `async with` waits for both. A piece may take more than is
+    left; the next one waits for that.
     """
 
     __slots__ = ("_at", "_left", "_one")
 
     def __init__(self) -> None:
-        self._left = _MOST_SAVED
+        self._left = float(BOUNDS.opened_a_second)
         self._at = 0.0
         self._one = asyncio.Lock()
 
@@ -43,6 +51,7 @@ class Allowance:
         await self._one.acquire()
         try:
             if (wait := self._wait_s()) > 0:
+                Opened.waited_s += wait
                 await asyncio.sleep(wait)
         except BaseException:
             self._one.release()
@@ -54,9 +63,10 @@ class Allowance:
     def spend(self, size: int) -> None:
         """So many bytes were opened."""
         self._left -= size
+        Opened.size += size
 
     def _wait_s(self) -> float:
-        now = asyncio.get_running_loop().time()
-        self._left = min(_MOST_SAVED, self._left + (now - self._at) * OPENED_A_SECOND)
+        now, rate = asyncio.get_running_loop().time(), float(BOUNDS.opened_a_second)
+        self._left = min(rate, self._left + (now - self._at) * rate)
         self._at = now
-        return max(0.0, -self._left / OPENED_A_SECOND)
+        return max(0.0, -self._left / rate)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import ELEMENTS_A_TURN, FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox
+from sidecar.network.framing import FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox
 from sidecar.network.handling import Handler, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
@@ -116,6 +116,8 @@ class ClientConnection(Reading):
     def _answered(self, exchange: Exchange, size: int) -> None:
         """An answer was written; write those that waited for that."""
         self.bytes_out += size
+        if size > self._largest:  # noqa: PLR1730 - calling max() takes longer
+            self._largest = size
         self._handler.exchange_done(exchange, size)
         exchanges = self._exchanges
         if exchanges and exchanges[0].answered:
@@ -147,6 +149,7 @@ class ClientConnection(Reading):
             size = exchange.answer_bytes
             self._outbox.send(exchange.take_answer())
             self.bytes_out += size
+            self._largest = max(self._largest, size)
             self._kept -= size
             self._handler.exchange_done(exchange, size)
         if self._pause or self._starves:
@@ -197,7 +200,7 @@ class ClientConnection(Reading):
         self._going_on = True
         try:
             for _ in FRAMES_A_TURN:
-                if not self._waiting or self._pause or self._stopped or TURN.elements > ELEMENTS_A_TURN:
+                if not self._waiting or self._pause or self._stopped or TURN.elements > limits.BOUNDS.turn:
                     break
                 self._dispatch(self._waiting.popleft())
         finally:
@@ -212,6 +215,7 @@ class ClientConnection(Reading):
     def _ask_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
+            TURN.cut += 1
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -334,11 +338,6 @@ class ClientConnection(Reading):
         if self._transport is not None:
             self._transport.abort()
 
-    def too_much_unread(self) -> None:
-        """Close at once: nobody reads what the node keeps for it, and there is too much of that."""
-        self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
-        self.abort()
-
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -391,6 +390,7 @@ class ClientConnection(Reading):
             self.answers.note(self)
 
     def resume_writing(self) -> None:
+        self._largest = 0
         self._handler.client_full(self, False)
         if self.answers is not None:
             self.answers.note(self)

@@ -7,7 +7,8 @@ really arrives, so that a client that only announces 100 MiB pins 64 KiB. `sidec
 buffers may take.
 
 A read may bring 13,000 small requests. So a connection whose frames are taken up in turns (`frames_a_turn`) gives the
-loop back after some of them, and goes on with what is left when others have had theirs.
+loop back after some of them, or of their elements (`limits.Bounds.turn`), and goes on with what is left when others
+have had theirs.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from typing import Final, Protocol, cast
 from sidecar.network.memory import HeldBytes, Holder, RequestMemory
 from sidecar.network.pool import BufferPool
 from sidecar.network.turn import TURN
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I16, I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
 FRAMES_A_TURN: Final = range(32)  # requests of a connection taken up before others have a turn: 0.3 to 3 ms
-ELEMENTS_A_TURN: Final = 256
-"""Elements of their arrays, 10 µs each: behind the request that exceeds it others have a turn, too."""
 _LEAST_GRANT: Final = 64 * 1024
 _PIECE: Final = 16 * 1024  # what is read at once while the memory for requests is used up
 _KEY_BEHIND: Final = 6  # length prefix and API key
@@ -320,7 +320,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             offset += size
             if self._stopped or offset == have:
                 return
-            if TURN.elements > ELEMENTS_A_TURN and not self._trusted:
+            if TURN.elements > BOUNDS.turn and not self._trusted:
                 break
         if offset < have:
             if buffer is _shared:

@@ -25,6 +25,11 @@ class Places:
         """Who waits, by address; the address whose turn is next stands first."""
 
     @property
+    def taken(self) -> int:
+        """How many are not free."""
+        return self._taken.total()
+
+    @property
     def waiting(self) -> int:
         """How many wait for a place."""
         return sum(map(len, self._queues.values()))

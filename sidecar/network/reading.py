@@ -36,6 +36,7 @@ class Reading(FrameReceiver):
         self._pause = self._weight = 0
         self.closed = False
         self.bytes_out = self._kept = 0  # of answers: handed to the socket, and those that wait for their turn
+        self._largest = 0  # of the answers since the socket was full last
         self._is_parked = self._starves = False
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
@@ -44,6 +45,10 @@ class Reading(FrameReceiver):
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Close at once."""
         raise NotImplementedError
 
     def _stop_reading(self) -> None:
@@ -74,11 +79,20 @@ class Reading(FrameReceiver):
 
     @property
     def unread_bytes(self) -> int:
-        return self._kept + self._unsent()
+        """What is kept: an answer is in one piece of memory until the last byte of it is sent, and the kernel may take
+        three of its four megabytes at once.
+        """
+        unsent = self._unsent()
+        return self._kept + (max(unsent, self._largest) if unsent else 0)
 
     @property
     def taken_bytes(self) -> int:
         return self.bytes_out - self._unsent()
+
+    def too_much_unread(self) -> None:
+        """Close at once: nobody reads what the node keeps for it, and there is too much of that."""
+        self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
+        self.abort()
 
     def _unsent(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class _AtWork:
-    """How many are at work in this process."""
+class AtWork:
+    """How many are at work in this process, and how many slices there were since the start."""
 
-    count = 0
+    count = slices = 0
 
 
 async def in_slices(steps: Generator[None, None, ResultT]) -> ResultT:
     """Run to the end, one slice in a turn of the loop; raises what the work raises."""
-    _AtWork.count += 1
+    AtWork.count += 1
     try:
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 return end.value
-            for _ in range(_AtWork.count):
+            AtWork.slices += 1
+            for _ in range(AtWork.count):
                 await asyncio.sleep(0)
     finally:
-        _AtWork.count -= 1
+        AtWork.count -= 1
         steps.close()

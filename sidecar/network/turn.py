@@ -25,10 +25,11 @@ class Turn:
     `began` (seconds of `perf_counter`): when what is being handled was read, one look at the clock for all of it.
     `waited`: so many seconds the broker's answer that is being handled was waited for; 0.0 where none is.
     `elements`: what the requests of this read cost beyond the usual, in elements of arrays (10 µs each); `opened`:
-    bytes of their records that were looked at.
+    bytes of their records that were looked at. `cut`: how often connections gave the loop to others with requests left,
+    since the start.
     """
 
-    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "elements", "opened", "running", "waited")
+    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "cut", "elements", "opened", "running", "waited")
 
     def __init__(self) -> None:
         self._actions: list[Callable[[], None]] = []
@@ -37,7 +38,7 @@ class Turn:
         self.running = False
         self.began = 0.0
         self.waited = 0.0
-        self.elements = self.opened = 0
+        self.elements = self.opened = self.cut = 0
 
     def begin(self) -> None:
         self.running = True

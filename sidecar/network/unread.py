@@ -3,8 +3,8 @@
 A broker sends records from its page cache; a node has to keep an answer until its client takes it. One connection holds
 little more than an answer, but there may be thousands. So a large answer is read from its broker when there is room, in
 the order in which they began. While others wait for room, or more than the limit is taken, connections are closed whose
-clients take nothing of what waits for them from one look to the next, first the one with the most; beyond twice the
-limit the one with the most, at once. A client that reads takes up what it missed on its next connection.
+clients take nothing of what waits for them from one look to the next, first the one with the most; beyond one and a
+half times the limit the one with the most, at once. A client that reads takes up what it missed on its next connection.
 
 Less than 64 KiB of a connection do not count.
 """
@@ -53,6 +53,7 @@ class AnswerMemory:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._most = limit + limit // 2
         self.used = 0
         self.arriving = 0
         self.closed = 0
@@ -69,9 +70,9 @@ class AnswerMemory:
         if self.used <= self.limit:
             self._serve()
             return
-        if self.used > 2 * self.limit:
+        if self.used > self._most:
             self._measure_all()
-            while self.used > 2 * self.limit:
+            while self.used > self._most:
                 self._close(max(self._sizes, key=self._sizes.__getitem__))
         if self._looking is None:
             self._look_soon()

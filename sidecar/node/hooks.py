@@ -64,6 +64,7 @@ class NodeHooks:
     # Gateway
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
+        self._metrics.client_rejected(reason)
         if (log := self._few(f"rejected {reason}")) is not None:
             log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
 

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Final, cast
 from sidecar.gateway.audiences import AudienceLimits, Audiences
 from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
+from sidecar.network.aside import Opened
 from sidecar.network.idling import IdleWatch
 from sidecar.network.memory import RequestMemory
+from sidecar.network.slices import AtWork
+from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
+from sidecar.protocol.limits import BOUNDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sidecar.gateway.handler import Gateway
+    from sidecar.gateway.listeners import ClientListener
     from sidecar.network.client import ClientConnection
     from sidecar.network.idling import Idling
     from sidecar.node.hooks import NodeHooks
@@ -50,6 +57,33 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
         reserved=settings.reserved_files,
     )
     return Admission(limits, hooks.connection_refused)
+
+
+def bound_clients(
+    gateway: Gateway, listeners: Sequence[ClientListener], settings: Settings, metrics: NodeMetrics
+) -> None:
+    """Bound what clients of these listeners may take, before the first one connects."""
+    gateway.answers, gateway.quotas = answer_memory(settings, metrics), quotas(settings, metrics)
+    bound_work(settings, metrics)
+    count_logins(listeners, metrics)
+
+
+def bound_work(settings: Settings, metrics: NodeMetrics) -> None:
+    """How much of one client's requests is taken up, and opened, before others have their turn; metrics count how often
+    that came to bear. These bounds and counts are the process's, as its event loop is.
+    """
+    BOUNDS.move(settings.max_request_elements, settings.turn_elements, settings.decompression_byte_rate)
+    metrics.read_count("turns_cut", lambda: TURN.cut)
+    metrics.read_count("slices", lambda: AtWork.slices)
+    metrics.read_count("decompressed_bytes", lambda: Opened.size)
+    metrics.read_count("decompression_wait_seconds", lambda: Opened.waited_s)
+
+
+def count_logins(listeners: Sequence[ClientListener], metrics: NodeMetrics) -> None:
+    """Metrics show how many logins brokers check at this moment, and how many wait for that."""
+    checkers = [each.logins.authenticator for each in listeners if each.logins is not None]
+    metrics.read_gauge("logins_under_way", lambda: float(sum(each.under_way for each in checkers)))
+    metrics.read_gauge("logins_waiting", lambda: float(sum(each.waiting for each in checkers)))
 
 
 def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:

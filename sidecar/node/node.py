@@ -30,7 +30,7 @@ from sidecar.node.connecting import StartError, access_to_kafka, advertised, cli
 from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
-from sidecar.node.limits import admission_of_clients, answer_memory, idle_watch, quotas, request_memory
+from sidecar.node.limits import admission_of_clients, bound_clients, idle_watch, request_memory
 from sidecar.node.listening import ClientSockets, listener_facts
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.parts import Rooms
@@ -121,7 +121,7 @@ class Node:
             admission_of_clients(settings, self.hooks),
             request_memory(settings, self.metrics),
         )
-        gateway.answers, gateway.quotas = answer_memory(settings, self.metrics), quotas(settings, self.metrics)
+        bound_clients(gateway, self._listening.listeners, settings, self.metrics)
         gateway.acted = self.hooks.acted
         await self._bind(gateway)
         await self._reach_kafka()

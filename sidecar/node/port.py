@@ -148,8 +148,9 @@ class Status:
 class ClientFacts:
     """A client's connection to this node. `client_id` as it was sent and the `name` in it, "" before its first request,
     both cut where they are absurdly long; `mode` what the client.id asks for; `software` its name and version as far as
-    named (KIP-511); `since_ms` Unix ms. `requests` were taken up, `in_flight` of them have no answer yet; bytes are
-    those of whole frames.
+    named (KIP-511); `principal` as ACLs name it, None before its login, cut likewise; `listener`: the name of that
+    through which it came; `since_ms` Unix ms. `requests` were taken up, `in_flight` of them have no answer yet; bytes
+    are those of whole frames.
     """
 
     node_id: int
@@ -157,6 +158,8 @@ class ClientFacts:
     name: str
     mode: AccessMode | None
     software: tuple[str | None, str | None]
+    principal: str | None
+    listener: str
     address: str
     since_ms: int
     requests: int

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest, Watermarks
 from sidecar.protocol.leaders import endpoint_tags, leader_tags, read_leader
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, new_tuple
 from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, named
 
@@ -44,7 +44,6 @@ _FIXED_V4: Final = Struct(">ihqq")
 _ABORTED_BYTES: Final = 16
 _NONE: Final = I32.pack(-1)
 """No replica, no epoch, a null list."""
-_ELEMENTS: Final = most_elements(1)
 _CONSUMER: Final = -1
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
@@ -58,7 +57,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
     `MalformedFrameError`.
     """
     flexible = version >= FIRST_FLEXIBLE
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.fetch)
     reader.tags(flexible)
     replica_id = reader.i32() if version < _FIRST_WITH_STATE else _CONSUMER
     max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))

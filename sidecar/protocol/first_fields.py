@@ -16,6 +16,6 @@ def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: 
 
     What follows is not looked at. Raises `MalformedFrameError`.
     """
-    reader = RequestReader(buffer, body, end, limits.ELEMENTS)
+    reader = RequestReader(buffer, body, end, limits.elements(limits.ANY_API))
     reader.tags(flexible)
     return tuple(reader.text(flexible) for _ in range(count))

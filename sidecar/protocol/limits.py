@@ -5,11 +5,11 @@ for longer than some 50 ms, or make it keep much more than the bytes that it rec
 
 - A frame is refused by its length, before it is received (`frame_bytes`).
 - The elements of a request are counted by the lengths of its arrays, before they are walked (`elements`).
-- What is legal and large is taken up in slices, between which others have their turn (`SLICE`).
+- What is legal and large is taken up in slices, between which others have their turn (`Bounds.turn`).
 - Records are opened only for a client that may write them. A small batch is opened at once, a large one by a thread:
   codecs work without Python's lock (`BATCH_AT_ONCE_BYTES`).
 
-Measured in docs/performance.md, "What one frame may cost".
+Settings move some of these (`BOUNDS`). Measured in docs/performance.md, "What one frame may cost".
 """
 
 from __future__ import annotations
@@ -54,8 +54,19 @@ objects of its elements has fewer: the collector of garbage looks at all of them
 AT_ONCE_BYTES: Final = 16 * 1024
 """A request or an answer of this size is short in any case; what is larger may have to be taken up in slices."""
 
-SLICE: Final = 500
-"""Elements that are taken up before others have a turn: 5 ms at 10 µs each."""
+ANY_API: Final = -1
+"""Stands for one that is not told apart."""
+
+MOST_ELEMENTS: Final = max(_MORE.values())
+"""Of the API that may have the most; the setting `max_request_elements` names it, and the others keep their share."""
+LEAST_ELEMENTS: Final = 100
+"""Of any API, however low that setting is."""
+
+SLICE: Final = 256
+"""Elements that are taken up before others have a turn, unless `turn_elements` says otherwise: 3 ms at 10 µs each."""
+
+PORTION: Final = 8 * SLICE
+"""Elements that are moved from one list to another, or looked up, before others have a turn: less than 1 ms."""
 
 BATCH_BYTES: Final = 64 * 1024 * 1024
 """The records of one batch, decompressed. More is no batch but a bomb."""
@@ -69,8 +80,8 @@ thread.
 """
 
 OPENED_A_SECOND: Final = 128 * 1024 * 1024
-"""Bytes of records, decompressed, that the thread looks at for one connection: a tenth of what it can. What comes
-after that waits, and has to come again after two seconds.
+"""Bytes of records, decompressed, that the thread looks at for one connection, unless `decompression_byte_rate` says
+otherwise: a tenth of what it can. What comes after that waits, and has to come again after two seconds.
 """
 
 BATCH_RECORDS: Final = 100_000
@@ -91,6 +102,34 @@ KEPT_IN_ALL_BYTES: Final = 64 * 1024 * 1024
 """Of all connections."""
 
 
+class Bounds:
+    """The bounds that settings move. One process has one set of them, as it has one event loop.
+
+    `elements`: of all arrays of one request, by the API that may have the most; `produce`, `fetch` and `partitions`:
+    what that makes of Produce, of Fetch, and of ListOffsets and its like, for their walks. `turn`: elements that are
+    taken up before others have a turn, `objects` of those that become dicts of fields (20 µs and more each).
+    `opened_a_second`: bytes of records that the thread opens for one connection.
+    """
+
+    __slots__ = ("elements", "fetch", "objects", "opened_a_second", "partitions", "produce", "turn")
+
+    def __init__(self) -> None:
+        self.move()
+
+    def move(self, elements: int = MOST_ELEMENTS, turn: int = SLICE, opened_a_second: int = OPENED_A_SECOND) -> None:
+        """Have these from now on; without arguments those that hold without settings."""
+        self.elements, self.turn, self.opened_a_second = elements, turn, opened_a_second
+        self.objects = max(1, turn // 4)
+        self.produce, self.fetch, self.partitions = self.of(PRODUCE), self.of(1), self.of(2)
+
+    def of(self, api_key: int) -> int:
+        """Elements of all arrays of one request of this API."""
+        return max(LEAST_ELEMENTS, _MORE.get(api_key, ELEMENTS) * self.elements // MOST_ELEMENTS)
+
+
+BOUNDS: Final = Bounds()
+
+
 def frame_bytes(api_key: int, produce: int) -> int:
     """The largest request of an API, in bytes after the length prefix; `produce` is that of Produce."""
     if api_key in _PRODUCE_ONLY:
@@ -100,4 +139,4 @@ def frame_bytes(api_key: int, produce: int) -> int:
 
 def elements(api_key: int) -> int:
     """Elements of all arrays of one request."""
-    return _MORE.get(api_key, ELEMENTS)
+    return BOUNDS.of(api_key)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32, Reader, Writer, at_once, new_tuple
 from sidecar.protocol.topic_ids import ID_BYTES, NO_TOPIC_ID
 
@@ -74,7 +74,7 @@ def request_steps(reader: Reader, version: int) -> Generator[None, None, Metadat
         else:
             named.append((reader.raw(ID_BYTES), reader.compact_nullable_string()))
         reader.tags(flexible)
-        if not number % SLICE:
+        if not number % BOUNDS.turn:
             yield
     auto = reader.boolean() if version >= 4 else True
     cluster = reader.boolean() if 8 <= version <= 10 else False
@@ -190,7 +190,7 @@ class MetadataCall(FixedRequest):
         for _ in range(reader.array(True, element_bytes=20)):
             topics.append(_read_topic(reader))
             sliced += 1 + len(topics[-1].partitions)
-            if sliced >= SLICE:
+            if sliced >= BOUNDS.turn:
                 sliced = 0
                 yield
         operations = reader.i32() if self.api_version == MetadataCall.api_version else NO_OPERATIONS
@@ -264,7 +264,7 @@ def answer_steps(correlation_id: int, version: int, state: ClusterState) -> Gene
     for topic in state.topics:
         _write_topic(writer, version, topic)
         sliced += 1 + len(topic.partitions)
-        if sliced >= SLICE:
+        if sliced >= BOUNDS.turn:
             sliced = 0
             yield
     if 8 <= version <= 10:

@@ -8,15 +8,14 @@ walked, split by leader and its answers merged without an object for each field 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from sidecar.protocol.kinds import Fixed
-from sidecar.protocol.limits import SLICE
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS, PORTION
 from sidecar.protocol.messages.logs import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from sidecar.protocol.primitives import (
     I16,
@@ -32,7 +31,6 @@ from sidecar.protocol.primitives import (
 from sidecar.protocol.schema import Array, Field, Record
 
 _HEAD: Final = Struct(">hhi")
-_ELEMENTS: Final = most_elements(2)
 """Of each of the three APIs."""
 
 
@@ -126,7 +124,7 @@ def walk(buffer: Octets, body: int, end: int, layout: Layout) -> Table:
 
 def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator[None, None, Table]:
     """As `walk`, in slices."""
-    reader = RequestReader(buffer, body, end, _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.partitions)
     reader.tags(layout.flexible)
     prefix = reader.skip(layout.prefix)
     parts: list[TablePart] = []
@@ -135,11 +133,11 @@ def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator
         topic = reader.name(layout.flexible)
         left = reader.array(layout.flexible, element_bytes=layout.element)
         while left:
-            some = min(left, SLICE)
+            some = min(left, BOUNDS.turn)
             _walk_some(reader, buffer, topic, some, layout, parts)
             left -= some
             sliced += some
-            if sliced >= SLICE:
+            if sliced >= BOUNDS.turn:
                 sliced = 0
                 yield
         reader.tags(layout.flexible)
@@ -161,9 +159,11 @@ def _walk_some(
         parts.append(new_tuple(TablePart, (topic, index, start, reader.position)))
 
 
-def _write_table(writer: Writer, flexible: bool, parts: list[tuple[bytes, Octets]]) -> None:
+def _write_table(writer: Writer, flexible: bool, parts: Iterable[tuple[bytes, Octets]]) -> Generator[None, None, None]:
     by_topic: dict[bytes, list[Octets]] = {}
-    for topic, element in parts:
+    for number, (topic, element) in enumerate(parts, 1):
+        if not number % PORTION:
+            yield
         found = by_topic.get(topic)
         if found is None:
             by_topic[topic] = [element]
@@ -188,6 +188,20 @@ def encode_request(
     parts: list[TablePart],
 ) -> bytes:
     """A request frame for some of the partitions of a walked one."""
+    return at_once(request_steps(key, version, correlation_id, client_id, layout, buffer, table, parts))
+
+
+def request_steps(
+    key: int,
+    version: int,
+    correlation_id: int,
+    client_id: bytes,
+    layout: Layout,
+    buffer: Octets,
+    table: Table,
+    parts: list[TablePart],
+) -> Generator[None, None, bytes]:
+    """As `encode_request`, in slices."""
     view = memoryview(buffer)
     writer = Writer()
     writer.i32(0)
@@ -195,7 +209,7 @@ def encode_request(
     writer.name(client_id, False)
     writer.tags(layout.flexible)
     writer.raw(view[table.prefix : table.prefix + layout.prefix])
-    _write_table(writer, layout.flexible, [(part.topic, buffer[part.start : part.end]) for part in parts])
+    yield from _write_table(writer, layout.flexible, ((part.topic, buffer[part.start : part.end]) for part in parts))
     writer.raw(view[table.suffix : table.suffix + layout.suffix])
     writer.tags(layout.flexible)
     I32.pack_into(writer.out, 0, len(writer.out) - 4)
@@ -232,7 +246,7 @@ def answer_steps(
             error = I16.unpack_from(buffer, at + layout.error_at)[0]
             reader.tags(layout.flexible)
             results.append(new_tuple(TableResult, (topic, index, error, bytes(buffer[at : reader.position]))))
-            if not len(results) % SLICE:
+            if not len(results) % BOUNDS.turn:
                 yield
         reader.tags(layout.flexible)
     return results, throttle_ms
@@ -248,13 +262,20 @@ def refusal(layout: Layout, topic: bytes, partition: int, error: int) -> TableRe
 
 def encode_answer(correlation_id: int, layout: Layout, results: list[TableResult], throttle_ms: int = 0) -> bytes:
     """A whole answer frame."""
+    return at_once(encode_steps(correlation_id, layout, results, throttle_ms))
+
+
+def encode_steps(
+    correlation_id: int, layout: Layout, results: Iterable[TableResult], throttle_ms: int = 0
+) -> Generator[None, None, bytes]:
+    """As `encode_answer`, in slices."""
     writer = Writer()
     writer.i32(0)
     writer.i32(correlation_id)
     writer.tags(layout.flexible)
     if layout.throttled:
         writer.i32(throttle_ms)
-    _write_table(writer, layout.flexible, [(result.topic, result.element) for result in results])
+    yield from _write_table(writer, layout.flexible, ((result.topic, result.element) for result in results))
     writer.tags(layout.flexible)
     I32.pack_into(writer.out, 0, len(writer.out) - 4)
     return bytes(writer.out)

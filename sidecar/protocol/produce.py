@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol import produce_answers
 from sidecar.protocol.compiled import COMPILED
-from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I16,
     I32,
@@ -49,7 +49,6 @@ PLAIN_V9: Final = Struct(">ihqqqBBB")
 _END_V9: Final = Struct(">iB")
 SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
-_ELEMENTS: Final = most_elements(0)
 OWN_CLIENT_ID: Final = b"sidecar"
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
 _PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33, 10: 33, 11: 33, 12: 33, 13: 33}
@@ -86,12 +85,12 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
     Raises `MalformedFrameError`. Every Produce passes here: the compiled twin reads what clients usually send.
     """
     if COMPILED is not None:
-        found = COMPILED.walk_produce(buffer, body, end, version, names, ProducePart, ProduceRequest, _ELEMENTS)
+        found = COMPILED.walk_produce(buffer, body, end, version, names, ProducePart, ProduceRequest, BOUNDS.produce)
         if found is not None:
             return found
     flexible = version >= FIRST_FLEXIBLE
     ids: Ids | None = None if version < FIRST_BY_ID else {}
-    reader = RequestReader(buffer, body, end, _ELEMENTS if flexible else 2 * _ELEMENTS)
+    reader = RequestReader(buffer, body, end, BOUNDS.produce if flexible else 2 * BOUNDS.produce)
     reader.tags(flexible)
     transactional_id = reader.nullable_text(flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, reader.skip(_ACKS_TIMEOUT.size))
@@ -115,8 +114,8 @@ def _bounded(count: int, before: int = 0) -> int:
     """As many, if with those `before` they are no more than a request may have: before version 9 that counts topics
     and partitions apart, as the compiled twin does.
     """
-    if before + count > _ELEMENTS:
-        raise TooManyElementsError(_ELEMENTS)
+    if before + count > BOUNDS.produce:
+        raise TooManyElementsError(BOUNDS.produce)
     return count
 
 

@@ -29,8 +29,6 @@ NEVER: Final = 32_767
 _HEAD: Final = Struct(">hhi")
 _PLAIN_HEADER: Final = 18
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
-_SLICE: Final = limits.SLICE // 4
-"""An element here is a dict of fields: some 20 µs."""
 _SHORT_BYTES: Final = 4096
 """A message of this size is read at once, without a generator for each of its lists: it takes milliseconds at most."""
 
@@ -71,7 +69,7 @@ class Array:
         for _ in range(count):
             found.append((yield from deep.read_steps(reader, form)) if deep else element.read(reader, form))
             reader.taken += 1
-            if reader.taken >= _SLICE:
+            if reader.taken >= limits.BOUNDS.objects:
                 reader.taken = 0
                 yield
         return found
@@ -87,7 +85,7 @@ class Array:
             else:
                 element.write(writer, each, form)
             writer.taken += 1
-            if writer.taken >= _SLICE:
+            if writer.taken >= limits.BOUNDS.objects:
                 writer.taken = 0
                 yield
 

@@ -22,7 +22,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.calls.security import AclBinding
-from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import at_once
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _Index:
         """Take all of them, in slices."""
         for count, binding in enumerate(bindings, 1):
             self._add(binding)
-            if count % SLICE == 0:
+            if count % BOUNDS.turn == 0:
                 yield
         for patterns in self.by_type.values():
             patterns.lengths = tuple(sorted({len(name) for name in patterns.prefixed}))

@@ -29,12 +29,12 @@ REFRESH_S: Final = 3_600.0
 RETRY_S: Final = 10.0
 SKEW_S: Final = 30.0
 """Between the clocks here and there, as Kafka's `sasl.oauthbearer.clock.skew.seconds`."""
-RSA_BITS: Final = 2_048
-"""The shortest RSA key that is trusted (RFC 7518, 3.3)."""
+RSA_BITS: Final = range(2_048, 8_192 + 1)
+"""The RSA keys that are trusted: none that is shorter (RFC 7518, 3.3), or takes a millisecond and more for a look."""
 KEYS: Final = 100
 """Of one set."""
-_UNNAMED: Final = 4
-"""Keys that a token without a key id is tried with."""
+_TRIED: Final = 4
+"""Keys that a token is tried with: those of its key id, or any where it names none."""
 _KINDS: Final[dict[tuple[str, str | None], str]] = {("RSA", None): "RS256", ("EC", "P-256"): "ES256"}
 
 
@@ -66,7 +66,7 @@ def read_keys(body: bytes) -> tuple[Key, ...]:
     """The keys of a set that are for signatures with RS256 or ES256; others are passed over. Raises KeySetError."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise KeySetError("the key set is not JSON") from None
     listed = cast("dict[str, Any]", found).get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):
@@ -89,7 +89,7 @@ def _read_key(found: object) -> Key | None:
         key = jwt.PyJWK(values, algorithm)
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
-    if algorithm == "RS256" and getattr(key.key, "key_size", 0) < RSA_BITS:
+    if algorithm == "RS256" and getattr(key.key, "key_size", 0) not in RSA_BITS:
         return None
     key_id = values.get("kid")
     return Key(key_id if isinstance(key_id, str) else None, algorithm, key)
@@ -99,15 +99,23 @@ def verify(token: str, keys: tuple[Key, ...], expected: Expected) -> Identity:
     """Whose a token is, and until when. Raises RefusedTokenError, UnknownKeyError."""
     try:
         header = jwt.get_unverified_header(token)
-    except (jwt.PyJWTError, ValueError) as error:
-        raise RefusedTokenError(f"no JWT: {error}") from None
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        raise RefusedTokenError(f"no JWT: {str(error)[:200]}") from None
     if "crit" in header:
         raise RefusedTokenError("it has critical extensions, none of which is known here")
     claims = _claims(token, _candidates(header, keys), expected)
     name = claims.get(expected.claim)
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= NAME_BYTES:
+    if not isinstance(name, str) or not _is_name(name):
         raise RefusedTokenError(f"its claim {expected.claim} is no name")
-    return Identity(name, float(claims["exp"]))
+    try:
+        return Identity(name, float(claims["exp"]))
+    except OverflowError:
+        raise RefusedTokenError("its end is no time") from None
+
+
+def _is_name(name: str) -> bool:
+    """As of logins that brokers check (`logins.claimed_name`)."""
+    return name.isprintable() and name == name.strip() and 0 < len(name.encode()) <= NAME_BYTES
 
 
 def _candidates(header: dict[str, Any], keys: tuple[Key, ...]) -> list[Key]:
@@ -117,11 +125,11 @@ def _candidates(header: dict[str, Any], keys: tuple[Key, ...]) -> list[Key]:
         raise RefusedTokenError("its algorithm is neither RS256 nor ES256")
     key_id = header.get("kid")
     if key_id is None:
-        return [key for key in keys if key.algorithm == algorithm][:_UNNAMED]
+        return [key for key in keys if key.algorithm == algorithm][:_TRIED]
     found = [key for key in keys if key.key_id == key_id]
     if not found:
         raise UnknownKeyError("it names a key that is not in the set")
-    return [key for key in found if key.algorithm == algorithm]
+    return [key for key in found if key.algorithm == algorithm][:_TRIED]
 
 
 def _claims(token: str, keys: list[Key], expected: Expected) -> dict[str, Any]:
@@ -143,7 +151,7 @@ def _claims(token: str, keys: list[Key], expected: Expected) -> dict[str, Any]:
             )
         except jwt.PyJWTError as error:
             reason = str(error)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             reason = f"malformed: {type(error).__name__}"
     raise RefusedTokenError(reason)
 

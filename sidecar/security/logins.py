@@ -55,7 +55,13 @@ class Offer(NamedTuple):
 
 
 class Authenticator(Protocol):
-    """The checker of clients' logins."""
+    """The checker of clients' logins. `under_way` of them are being checked, `waiting` wait for these to end."""
+
+    @property
+    def under_way(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
 
     async def begin(self, mechanism: str, host: str) -> Offer:
         """A login by this mechanism, of a client at this address. Raises UpstreamError where nobody can be asked."""
@@ -67,7 +73,9 @@ class Authenticator(Protocol):
 
 
 class OwnLogins:
-    """An `Authenticator` without brokers: `makers` makes an exchange for each mechanism."""
+    """An `Authenticator` without brokers: `makers` makes an exchange for each mechanism. None waits for others."""
+
+    under_way = waiting = 0
 
     def __init__(
         self,

@@ -7,12 +7,13 @@ theirs. Whatever is in a CA file is trusted, an intermediate authority too, as J
 from __future__ import annotations
 
 import ssl
+import time
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sidecar.security.distinguished_names import subject_of
+from sidecar.security.distinguished_names import CertificateError, subject_of
 from sidecar.security.files import FileError
 
 if TYPE_CHECKING:
@@ -99,8 +100,20 @@ def pinned_context(certificate: Path, shown: TlsFiles) -> ssl.SSLContext:
 
 def principal_of(peer: ssl.SSLObject | ssl.SSLSocket, mapping: PrincipalMapping) -> str:
     """The principal of the other end. Raises NoRuleError, CertificateError."""
+    if has_expired(peer):
+        raise CertificateError("its certificate has expired since the session began that it resumes")
     certificate = peer.getpeercert(binary_form=True)
     return mapping.principal(None if certificate is None else subject_of(certificate))
+
+
+def has_expired(peer: ssl.SSLObject | ssl.SSLSocket) -> bool:
+    """Whether the certificate of the other end has ended since the session began that this connection resumes.
+
+    OpenSSL verifies certificates in full handshakes alone, and each resumption gives a new ticket: without this a
+    client would go on for as long as it comes back in time. A context that was made anew resumes nothing.
+    """
+    ends = (peer.getpeercert() or {}).get("notAfter") if peer.session_reused else None
+    return isinstance(ends, str) and ssl.cert_time_to_seconds(ends) <= time.time()
 
 
 def _context(protocol: int) -> ssl.SSLContext:

@@ -41,7 +41,8 @@ class Fetch(Protocol):
 
 
 class WebClient:
-    """A `Fetch` over HTTP that keeps its connections. Follows no redirect, keeps no cookie, needs no proxy.
+    """A `Fetch` over HTTP that keeps its connections. Follows no redirect, keeps no cookie, needs no proxy, and opens
+    nothing that is compressed: 64 KiB of that may be 64 MiB.
 
     `context` gives the TLS context for servers with https, each time a connection may be opened; without it the
     system's certificates are trusted.
@@ -57,7 +58,12 @@ class WebClient:
         """See `Fetch`."""
         if self._session is None:
             self._session = ClientSession(
-                connector=TCPConnector(limit=4), timeout=_TIMEOUT, cookie_jar=DummyCookieJar(), trust_env=False
+                connector=TCPConnector(limit=4),
+                timeout=_TIMEOUT,
+                cookie_jar=DummyCookieJar(),
+                trust_env=False,
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
             )
         try:
             async with self._session.request(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from sidecar.network.admission import MOST_CONNECTIONS, parse_overrides
+from sidecar.protocol.limits import MOST_ELEMENTS, OPENED_A_SECOND, SLICE
 from sidecar.settings.checks import Bytes, Count, Milliseconds, Needs, SettingsGroup, as_it_is, setting
 
 _DAY_MS: Final = 86_400_000
@@ -76,10 +77,30 @@ class Limits(SettingsGroup):
         between=(1024 * 1024, 2**40),
     )
     queued_max_response_bytes: Bytes = setting(
-        128 * 1024 * 1024,
+        96 * 1024 * 1024,
         "Memory for answers to all clients that are being received or were not read yet. While it is used up large"
         " answers of brokers wait, and connections are closed whose clients take nothing of their answers for a"
-        " second; beyond twice of it the one with the most is closed at once.",
+        " second; beyond one and a half times of it the one with the most is closed at once. An answer counts until its"
+        " client has taken all of it.",
+        between=(1024 * 1024, 2**40),
+    )
+    max_request_elements: Count = setting(
+        MOST_ELEMENTS,
+        "Elements of all arrays of one request, some 10 µs of the node's time each: partitions of ListOffsets,"
+        " DeleteRecords or OffsetForLeaderEpoch. Requests of other APIs may have as much less as by default, such as"
+        " 20,000 of Fetch and 15,000 of Produce. A connection that sends more is closed.",
+        between=(1_000, 10_000_000),
+    )
+    turn_elements: Count = setting(
+        SLICE,
+        "Elements of one client's requests that are taken up before other clients have their turn, some 10 µs each;"
+        " a longer request is taken up so many at a time.",
+        between=(16, 100_000),
+    )
+    decompression_byte_rate: Bytes = setting(
+        OPENED_A_SECOND,
+        "Bytes of records per second and connection that are decompressed to read their sequence ids, those of large"
+        " batches. Beyond that batches wait, for two seconds at most, and have to come again.",
         between=(1024 * 1024, 2**40),
     )
     quota_producer_byte_rate: Bytes = setting(

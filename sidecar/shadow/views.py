@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.limits import PORTION
+from sidecar.protocol.primitives import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.view import ClusterView
@@ -97,9 +99,16 @@ class Views:
 
 def layers(reads: Iterable[Read[PartT]]) -> list[list[Read[PartT]]]:
     """As few requests as it takes so that none asks for one partition of a log twice."""
+    return at_once(layer_steps(reads))
+
+
+def layer_steps(reads: Iterable[Read[PartT]]) -> Generator[None, None, list[list[Read[PartT]]]]:
+    """As `layers`, in slices."""
     found: list[list[Read[PartT]]] = []
     seen: list[set[tuple[bytes, int]]] = []
-    for read in reads:
+    for number, read in enumerate(reads, 1):
+        if not number % PORTION:
+            yield
         key = read.log, read.part.partition
         index = next((index for index, keys in enumerate(seen) if key not in keys), len(found))
         if index == len(found):

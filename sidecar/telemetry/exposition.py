@@ -19,7 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from sidecar.telemetry.hooks import GAUGES
+from sidecar.telemetry.hooks import COUNTS, GAUGES
 from sidecar.telemetry.series import OTHER, REQUEST_BOUNDS, ApiStats, Histogram
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class NodeCollector(Collector):
         yield _add_words(loops, metrics.loop_failures)
         reloads = _counter("config_reload", "Reloads of the settings by SIGHUP.", "outcome")
         yield _add_words(reloads, metrics.config_reloads)
+        for name, text in COUNTS.items():
+            if name in metrics.counts:
+                yield _add_number(_counter(name, text), float(metrics.counts[name]()))
         for name, text in GAUGES.items():
             if name in metrics.gauges:
                 yield _add_number(_gauge(name, text), float(metrics.gauges[name]()))
@@ -137,6 +140,13 @@ def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
         "reason",
     )
     yield _add_words(refused, metrics.refusals)
+    rejected = _counter(
+        "client_rejections",
+        "Clients that sent what is not taken from them, by why. Of one connection each reason counts once or, where the"
+        " connection goes on, once in a while.",
+        "reason",
+    )
+    yield _add_words(rejected, metrics.rejections)
     throttled = _counter("client_throttles", "Requests with which clients were over their quotas.", "api")
     yield _add_words(throttled, metrics.throttles)
     waits = _counter("client_throttle_seconds", "Time for which they had to wait.")

@@ -59,6 +59,8 @@ GAUGES: Final = {
     "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
     "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
     "live_nodes": "Live nodes of this cluster, including this one.",
+    "logins_under_way": "Logins that brokers are asked about.",
+    "logins_waiting": "Logins that wait for others to end, as there are so many.",
     "request_memory_bytes": "Memory for requests that is taken: large ones being received, and all that wait.",
     "request_memory_waiting": "Connections that are not read, because that memory is used up.",
     "response_memory_bytes": "Memory for answers of 64 KiB or more that are being received, or were not read yet.",
@@ -68,6 +70,14 @@ GAUGES: Final = {
     "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",
 }
 """Numbers that somebody else keeps, which are read when metrics are asked for: by name, what each is."""
+
+COUNTS: Final = {
+    "turns_cut": "How often other clients had their turn before the requests of one connection were all taken up.",
+    "slices": "How often others had their turn while one long request or answer was taken up.",
+    "decompressed_bytes": "Bytes of large batches of clients that were decompressed.",
+    "decompression_wait_seconds": "Time for which such batches waited, as their connection had used its bytes up.",
+}
+"""The same, of what only grows."""
 
 RELOADS: Final[tuple[str, ...]] = ("success", "failure")
 ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
@@ -84,6 +94,10 @@ MECHANISMS: Final[tuple[str, ...]] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512",
 DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "idle", "rejected", "silent")
 REFUSALS: Final[tuple[str, ...]] = ("address", "files", "principal", "rate", "total")
 """Why a connection is closed as soon as it is accepted."""
+REJECTIONS: Final[tuple[str, ...]] = (
+    "login_timeout", "malformed", "memory", "too_large", "too_many", "too_slow", "truncated", "unread",
+)  # fmt: skip
+"""Why a client's requests are refused with more than an error code. These exist from the start."""
 EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("Produce", "LEADER_NOT_AVAILABLE"),
     ("Produce", "NOT_LEADER_OR_FOLLOWER"),
@@ -131,6 +145,7 @@ class NodeMetrics:
         """Open connections by the name of the listener, of which settings have a few."""
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.refusals: dict[str, int] = dict.fromkeys(REFUSALS, 0)
+        self.rejections: dict[str, int] = dict.fromkeys(REJECTIONS, 0)
         self.throttles: dict[str, int] = {"Fetch": 0, "Produce": 0}
         self.throttle_seconds = 0.0
         self.events_left_out: Callable[[], int] = int
@@ -151,7 +166,13 @@ class NodeMetrics:
         self.redis_errors: dict[str, int] = dict.fromkeys(REDIS_ERRORS, 0)
         self.redis_seconds: dict[str, Histogram] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
+        self.counts: dict[str, Callable[[], float]] = {}
         self.gauges: dict[str, Callable[[], float]] = {"upstream_connections": lambda: self.upstream_open}
+
+    def read_count(self, name: str, read: Callable[[], float]) -> None:
+        """The same for a count, one of `COUNTS`."""
+        assert name in COUNTS, name
+        self.counts[name] = read
 
     def read_gauge(self, gauge: str, read: Callable[[], float]) -> None:
         """Have `read` called whenever the gauge is asked for, one of `GAUGES`. One without is not exported."""
@@ -173,6 +194,10 @@ class NodeMetrics:
     def connection_refused(self, reason: str) -> None:
         """A connection, or one to a broker for a client, was one too many; `reason` is one of a few words."""
         _count(self.refusals, reason, OTHER)
+
+    def client_rejected(self, reason: str) -> None:
+        """A client sent what is not taken from it; `reason` is one of a few words."""
+        _count(self.rejections, reason, OTHER)
 
     def throttled(self, key: int, seconds: float) -> None:
         """A client is over its quota with a request of this API, and is not read for so long."""

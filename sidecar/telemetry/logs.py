@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     Event = MutableMapping[str, Any]
     ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
+_UNSAFE: Final = re.compile(
+    "[\\x7f-\\x9f\\xad\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ud800-\\udfff\\ufeff]"
+)
+"""What JSON leaves as it is, although some programs end a line there, or obey it: controls of terminals, separators of
+lines and paragraphs, directions of writing.
+"""
 _PASSED_ON: Final = "python_log"
 _ALIKE: Final = 20
 """Events of one logger with one text that are written within five seconds."""
@@ -96,7 +103,8 @@ def _as_json(_logger: object, _method: str, event: Event) -> str:
     if failure is not None:
         event["exception"] = "".join(traceback.format_exception(*failure))
     head = {key: event.pop(key) for key in ("ts", "level", "event")}
-    return json.dumps({**head, **event}, default=str, ensure_ascii=False)
+    line = json.dumps({**head, **event}, default=str, ensure_ascii=False)
+    return line if line.isprintable() else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def _failure(exc_info: Any) -> ExcInfo | None:

@@ -236,6 +236,34 @@ async def test_a_reader_of_events_who_reads_no_more_gives_his_place_back(monkeyp
         await reader.closed()
 
 
+class WatchedNode(PaperNode):
+    """Tells of nothing, for ever."""
+
+    async def events(
+        self, after: int | None, newest: int = 0, topic: str | None = None
+    ) -> AsyncGenerator[tuple[int, state.Event] | None]:
+        while True:
+            yield None
+            await asyncio.sleep(0.01)
+
+
+async def test_a_stream_of_events_ends_with_the_token_that_it_was_asked_for_with():
+    old, new = (replace(load(), admin_read_token=token) for token in ("old", "new"))
+    ask = b"GET /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n"
+    async with serving(WatchedNode()) as server:
+        server.take(replace(old, admin_token="operator"))
+        reader, operator = await connect(server, ask % b"old"), await connect(server, ask % b"operator")
+        assert (await reader.line(), await operator.line()) == (OK, OK)
+        server.take(replace(new, admin_token="operator"))
+        await reader.closed()
+        assert await operator.line(), "who has a token that still is one goes on"
+        refused = await connect(server, ask % b"old")
+        assert b" 401 " in await refused.line()
+        await refused.closed()
+        server.take(new)
+        await operator.closed()
+
+
 @pytest.mark.parametrize(("files", "most"), [(-1, 256), (65_536, 256), (1_024, 256), (256, 64), (2, 1)])
 def test_most_files_are_for_clients_of_kafka(files: int, most: int):
     assert most_connections(files) == most

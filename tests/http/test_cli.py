@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -371,17 +372,22 @@ def test_the_status_shows_a_node_whose_kafka_hangs_without_its_topics(
 
 
 CLIENT = ClientFacts(
-    1, "billing;mode=exclusive", "billing", AccessMode.EXCLUSIVE, ("apache-kafka-java", "4.1.1"), "10.0.0.1:5",
+    1, "billing;mode=exclusive", "billing", AccessMode.EXCLUSIVE, ("apache-kafka-java", "4.1.1"),
+    "User:alice", "OUTSIDE", "10.0.0.1:5",
     1_700_000_000_000, 7, 100, 200, 1,
 )  # fmt: skip
 
 
+EVIL = "\x1b[2Jevil"
+
+
 def test_the_status_shows_who_is_connected_where_that_is_asked_for(running: Running):
-    running.node.connected = [CLIENT, replace(CLIENT, client_id="\x1b[2Jevil", software=(None, None))]
+    running.node.connected = [CLIENT, replace(CLIENT, client_id=EVIL, software=(None, None), principal=EVIL)]
     url = ("--admin-url", running.url)
     assert "billing;mode=exclusive" not in run(*url, "status").out
     said = run(*url, "status", "--clients")
-    assert "billing;mode=exclusive  apache-kafka-java 4.1.1  2023-11-14T22:13:20.000Z" in said.out
+    shown = r"billing;mode=exclusive +User:alice +OUTSIDE +apache-kafka-java 4\.1\.1 +2023-11-14T22:13:20\.000Z"
+    assert re.search(shown, said.out)
     assert "\x1b[2J" not in said.out
     found = json.loads(run(*url, "status", "--clients", "-o", "json").out)
     assert [each["requests"] for each in found["clients"]] == [7, 7]

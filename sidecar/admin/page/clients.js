@@ -1,4 +1,4 @@
-/** Who is connected to this node, and what went through the connections: one by one, or together by name and software. */
+/** Who is connected to this node, and what went through the connections: one by one, or together. */
 
 import { number, since, size } from './format.js';
 import { Listed } from './paged.js';
@@ -19,6 +19,8 @@ const COLUMNS = [
   { title: 'Client', by: nameOf, parts: (each) => [['span', { class: 'name' }, nameOf(each)]] },
   { title: 'Mode', by: (each) => each.mode, parts: (each) => [each.mode ? each.mode.replaceAll('_', ' ') : '–'] },
   { title: 'Software', by: softwareOf, parts: (each) => [['span', { class: 'name' }, softwareOf(each) || '–']] },
+  { title: 'Principal', by: (each) => each.principal, parts: (each) => [['span', { class: 'name' }, each.principal || '–']] },
+  { title: 'Listener', by: (each) => each.listener, parts: (each) => [['span', { class: 'name' }, each.listener || '–']] },
   { title: 'Address', by: (each) => each.address, parts: (each) => [each.connections > 1 ? `${number(each.connections)} connections` : ['span', { class: 'name' }, each.address]] },
   { title: 'Connected for', by: (each) => -Date.parse(each.since), parts: (each) => [since(each.since)] },
   ...FLOW,
@@ -36,7 +38,7 @@ export class Clients extends Listed {
       columns: COLUMNS,
       none: 'No client is connected to this node.',
     });
-    this.filters(['label', {}, ['input', { id: TOGETHER, type: 'checkbox', 'data-filter': 'together' }], ' together by name and software']);
+    this.filters(['label', {}, ['input', { id: TOGETHER, type: 'checkbox', 'data-filter': 'together' }], ' together by name, software and principal']);
   }
 
   get #isTogether() {
@@ -71,7 +73,7 @@ function softwareOf(client) {
 }
 
 /**
- * One for each name, mode and software, in the order of their oldest connections.
+ * One for each name, mode, software, principal and listener, in the order of their oldest connections.
  *
  * @param {any[]} clients
  */
@@ -79,7 +81,7 @@ function together(clients) {
   /** @type {Map<string, any>} */
   const found = new Map();
   for (const each of clients) {
-    const key = JSON.stringify([nameOf(each), each.mode, softwareOf(each)]);
+    const key = JSON.stringify([nameOf(each), each.mode, softwareOf(each), each.principal, each.listener]);
     const group = found.get(key);
     if (!group) found.set(key, { ...each, connections: 1 });
     else {

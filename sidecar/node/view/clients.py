@@ -45,6 +45,8 @@ def _facts(client: Client, node_id: int) -> ClientFacts:
         name="" if identity is None else identity.shown,
         mode=None if identity is None else identity.mode,
         software=(_shown(client.software.name), _shown(client.software.version)),
+        principal=_principal(client),
+        listener=client.listener,
         address=connection.peer,
         since_ms=connection.since_ms,
         requests=connection.requests,
@@ -52,6 +54,11 @@ def _facts(client: Client, node_id: int) -> ClientFacts:
         bytes_out=connection.bytes_out,
         in_flight=connection.unanswered,
     )
+
+
+def _principal(client: Client) -> str | None:
+    """Whose it is; before its login nobody's."""
+    return shown_name(client.principal) if client.login is None or client.login.done else None
 
 
 def _shown(text: str) -> str | None:

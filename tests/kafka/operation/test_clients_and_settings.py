@@ -31,6 +31,7 @@ async def test_a_client_is_told_with_its_name_mode_and_traffic(services: Service
         found = (await clients_of(node))[address]
         said = (found.node_id, found.client_id, found.name, found.mode)
         assert said == (1, "told;mode=exclusive", "told", "exclusive")
+        assert (found.principal, found.listener) == ("User:ANONYMOUS", "PLAINTEXT")
         assert datetime.now(UTC) - found.since < timedelta(minutes=5)
         assert (found.in_flight, found.requests > 0) == (0, True)
         assert producer.send(topic, [b"w" * 1000]).error == 0

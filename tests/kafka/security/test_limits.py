@@ -11,7 +11,7 @@ import os
 import socket
 import uuid
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message, Producer, ThrottleEvent
 
@@ -183,6 +183,39 @@ def test_answers_that_nobody_reads_take_bounded_memory_and_others_are_served(
         for stranger in strangers:
             stranger.close()
         wait_for(lambda: metric(node, "sidecar_response_memory_bytes") == 0, "all of it to be given back", 20)
+
+
+def ends(topic: str, partitions: int) -> Any:
+    """A ListOffsets request for the ends of so many partitions of one topic."""
+    named = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
+    return raw.request(2, 7, replica_id=-1, topics=[{"name": topic, "partitions": named}])
+
+
+def test_a_request_with_too_many_elements_is_refused_and_a_long_one_taken_up_in_slices(
+    services: Services, tmp_path: Path
+) -> None:
+    settings = {"MAX_REQUEST_ELEMENTS": "4000", "TURN_ELEMENTS": "50"}
+    with node_with(services, tmp_path, settings) as (node, topic), ExitStack() as opened:
+        with Traffic(node.bootstrap, topic) as traffic:
+            before = metric(node, "sidecar_slices_total")
+            long = opened.enter_context(RawClient(node.bootstrap))
+            answer = long.ask(ends(topic, 3_900))
+            assert len(answer.topics[0].partitions) == 3_900
+            assert metric(node, "sidecar_slices_total") - before > 3_900 // 50
+            stranger = opened.enter_context(RawClient(node.bootstrap))
+            stranger.send(ends(topic, 4_000), answered=False)  # and their topic
+            wait_for(stranger.is_closed, "the end of the one that asked too much", 20)
+            traffic.goes_on()
+        assert metric(node, 'sidecar_client_rejections_total{reason="too_many"}') == 1
+        assert events(node, "client_rejected")[-1]["reason"] == "too_many"
+
+
+def test_requests_in_a_row_are_counted_where_others_have_their_turn(services: Services, tmp_path: Path) -> None:
+    with node_with(services, tmp_path, {}) as (node, _), ExitStack() as opened:
+        peer = opened.enter_context(connect(node))
+        frame = I32.pack(11) + I16.pack(18) + I16.pack(0) + I32.pack(1) + b"\0\1x"
+        peer.sendall(frame * 1_000)
+        wait_for(lambda: metric(node, "sidecar_turns_cut_total") >= 10, "turns of others in between", 20)
 
 
 def test_a_client_over_its_quota_is_told_so_and_loses_nothing(services: Services, tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "sidecar/protocol/metadata.py",
-                "        if not number % SLICE:\n            yield\n    auto = ",
+                "        if not number % BOUNDS.turn:\n            yield\n    auto = ",
                 "        if number < 0:\n            yield\n    auto = ",
             ),
         ),

@@ -137,7 +137,7 @@ def test_connections_stand_together_by_name_and_software(visit: Visit, cluster: 
         each.initialise()
     page = visit(f"{cluster.url}#/clients")
     expect(row(page, "twin")).to_have_count(2)
-    page.get_by_label("together by name and software").check()
+    page.get_by_label("together by name, software and principal").check()
     expect(row(page, "twin")).to_have_count(1)
     expect(cell(page, "twin", "Address")).to_have_text("2 connections")
     expect(page).to_have_url(re.compile("together=true"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import NamedTuple
 
-from sidecar.telemetry.hooks import GAUGES, NodeMetrics
+from sidecar.telemetry.hooks import COUNTS, GAUGES, NodeMetrics
 from sidecar.telemetry.series import ShadowSeries
 from tests.unit.telemetry.paper_request import REQUEST
 
@@ -45,6 +45,8 @@ def eventful_metrics() -> NodeMetrics:
     metrics = NodeMetrics({0: "Produce", 1: "Fetch"}, "0.1.0", topic_limit=1)
     for gauge in GAUGES:
         metrics.read_gauge(gauge, lambda: 1.0)
+    for name in COUNTS:
+        metrics.read_count(name, lambda: 1.0)
     reads = count(1)
     metrics.read_shadows(lambda: [_shadow("orders-audit", next(reads)), _shadow("one-too-many", next(reads))])
     everything_happens(metrics)

@@ -54,6 +54,8 @@ class Password:
 class Known:
     """An `Authenticator`, and the hooks of logins and of the gateway."""
 
+    under_way = waiting = 0
+
     def __init__(self) -> None:
         self.lifetime_s: float | None = None
         self.ended = 0

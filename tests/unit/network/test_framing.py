@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.network.framing import COPIES, ELEMENTS_A_TURN, RECEIVE_BYTES, FrameReceiver, Outbox
+from sidecar.network.framing import COPIES, RECEIVE_BYTES, FrameReceiver, Outbox
 from sidecar.network.turn import TURN
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
 
@@ -234,7 +235,7 @@ def test_a_turn_ends_behind_the_frame_that_has_the_many_elements() -> None:
     class Large(Patient):
         def frame_received(self, frame: Frame) -> None:
             super().frame_received(frame)
-            TURN.elements += ELEMENTS_A_TURN + 1
+            TURN.elements += BOUNDS.turn + 1
 
     receiver = Large()
     feed(receiver, frame_of(b"a") + frame_of(b"b"))

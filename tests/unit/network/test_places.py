@@ -19,6 +19,7 @@ async def test_one_address_never_holds_all_places() -> None:
     asking = [asyncio.create_task(places.take("10.0.0.1")) for _ in range(20)]
     await _turns()
     assert sum(each.done() for each in asking) == 2
+    assert (places.taken, places.waiting) == (2, 18)
     await asyncio.wait_for(places.take("10.0.0.2"), 1)
     assert places.free == 5
     for each in asking:

@@ -87,8 +87,8 @@ async def test_beyond_the_limit_those_are_closed_that_take_nothing_the_largest_f
     assert (small.closed, reads.closed, memory.closed) == ([], [], 2)
 
 
-async def test_beyond_twice_the_limit_the_largest_is_closed_at_once_whatever_it_takes() -> None:
-    memory = AnswerMemory(10 * MIB)
+async def test_beyond_one_and_a_half_times_the_limit_the_largest_is_closed_at_once_whatever_it_takes() -> None:
+    memory = AnswerMemory(12 * MIB)
     first, second, third = (Paper(memory) for _ in range(3))
     first.has(8 * MIB)
     second.has(9 * MIB)
@@ -101,7 +101,7 @@ async def test_beyond_twice_the_limit_the_largest_is_closed_at_once_whatever_it_
 async def test_what_was_read_since_does_not_count() -> None:
     memory = AnswerMemory(10 * MIB)
     first, second = Paper(memory), Paper(memory)
-    first.has(19 * MIB)
+    first.has(14 * MIB)
     first.unread_bytes = LEAST - 1  # nobody said so
     second.has(5 * MIB)
     assert (first.closed, second.closed, memory.used) == ([], [], 5 * MIB)
@@ -164,6 +164,25 @@ async def test_strangers_that_ask_and_do_not_read_are_closed_and_a_reader_is_ser
             each.close()
         await until(lambda: recorder.closed == 20, "all of them to go")
         assert memory.used == 0
+
+
+@on_uvloop
+async def test_an_answer_counts_as_a_whole_until_all_of_it_is_sent() -> None:
+    """The kernel took most of 3.6 MB at once; the node kept all of it, and counted what was left: 73 MiB of 360."""
+    memory = AnswerMemory(64 * MIB)
+    recorder = Sharing(memory)
+    async with AsyncExitStack() as stack:
+        (peer,) = await connected(recorder, 1, stack)
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        peer.writer.write(request(1))
+        await until(lambda: memory.used, "what its client does not read")
+        (connection,) = recorder.connections
+        assert 4 * MIB <= memory.used < 4 * MIB + 100
+        assert connection.taken_bytes > 0, "the kernel has some of it"
+        peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert await peer.answers(1) == [1]
+        await until(lambda: not memory.used, "all of it to be taken")
+        assert connection.unread_bytes == 0
 
 
 @on_uvloop

@@ -16,7 +16,9 @@ def client(number: int, client_id: bytes | None = b"billing;mode=exclusive", sof
     counted = {"requests": 3, "bytes_in": 30, "bytes_out": 40, "unanswered": 1}
     connection = SimpleNamespace(peer=f"10.0.0.1:{number}", since_ms=number, **counted)
     parsed = None if client_id is None else identity.parse(client_id)
-    return SimpleNamespace(identity=parsed, connection=connection, software=ClientSoftware(software, ""))
+    found = SimpleNamespace(identity=parsed, connection=connection, software=ClientSoftware(software, ""))
+    found.principal, found.listener, found.login = "User:ANONYMOUS", "OUTSIDE", None
+    return found
 
 
 def page(clients: dict[int, Any], after: int, most: int) -> tuple[list[int], int | None]:
@@ -56,6 +58,17 @@ def test_a_client_is_told_as_it_presents_itself():
     assert said == (7, "billing;mode=exclusive", "billing", "exclusive")
     assert (found.software, found.address, found.since_ms) == (("kgo", None), "10.0.0.1:5", 5)
     assert (found.requests, found.bytes_in, found.bytes_out, found.in_flight) == (3, 30, 40, 1)
+
+
+def test_a_client_is_told_with_its_principal_once_it_has_logged_in_and_with_its_listener():
+    anonymous, newcomer, alice, endless = (client(number) for number in range(1, 5))
+    newcomer.login, alice.login = SimpleNamespace(done=False), SimpleNamespace(done=True)
+    newcomer.principal = alice.principal = "User:alice"
+    endless.principal = "User:CN=" + "x" * 30_000
+    found, _ = asyncio.run(page_of(dict(enumerate((anonymous, newcomer, alice, endless))), 7, -1, 10))
+    assert [each.principal for each in found[:3]] == ["User:ANONYMOUS", None, "User:alice"]
+    assert len(found[3].principal or "") < 256
+    assert {each.listener for each in found} == {"OUTSIDE"}
 
 
 def test_who_has_said_nothing_yet_has_no_name_and_a_very_long_one_is_cut():

@@ -16,7 +16,7 @@ from sidecar.protocol.metadata import ClusterState, MetadataCall, PartitionState
 from sidecar.protocol.primitives import I32, Reader, RequestReader, TooManyElementsError, Writer, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
 MIB = 1024 * 1024
 LARGE = 100 * MIB
@@ -116,7 +116,44 @@ def test_a_request_with_one_element_too_many_is_refused_before_it_is_walked(
     assert caught.value.reason == "too_many"
 
 
+@pytest.fixture
+def bounds() -> Iterator[limits.Bounds]:
+    """Those of the process, which are put back."""
+    try:
+        yield limits.BOUNDS
+    finally:
+        limits.BOUNDS.move()
+
+
+def test_without_settings_bounds_are_those_of_the_table() -> None:
+    found = limits.Bounds()
+    assert (found.elements, found.produce, found.fetch, found.partitions) == (110_000, 15_000, 20_000, 110_000)
+    assert (found.of(3), found.of(9), found.of(18), found.turn) == (50_000, limits.ELEMENTS, 100, SLICE)
+
+
+@pytest.mark.parametrize(("setting", "most"), [(1_000, 1_000), (220_000, 220_000)])
+def test_a_setting_moves_what_every_api_may_have_in_proportion(bounds: limits.Bounds, setting: int, most: int) -> None:
+    bounds.move(elements=setting)
+    assert elements(2) == bounds.partitions == most
+    assert elements(3) == most * 50_000 // 110_000
+    assert elements(18) >= limits.LEAST_ELEMENTS
+    _list_offsets(most - 1)
+    _produce(bounds.produce)
+    _fetch(bounds.fetch - 1)
+    for walk, count in ((_list_offsets, most), (_produce, bounds.produce + 1), (_fetch, bounds.fetch)):
+        with pytest.raises(TooManyElementsError):
+            walk(count)
+
+
 # Slices -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_says_after_how_many_elements_others_have_their_turn(bounds: limits.Bounds) -> None:
+    bounds.move(turn=16)
+    body = I32.pack(-1) + I32.pack(1) + b"\0\1t" + I32.pack(160) + bytes(12 * 160)
+    assert slices(partitioned.walk_steps(body, 0, len(body), partitioned.layout_of(2, 1))) == 10
+    topics = b"\0\1g" + I32.pack(1_000) + bytes(6 * 1_000)
+    assert slices(groups.OFFSET_FETCH.request_steps(topics, 0, len(topics), 1)) >= 1_000 // bounds.objects
 
 
 @pytest.mark.parametrize("count", [2 * SLICE, 4 * SLICE])
@@ -160,7 +197,7 @@ def test_others_have_their_turn_while_a_large_cluster_is_described(count: int) -
     assert len(at_once(call.decode_steps(Reader(answer))).topics) == count
 
 
-@pytest.mark.parametrize("count", [SLICE, 2 * SLICE])
+@pytest.mark.parametrize("count", [2 * SLICE, 4 * SLICE])
 def test_others_have_their_turn_while_a_rare_request_is_read_and_answered(count: int) -> None:
     body = b"\0\1g" + I32.pack(count) + (b"\0\1t" + I32.pack(1) + I32.pack(7)) * count
     steps = groups.OFFSET_FETCH.request_steps(body, 0, len(body), 1)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocol.calls.security import AclBinding
+from sidecar.protocol.limits import SLICE
 from sidecar.security.acls import (
     CLUSTER_NAME,
     Acls,
@@ -228,7 +229,7 @@ def test_the_version_changes_with_the_bindings_and_with_nothing_else() -> None:
 
 
 def test_others_have_their_turn_while_many_rules_are_taken_in() -> None:
-    steps = Acls().replaced_steps([rule(name=f"t{number}") for number in range(2_000)])
+    steps = Acls().replaced_steps([rule(name=f"t{number}") for number in range(4 * SLICE)])
     assert sum(1 for _ in steps) == 4
 
 

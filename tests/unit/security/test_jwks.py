@@ -129,6 +129,49 @@ def test_a_critical_extension_is_not_passed_over() -> None:
         verify(token(headers={"crit": ["x"], "x": 1}), KEYS, EXPECTED)
 
 
+@pytest.mark.parametrize("depth", [1_000, 20_000])
+def test_a_deeply_nested_header_is_refused(depth: int) -> None:
+    header = base64.urlsafe_b64encode(b"[" * depth).decode().rstrip("=")
+    with pytest.raises(RefusedTokenError, match="no JWT") as caught:
+        verify(f"{header}.e30.AAAA", KEYS, EXPECTED)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": 10**400},
+        {"sub": " alice"},
+        {"sub": "alice\u2028"},
+        {"sub": "ali\nce"},
+        {"sub": "a" * 70_000},
+        {"sub": ""},
+    ],
+    ids=["no time", "blank", "separator", "line", "long", "empty"],
+)
+def test_what_a_trusted_issuer_says_may_be_no_name_and_no_time(claims: dict[str, Any]) -> None:
+    with pytest.raises(RefusedTokenError):
+        verify(token(**claims), KEYS, EXPECTED)
+
+
+def test_a_token_is_tried_with_a_few_keys_however_many_have_its_id() -> None:
+    others = [jwk(ec.generate_private_key(ec.SECP256R1()), "e") for _ in range(4)]
+    with pytest.raises(RefusedTokenError):
+        verify(token(), read_keys(key_set(*others, jwk(EC, "e"))), EXPECTED)
+    assert verify(token(), read_keys(key_set(*others[:3], jwk(EC, "e"))), EXPECTED).username == "alice"
+
+
+def _endless(bits: int) -> dict[str, Any]:
+    """A key whose signatures take long to check."""
+    modulus = ((1 << bits - 1) | 1).to_bytes(bits // 8, "big")
+    return {"kty": "RSA", "kid": "endless", "n": base64.urlsafe_b64encode(modulus).decode().rstrip("="), "e": "AQAB"}
+
+
+def test_a_key_of_any_size_is_passed_over_but_what_is_usual() -> None:
+    assert [key.key_id for key in read_keys(key_set(_endless(16_384), _endless(400_000), jwk(RSA, "r")))] == ["r"]
+    assert [key.key_id for key in read_keys(key_set(_endless(8_192)))] == ["endless"]
+
+
 pieces = st.lists(st.sampled_from([*token().split("."), "", "e30", "bnVsbA"]), max_size=4)
 
 
@@ -163,7 +206,10 @@ def test_a_key_that_is_for_something_else_is_passed_over(other: object) -> None:
         read_keys(key_set(other))
 
 
-@pytest.mark.parametrize(("body", "why"), [(b"<html>", "not JSON"), (b"[]", "no list"), (b'{"keys": 1}', "no list")])
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [(b"<html>", "not JSON"), (b"[" * 100_000, "not JSON"), (b"[]", "no list"), (b'{"keys": 1}', "no list")],
+)
 def test_what_is_no_set_is_refused(body: bytes, why: str) -> None:
     with pytest.raises(KeySetError, match=why):
         read_keys(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.security import files as watching
+from sidecar.security.distinguished_names import CertificateError
 from sidecar.security.files import LOOK_S, FileError, MadeOfFiles
 from sidecar.security.principal_mapping import PrincipalMapping
 from sidecar.security.tls import (
@@ -29,10 +31,17 @@ HOST = "127.0.0.1"
 class Pair:
     """Both ends of one connection, in memory."""
 
-    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, host: str = HOST) -> None:
+    def __init__(
+        self,
+        server: ssl.SSLContext,
+        client: ssl.SSLContext,
+        host: str = HOST,
+        *,
+        resumes: ssl.SSLSession | None = None,
+    ) -> None:
         there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.server = server.wrap_bio(there, back, server_side=True)
-        self.client = client.wrap_bio(back, there, server_hostname=host)
+        self.client = client.wrap_bio(back, there, server_hostname=host, session=resumes)
 
     def shake(self) -> Pair:
         """Until both are done. Raises ssl.SSLError."""
@@ -87,6 +96,52 @@ def test_a_certificate_says_who_a_client_is(authority: Authority) -> None:
     mapping = PrincipalMapping("RULE:^CN=(.*)$/$1/U")
     server = server_context(files(authority), ClientAuth.REQUIRED)
     assert principal_of(Pair(server, client_context(files(authority, "alice"))).shake().server, mapping) == "User:ALICE"
+
+
+def session_of(pair: Pair) -> ssl.SSLSession | None:
+    """What the client may resume; of TLS 1.3 it comes behind the handshake."""
+    pair.server.write(b"x")
+    assert pair.client.read(1) == b"x"
+    return pair.client.session
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_an_expired_certificate_is_not_let_in_by_a_session_that_is_resumed(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion
+) -> None:
+    """OpenSSL verifies none of the certificates of a session that goes on, and each time gives a new ticket."""
+    server = server_context(files(authority), ClientAuth.REQUIRED)
+    client = client_context(files(authority, "alice"))
+    client.maximum_version = version
+    session = session_of(Pair(server, client).shake())
+    resumed = Pair(server, client, resumes=session).shake()
+    assert resumed.server.session_reused
+    assert principal_of(resumed.server, PrincipalMapping()) == "User:CN=alice"
+    later = time.time() + 2 * authority.lifetime.total_seconds()
+    monkeypatch.setattr("sidecar.security.tls.time.time", lambda: later)
+    again = Pair(server, client, resumes=session_of(resumed)).shake()
+    assert again.server.session_reused
+    with pytest.raises(CertificateError, match="has expired"):
+        principal_of(again.server, PrincipalMapping())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_not_resumed_where_other_authorities_are_trusted_meanwhile_or_at_another_listener(
+    authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    own = files(authority)
+    (tmp_path / "other").mkdir()
+    client = client_context(files(authority, "alice"))
+    client.maximum_version = version
+    session = session_of(Pair(server_context(own, ClientAuth.REQUIRED), client).shake())
+    rotated = replace(own, ca=Authority(tmp_path / "other").ca)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        Pair(server_context(rotated, ClientAuth.REQUIRED), client, resumes=session).shake()
+    unknown = client_context(TlsFiles(ca=authority.ca))
+    unknown.maximum_version = version
+    anonymous = session_of(Pair(server_context(own), unknown).shake())
+    with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+        Pair(server_context(own, ClientAuth.REQUIRED), unknown, resumes=anonymous).shake()
 
 
 def test_a_client_without_a_certificate_is_anonymous_or_refused(authority: Authority) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -87,3 +88,19 @@ async def test_a_server_is_trusted_by_the_context_of_now(tmp_path: Path) -> None
             await client(url)
         assert (await client(url)).status == 203
     await client.close()
+
+
+async def test_what_is_compressed_is_not_opened() -> None:
+    """Of 1 MiB that may be had in an answer, gzip makes a thousand."""
+    asked: list[str | None] = []
+
+    async def bomb(request: web.Request) -> web.Response:
+        asked.append(request.headers.get("Accept-Encoding"))
+        return web.Response(body=gzip.compress(bytes(64 * ANSWER_BYTES)), headers={"Content-Encoding": "gzip"})
+
+    client = WebClient()
+    async with server(bomb) as url:
+        answer = await client(url)
+    await client.close()
+    assert asked == ["identity"]
+    assert len(answer.body) < ANSWER_BYTES

@@ -45,6 +45,20 @@ def test_an_event_is_one_line_of_json_with_time_level_name_node_and_fields():
     assert (event["peer"], event["reason"], event["address"]) == ("10.0.0.1:5", "a\nb", ["h", 1])
 
 
+def test_nothing_that_a_stranger_says_ends_a_line_or_reaches_a_terminal():
+    said = "a\n\x1b[2J\x85b\x9b2J\u2028c\u202e\u200f\ufeff\ud800 \U0001f600 é"
+    for form in ("json", "console"):
+        out = io.StringIO()
+        configure("info", form, stream=out)
+        structlog.get_logger().warning("audit", who=said, on=(said, {"by": said}))
+        line = out.getvalue().removesuffix("\n")
+        assert len(line.splitlines()) == 1
+        assert line.isprintable()
+        if form == "json":
+            assert json.loads(line)["who"] == said
+            assert "\U0001f600 é" in line
+
+
 def test_events_below_the_level_are_not_written():
     out = io.StringIO()
     configure("warning", "json", stream=out)
