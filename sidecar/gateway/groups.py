@@ -103,8 +103,10 @@ class GroupsApi:
 
 
 async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:
+    """Raises `MalformedFrameError`: a broker may have hung up on it for that."""
     exchange.note_error(code)
-    topics: list[Values] = (await asking.fields(form.message, request))["topics"] if form.by_partition else []
+    fields = await asking.fields(form.message, request)
+    topics: list[Values] = fields["topics"] if form.by_partition else []
     values: Values = {"error_code": code, "generation_id": _NO_GENERATION}
     await asking.answer(exchange, form.message, values | {"topics": [committed(topic, code) for topic in topics]})
 
