@@ -8,7 +8,6 @@ connections as there are requests would make it slower still. Those that nobody 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.protocol.caller import DisconnectedError
@@ -57,7 +56,7 @@ class Pool:
         self._open: dict[UpstreamConnection, Counted] = {}
         self._resting: dict[UpstreamConnection, float] = {}
         """Since when each has nothing to do, by the loop's clock; the one that was used last is the last one."""
-        self._waiting: deque[asyncio.Future[UpstreamConnection]] = deque()
+        self._waiting: dict[asyncio.Future[UpstreamConnection], None] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -91,7 +90,7 @@ class Pool:
     async def _one_of_others(self) -> UpstreamConnection | None:
         """The next one that is given back, if that is soon."""
         future: asyncio.Future[UpstreamConnection] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiting[future] = None
         try:
             await asyncio.wait([future], timeout=PATIENCE_S)
         except asyncio.CancelledError:
@@ -99,8 +98,8 @@ class Pool:
                 self.give_back(future.result())
             raise
         finally:
-            future.cancel()
-        return None if future.cancelled() else future.result()
+            self._waiting.pop(future, None)
+        return future.result() if future.done() else None
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Its answer is here, or nobody waits for it any more: then the connection is closed."""
@@ -108,11 +107,11 @@ class Pool:
             connection.close("nobody waits for its answer any more")
         if connection.closed:
             return
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(connection)
-                return
+        if self._waiting:
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            longest.set_result(connection)
+            return
         loop = asyncio.get_running_loop()
         self._resting[connection] = loop.time()
         if self._sweep is None and len(self._open) > LEAST:

@@ -5,15 +5,15 @@ a JoinGroup waits for other members. Where thousands of groups read through a no
 of which each carries a heartbeat every three seconds. So once a node has `CROWD` connections for its clients, others
 use some that all clients share.
 
-What a broker may answer late has connections apart, for one request at a time (`sidecar.cluster.pools`). A JoinGroup
-waits for other members, a SyncGroup for the leader's; commits are answered when they are replicated, which takes up to
-offsets.commit.timeout.ms (5 seconds) where a replica stands still, and so are heartbeats of groups whose coordinator
-assigns partitions (KIP-848, KIP-932, KIP-1071), where they change a group. Heartbeats behind them would come too late,
-and members be expelled.
+Each of them takes a connection for itself until it is answered (`sidecar.cluster.pools`), as a coordinator may answer
+any of them late. A JoinGroup waits for other members, a SyncGroup for the leader's. All others of one partition of
+__consumer_offsets wait for what was written to it before, heartbeats too, until that is replicated: up to
+offsets.commit.timeout.ms (5 seconds) where a replica stands still. Heartbeats of other groups behind them would come
+too late, and their members be expelled.
 
 Each request passes as it is, under the group's own member and generation. What a broker would hang up on, or is large,
 does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection. The
-shared one on which that shows is left alone for as long.
+shared one on which that shows is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.gateway import passing
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.protocol.api import APIS
-from sidecar.protocol.caller import Channel, DisconnectedError
+from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.messages import groups, new_groups, shares
 from sidecar.protocol.primitives import I32, MalformedFrameError
 
@@ -39,9 +39,6 @@ CROWD: Final = 500
 """Connections to brokers that a node has for its clients before they share some."""
 LARGEST: Final = 4096
 """Bytes of a request that travels with others: as many as there are clients may wait."""
-_CHANNELS: Final = [Channel(f"groups-{number}") for number in range(8)]
-_PROMPT: Final = frozenset(message.key for message in (groups.OFFSET_FETCH, groups.HEARTBEAT, groups.LEAVE_GROUP))
-"""What a coordinator answers at once; all others have a connection for themselves meanwhile."""
 _UNBOUNDED: Final = frozenset({groups.JOIN_GROUP.key, groups.SYNC_GROUP.key})
 """What other members are waited for with, for as long as their clients have said."""
 _SHARED: Final = {
@@ -66,27 +63,13 @@ class GroupLinks:
 
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
-        self._unread_until: dict[UpstreamConnection, float] = {}
-        """By the loop's clock: the connections on which a broker has throttled somebody."""
 
     async def ask(self, client: Client, broker_id: int, request: Request) -> Frame:
         """The coordinator's answer. Raises `DisconnectedError`."""
         links = client.links
         if not links.are_many or links.stands(broker_id) or not _may_share(links.throttled, request):
             return await passing.ask(client, broker_id, request)
-        if request.key in _PROMPT:
-            connection = self._connection(broker_id)
-            if connection is None:
-                return await passing.ask(client, broker_id, request)
-            answer = await self._ask(connection, client, request, self._upstream.request_timeout)
-            if throttle_ms := _throttle_ms(request, answer):
-                links.throttled = True
-                self._leave_alone(connection, throttle_ms / 1000)
-            return answer
-        return await self._ask_alone(client, broker_id, request)
-
-    async def _ask_alone(self, client: Client, broker_id: int, request: Request) -> Frame:
-        links, pool, waits = client.links, self._upstream.pool(broker_id), request.key in _UNBOUNDED
+        pool, waits = self._upstream.pool(broker_id), request.key in _UNBOUNDED
         connection = await pool.take(links.opened, client.connection.answers, at_once=waits)
         if waits:
             if client.connection.closed:
@@ -115,26 +98,6 @@ class GroupLinks:
         except TimeoutError:
             connection.close(f"no answer within {limit:g} s")
             raise DisconnectedError(f"the coordinator did not answer within {limit:g} s", sent=True) from None
-
-    def _leave_alone(self, connection: UpstreamConnection, seconds: float) -> None:
-        now = asyncio.get_running_loop().time()
-        self._unread_until = {each: until for each, until in self._unread_until.items() if until > now}
-        self._unread_until[connection] = now + seconds
-
-    def _connection(self, broker_id: int) -> UpstreamConnection | None:
-        """One on which nothing is under way, else the one with the least; None where brokers read none. Raises
-        `DisconnectedError`.
-        """
-        found: list[UpstreamConnection] = []
-        now = asyncio.get_running_loop().time()
-        for channel in _CHANNELS:
-            connection = self._upstream.connection(broker_id, channel)
-            if self._unread_until.get(connection, 0.0) > now:
-                continue
-            if not connection.unanswered:
-                return connection
-            found.append(connection)
-        return min(found, key=lambda each: each.unanswered, default=None)
 
 
 def _may_share(throttled: bool, request: Request) -> bool:

@@ -18,8 +18,6 @@ from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.conftest import Unique
     from tests.kafka.gateway.virtual import VirtualCluster
     from tests.services import Services
@@ -35,13 +33,6 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "KEPT_S", 0.2)
 
 
-@pytest.fixture
-def shared(one_node: VirtualCluster) -> Callable[[], int]:
-    """How many connections the node has for all groups."""
-    connections = one_node.nodes[0].upstream._connections
-    return lambda: sum(channel.startswith("groups-") for _, channel in connections)
-
-
 def balanced(wire: RawClient, group: str) -> str:
     """The one member of a group that is in balance."""
     member = admit(wire, group)
@@ -50,7 +41,7 @@ def balanced(wire: RawClient, group: str) -> str:
 
 
 async def test_groups_in_balance_share_a_few_connections(
-    services: Services, one_node: VirtualCluster, shared: Callable[[], int], unique: Unique
+    services: Services, one_node: VirtualCluster, unique: Unique
 ) -> None:
     topic = unique("orders")
     async with kafka_calls(services.kafka_bootstrap) as calls:
@@ -84,7 +75,6 @@ async def test_groups_in_balance_share_a_few_connections(
                 assert (codes(wire.receive()), codes(wire.receive())) == ({0}, {0}), version
                 (found,) = wire.receive().topics
                 assert found.partitions[0].committed_offset == 3
-        assert 1 <= shared() <= 8
         assert node.gateway.admission.links <= few
         assert codes(wires[0].ask(request(12, 3, group_id=groups[0], generation_id=1, member_id="nobody"))) == {
             _UNKNOWN_MEMBER_ID
@@ -109,15 +99,14 @@ async def test_a_join_that_waits_delays_no_other_group(one_node: VirtualCluster,
         assert codes(second.receive()) == {0}
 
 
-async def test_what_a_broker_hangs_up_on_ends_no_connection_of_others(
-    one_node: VirtualCluster, shared: Callable[[], int], unique: Unique
-) -> None:
+async def test_what_a_broker_hangs_up_on_ends_no_connection_of_others(one_node: VirtualCluster, unique: Unique) -> None:
     group = unique("group")
     beat = request(12, 3, group_id=group, generation_id=1, member_id="x")
     with RawClient(one_node.bootstrap) as good:
         assert codes(good.ask(beat)) == {_UNKNOWN_MEMBER_ID}
-        used = one_node.nodes[0].upstream._connections.copy()
-        assert shared() > 0
+        (pool,) = one_node.nodes[0].upstream._pools.values()
+        used = set(pool._open)
+        assert used
         for _ in range(3):
             with RawClient(one_node.bootstrap) as bad:
                 short = bad.frame(beat)[4:-3]  # the group's name is whole, what follows is not
@@ -125,7 +114,7 @@ async def test_what_a_broker_hangs_up_on_ends_no_connection_of_others(
                 with pytest.raises(ConnectionError):
                     bad.receive_frame()
         assert codes(good.ask(beat)) == {_UNKNOWN_MEMBER_ID}
-        assert one_node.nodes[0].upstream._connections.items() >= used.items()
+        assert set(pool._open) >= used
 
 
 async def test_large_commits_travel_alone(

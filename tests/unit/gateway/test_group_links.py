@@ -23,7 +23,6 @@ from tests.wait import wait_until
 
 if TYPE_CHECKING:
     from sidecar.network.upstream import Owner
-    from sidecar.protocol.caller import Channel
 
 _BEAT = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
 
@@ -34,21 +33,10 @@ class Node:
     def __init__(self, where: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.request_timeout = 0.2
         self.alone: list[int] = []
-        self.opened: dict[tuple[int, Channel], UpstreamConnection] = {}
         self.pooled: list[UpstreamConnection] = []
         self._pool = Pool(self, 1)
         self._where = where
         monkeypatch.setattr(passing, "ask", self._ask_alone)
-
-    def connection(self, broker_id: int, channel: Channel) -> UpstreamConnection:
-        found = self.opened.get((broker_id, channel))
-        if found is None or found.closed:
-            owner: Any = SimpleNamespace(
-                upstream_opened=lambda _: None, upstream_closed=lambda _: None, upstream_full=lambda *_: None
-            )
-            found = self.opened[broker_id, channel] = UpstreamConnection(owner, self._where, 5)
-            found.open()
-        return found
 
     def pool(self, _broker_id: int) -> Pool:
         return self._pool
@@ -136,34 +124,15 @@ async def answering(peer: Peer, throttle_ms: int, version: int = 4) -> None:
 
 
 async def test_whom_a_broker_throttles_travels_alone_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker stops reading the connection for that time: others would wait too."""
-    async with broker(lambda peer: answering(peer, 50)) as where:
+    """The broker stops reading the connection for that time: the next one would wait too."""
+    async with broker(lambda peer: answering(peer, 3_600_000)) as where:
         node: Any = Node(where, monkeypatch)
         links, slow, other = GroupLinks(node), client(), client()
         assert (await links.ask(slow, 1, beat(1))).size > 5
         await links.ask(slow, 1, beat(2))
         await links.ask(other, 1, beat(3))
         assert node.alone == [2]
-
-
-async def test_nobody_waits_on_a_connection_that_a_broker_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that are throttled could come again and again, and hold up the heartbeats of all others."""
-    async with broker(lambda peer: answering(peer, 3_600_000)) as where:
-        node: Any = Node(where, monkeypatch)
-        links = GroupLinks(node)
-        for number in range(9):
-            await links.ask(client(), 1, beat(number))
-        assert (node.alone, len(node.opened)) == ([8], 8), "each on another one, the last on its own"
-
-
-async def test_once_a_broker_reads_it_again_a_connection_is_shared_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with broker(lambda peer: answering(peer, 20)) as where:
-        node: Any = Node(where, monkeypatch)
-        links = GroupLinks(node)
-        for number in range(20):
-            await links.ask(client(), 1, beat(number))
-            await asyncio.sleep(0.03)
-        assert (node.alone, len(node.opened)) == ([], 1)
+        assert [each.closed for each in node.pooled] == [True, True]
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -173,7 +142,7 @@ async def test_who_is_not_throttled_travels_with_others(monkeypatch: pytest.Monk
         links, one = GroupLinks(node), client()
         for number in range(5):
             await links.ask(one, 1, beat(number, version))
-        assert (node.alone, len(node.opened)) == ([], 1)
+        assert (node.alone, len(node.pooled)) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +151,7 @@ async def test_who_is_not_throttled_travels_with_others(monkeypatch: pytest.Monk
 async def test_others_keep_to_their_own(monkeypatch: pytest.MonkeyPatch, who: dict[str, bool], version: int) -> None:
     node: Any = Node(("127.0.0.1", 1), monkeypatch)
     await GroupLinks(node).ask(client(**who), 1, beat(1, version))
-    assert (node.alone, node.opened) == ([1], {})
+    assert (node.alone, node.pooled) == ([1], [])
 
 
 async def test_a_silent_coordinator_is_lost_and_nobody_waits_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,15 +165,13 @@ async def test_a_silent_coordinator_is_lost_and_nobody_waits_behind_it(monkeypat
             *(links.ask(client(), 1, beat(number)) for number in range(10)), return_exceptions=True
         )
         assert [type(each) for each in lost] == [DisconnectedError] * 10
-        assert len(node.opened) == 8
-        assert all(each.closed for each in node.opened.values())
+        assert all(each.closed for each in node.pooled)
 
 
-async def test_commits_that_wait_for_replicas_delay_no_heartbeat_and_no_commit_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A broker answers a commit when it is replicated: up to 5 seconds where a replica stands still, and members whose
-    heartbeats wait behind some of them are expelled.
+@pytest.mark.parametrize("late", ["commit", "beat"])
+async def test_nobody_waits_behind_what_waits_for_replicas(monkeypatch: pytest.MonkeyPatch, late: str) -> None:
+    """A coordinator answers a commit when it is replicated, and heartbeats of groups of the same partition not before:
+    up to 5 seconds where a replica stands still. Members whose heartbeats wait behind some of them are expelled.
     """
     replicated = asyncio.Event()
 
@@ -213,27 +180,49 @@ async def test_commits_that_wait_for_replicas_delay_no_heartbeat_and_no_commit_o
             while True:
                 frame = await peer.reader.readexactly(int.from_bytes(await peer.reader.readexactly(4), "big"))
                 correlation = int.from_bytes(frame[4:8], "big")
-                if frame[1] == groups.OFFSET_COMMIT.key:
+                if correlation < 100:
                     await replicated.wait()
+                if frame[1] == groups.OFFSET_COMMIT.key:
                     peer.writer.write(groups.OFFSET_COMMIT.encode_answer(7, correlation, {"topics": []}))
                 else:
                     peer.writer.write(groups.HEARTBEAT.encode_answer(4, correlation, {"error_code": 0}))
 
+    request = {"commit": commit, "beat": beat}[late]
     async with broker(waiting) as where:
         node: Any = Node(where, monkeypatch)
         node.request_timeout = 10
         monkeypatch.setattr(pools, "PATIENCE_S", 0.05)
         links, clients = GroupLinks(node), [client() for _ in range(100)]
-        commits = [asyncio.create_task(links.ask(one, 1, commit(n))) for n, one in enumerate(clients)]
+        waits = [asyncio.create_task(links.ask(one, 1, request(n))) for n, one in enumerate(clients)]
         async with asyncio.timeout(5):
             for number in range(20):
                 await links.ask(client(), 1, beat(1000 + number))
-            await wait_until(lambda: len(node.pooled) == 100, "a connection for each")
+            await wait_until(lambda: sum(each.unanswered for each in node.pooled) == 100, "a connection for each")
         assert not replicated.is_set()
-        assert (node.alone, {each.unanswered for each in node.pooled}) == ([], {1})
+        assert (node.alone, max(each.unanswered for each in node.pooled)) == ([], 1)
         replicated.set()
-        await asyncio.gather(*commits)
-        assert sum(one.links.opened.count for one in clients) == 100
+        await asyncio.gather(*waits)
+
+
+async def test_nothing_is_kept_of_requests_that_waited_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that stands still gives none back for as long."""
+
+    async def silent(peer: Peer) -> None:
+        await peer.reader.read()
+
+    async with broker(silent) as where:
+        node: Any = Node(where, monkeypatch)
+        node.request_timeout = 0.5
+        monkeypatch.setattr(pools, "PATIENCE_S", 0.3)
+        monkeypatch.setattr(pools, "LEAST", 1)
+        links = GroupLinks(node)
+        asked = [asyncio.create_task(links.ask(client(), 1, commit(n))) for n in range(20)]
+        async with asyncio.timeout(5):
+            await wait_until(lambda: len(node.pool(1)._waiting) == 19, "all but one to wait")
+            asked[-1].cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        assert len(node.pool(1)._waiting) == 0
+        assert len(node.pool(1)) == 0
 
 
 async def test_commits_wait_a_moment_for_a_connection_rather_than_open_one(monkeypatch: pytest.MonkeyPatch) -> None:
