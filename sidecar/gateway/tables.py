@@ -236,7 +236,7 @@ def _portions(found: list[ElementT]) -> Iterator[list[ElementT]]:
 class _Merged(Exchange):
     """A request that went on whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
-    __slots__ = ("_keys", "_order", "_results", "_tasks", "_upstream", "layout", "throttle_ms", "twice")
+    __slots__ = ("_done", "_keys", "_order", "_results", "_tasks", "_upstream", "layout", "throttle_ms", "twice")
 
     def __init__(
         self,
@@ -257,6 +257,7 @@ class _Merged(Exchange):
         self._keys: set[tuple[bytes, int]] = set()
         self.twice: set[tuple[bytes, int]] = set()
         self._results: dict[tuple[bytes, int], TableResult] = {}
+        self._done = False
         self.throttle_ms = 0
 
     def expects(self, parts: list[TablePart]) -> None:
@@ -329,9 +330,10 @@ class _Merged(Exchange):
             self.finish()
 
     def finish(self) -> None:
-        """Answer with what was found, in the order of the request."""
-        if self.answered or self.connection.closed:
+        """Answer with what was found, in the order of the request: once, also where a partition is settled again."""
+        if self._done or self.answered or self.connection.closed:
             return
+        self._done = True
         found = map(self._results.__getitem__, self._order)
         steps = partitioned.encode_steps(self.correlation_id, self.layout, found, self.throttle_ms)
         if len(self._order) < PORTION:

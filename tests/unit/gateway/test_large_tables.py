@@ -17,7 +17,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import partitioned
-from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import PORTION, SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import I32, I64, Octets
 from tests.wait import wait_for_async
@@ -136,3 +136,28 @@ async def test_a_partition_that_is_named_again_is_asked_once() -> None:
     layout = partitioned.layout_of(23, 2)
     for message, _ in paper.sent:
         assert len(partitioned.walk(message, 15, len(message), layout).parts) == 1
+
+
+async def test_a_partition_that_is_named_thousands_of_times_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that it was refused once more began another answer to the whole request: as many at work, each with
+    its own copy.
+    """
+    times = 2 * PORTION
+    begun: list[None] = []
+
+    def counted(*arguments: Any) -> Any:
+        begun.append(None)
+        return partitioned.encode_steps(*arguments)
+
+    monkeypatch.setattr(
+        "sidecar.gateway.tables.partitioned", SimpleNamespace(**vars(partitioned) | {"encode_steps": counted})
+    )
+    paper = Paper(2)
+    again = b"".join(I32.pack(index % 2) + I64.pack(-1) for index in range(times))
+    paper.handle(LIST_OFFSETS, 1, I32.pack(-1) + I32.pack(1) + b"\0\1t" + I32.pack(times) + again)
+
+    async def is_answered() -> bool:
+        return bool(paper.answers)
+
+    await wait_for_async(is_answered, "the answer", 20)
+    assert (len(paper.answers), len(begun), paper.sent) == (1, 1, [])
