@@ -42,7 +42,7 @@ class Log:
 
 
 def catalog(number: int, log: Log) -> PolicyCatalog:
-    services = SimpleNamespace(node_id=number, changelog=SimpleNamespace(view=log))
+    services = SimpleNamespace(node_id=number, upstream=None, cluster="c", changelog=SimpleNamespace(view=log))
     found = PolicyCatalog(cast(Any, services))
     found.read()
     return found
@@ -160,7 +160,7 @@ def test_a_policy_is_spelled_once_for_redis_however_often_changes_are_decided(mo
 
     monkeypatch.setattr("sidecar.exclusive.catalog._policy_of", policy_of)
     view = View()
-    services: Any = SimpleNamespace(node_id=1, changelog=SimpleNamespace(view=view))
+    services: Any = SimpleNamespace(node_id=1, upstream=None, cluster="c", changelog=SimpleNamespace(view=view))
     node = PolicyCatalog(services)
     changes = [("orders", 1), ("payments", 2), ("orders", 3), ("payments", None)]
     seen: list[dict[str, int]] = []
