@@ -115,7 +115,7 @@ async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_firs
     node, now, finished = catalog(1, Log()), [100.0], []
     loop = SimpleNamespace(time=lambda: now[0])
     monkeypatch.setattr("sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: loop)
-    monkeypatch.setattr(node, "_open", AsyncMock())
+    monkeypatch.setattr(node._writer, "open", AsyncMock())
     monkeypatch.setattr(node, "_decide", AsyncMock(return_value=2))
     monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_: finished.append(now[0])))
     decided = Policy(PolicyFields(AccessMode.SHARED, log_append_time=log_append_time).body(), 1)
@@ -140,7 +140,7 @@ async def test_nodes_that_fence_each_other_leave_a_decision_to_others_for_longer
         "sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: SimpleNamespace(time=lambda: now[0])
     )
     monkeypatch.setattr("sidecar.exclusive.catalog._RANDOM", SimpleNamespace(uniform=lambda _least, most: most))
-    monkeypatch.setattr(node, "_open", open_writer)
+    monkeypatch.setattr(node._writer, "open", open_writer)
     decided = Policy(PolicyFields(AccessMode.SHARED).body(), 1)
     while len(tries) < 5:
         with suppress(FencedError):
