@@ -16,9 +16,10 @@ _BEFORE: Final = """
     *Kafka 4.4*: the newest version that its brokers offer. *Announced from*: the lowest version in the ApiVersions
     answer, if a client library needs a lower one than is served.
 
-    Tagged fields (KIP-482) that a node does not know go on with whatever passes whole, and with what is read by field
-    and written anew. They are left out where the requests of a hot API (Produce, Fetch, ListOffsets, DeleteRecords,
-    OffsetForLeaderEpoch) are split between brokers, and of Metadata, which the node answers for itself.
+    Tagged fields (KIP-482) that a node does not know go on with whatever passes whole, and with each record that is
+    read by field and written anew. They are left out where the requests of a hot API (Produce, Fetch, ListOffsets,
+    DeleteRecords, OffsetForLeaderEpoch) are split between brokers, and of Metadata, which the node answers for itself.
+    Where other requests are split and answers merged, those outside of all lists are left out.
     """
 
 

@@ -8,6 +8,7 @@ merged (KIP-133, KIP-339; BROKER_LOGGER: KIP-412).
   else is named the answer passes as it is: it may have megabytes.
 - ListConfigResources (0-1), answered by any broker, lists nodes in the place of brokers (KIP-714, KIP-1142).
 - Topics of the sidecar's own may be described, but altering them is refused with 29 TOPIC_AUTHORIZATION_FAILED.
+- A shadow that an allow list hides from the client is refused with 29, too, as a topic that it may not describe.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking
+from sidecar.gateway.access.asked import MESSAGES, TOPIC
 from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import DisconnectedError
@@ -50,6 +52,7 @@ _REPLICAS_LISTED: Final = KafkaError(
     ErrorCode.INVALID_CONFIG,
     "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
 )
+_HIDDEN: Final = KafkaError(TOPIC, MESSAGES[TOPIC])
 _NO_BROKER: Final = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker answers for this node")
 
 
@@ -98,7 +101,9 @@ class ConfigsApi:
         """DescribeConfigs."""
         message = admin.DESCRIBE_CONFIGS
         fields = await asking.fields(message, request)
-        if not any(found["resource_type"] in _OF_ONE_BROKER for found in fields["resources"]):
+        if not any(
+            found["resource_type"] in _OF_ONE_BROKER or self._hides(client, found) for found in fields["resources"]
+        ):
             await self._pass_description(client, exchange, request)
             return
         nodes = self._nodes.at(client.listener)
@@ -106,6 +111,11 @@ class ConfigsApi:
         named: dict[tuple[int, int], _Named] = {}
         results: list[Values] = []
         for resource in fields["resources"]:
+            if self._hides(client, resource):
+                client.note_refusal(resource["resource_name"].encode(), _HIDDEN.code, None)
+                exchange.note_error(_HIDDEN.code)
+                results.append(_refused(resource, _HIDDEN))
+                continue
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
                 anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named again: asked once
                 continue

@@ -9,7 +9,8 @@ A node to which no broker belongs has nothing to list. When a broker is lost the
 groups may have moved; if the broker is still listed, the lists answer 14 COORDINATOR_LOAD_IN_PROGRESS, which clients
 retry, and DescribeLogDirs closes the connection, as the broker's would be.
 
-DescribeProducers (0) is answered by the leaders of the partitions: split and merged.
+DescribeProducers (0) is answered by the leaders of the partitions: split and merged. A shadow that an allow list hides
+from the client is refused with 29 TOPIC_AUTHORIZATION_FAILED.
 
 KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log directories).
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, passing
+from sidecar.gateway.access.asked import TOPIC, error_fields
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.messages import admin, groups, transactions
@@ -129,7 +131,10 @@ class MergedApi:
 
     def _seen(self, client: Client, topics: list[Values]) -> list[Values]:
         """Those that no shadow's allow list hides from the client: Metadata does not name them either."""
-        return [each for each in topics if not self._resolver.hides(each["name"].encode(), client.principal)]
+        return [each for each in topics if not self._hides(client, each["name"])]
+
+    def _hides(self, client: Client, topic: str) -> bool:
+        return self._resolver.hides(topic.encode(), client.principal)
 
     def _is_here(self, client: Client, topic: Values, partition: int) -> bool:
         """Whether Metadata places the partition on this node."""
@@ -145,10 +150,16 @@ class MergedApi:
         message = transactions.DESCRIBE_PRODUCERS
         fields = await asking.fields(message, request)
         asked = [(topic["name"], index) for topic in fields["topics"] for index in topic["partition_indexes"]]
-        await self._upstream.find_leaders(self._view.missing((name.encode(), index) for name, index in asked))
+        hidden = {topic["name"] for topic in fields["topics"] if self._hides(client, topic["name"])}
+        seen = [each for each in dict.fromkeys(asked) if each[0] not in hidden]
+        await self._upstream.find_leaders(self._view.missing((name.encode(), index) for name, index in seen))
         by_leader: dict[int, list[tuple[str, int]]] = {}
-        found: dict[tuple[str, int], Values] = {}
-        for name, index in dict.fromkeys(asked):
+        found: dict[tuple[str, int], Values] = {
+            (name, index): {"partition_index": index} | error_fields(TOPIC) for name, index in asked if name in hidden
+        }
+        if found:
+            exchange.note_error(TOPIC)
+        for name, index in seen:
             leader = self._view.leader(name.encode(), index)
             if leader == NO_LEADER:
                 code = self._view.why_no_leader(name.encode(), index)

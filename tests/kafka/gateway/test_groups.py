@@ -213,6 +213,28 @@ async def test_a_group_moves_to_another_coordinator(
             kafka_cluster.restart(coordinator)
 
 
+async def test_a_coordinator_hears_why_a_member_joins_and_leaves(
+    three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+) -> None:
+    """KIP-800: brokers write the reasons to their logs."""
+    group, joins, leaves = unique("group"), unique("joins-because"), unique("leaves-because")
+    protocols = [{"name": "range", "metadata": b"\0\1"}]
+    with RawClient(three_nodes.nodes[0].bootstrap) as wire:
+        member = admit(wire, group)
+        asked = {"group_id": group, "member_id": member, "protocols": protocols, **_SESSION}
+        assert codes(wire.ask(request(11, 9, reason=joins, **asked))) == {0}
+        left = [{"member_id": member, "reason": leaves}]
+        assert codes(wire.ask(request(13, 5, group_id=group, members=left))) == {0}
+
+    def heard(reason: str) -> bool:
+        logs = [kafka_cluster.directory / f"broker-{broker}" / "broker.log" for broker in kafka_cluster.config.numbers]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+        return any(group in line and reason in line for line in lines)
+
+    for reason in (joins, leaves):
+        wait_for(lambda reason=reason: heard(reason), f"{reason} in a broker's log")
+
+
 @pytest.mark.parametrize("version", range(4))
 def test_offsets_of_a_transaction_of_the_sidecars_own_are_refused(version: int, one_node: VirtualCluster) -> None:
     sample = samples("orders", "group")[28] | {"transactional_id": "sidecar.default.orders"}

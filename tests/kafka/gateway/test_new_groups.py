@@ -1,4 +1,4 @@
-"""Groups whose coordinator assigns partitions (KIP-848, KIP-1071), through nodes."""
+"""Groups whose coordinator assigns partitions (KIP-848), through nodes."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sidecar.protocol.errors import ErrorCode
 from tests import raw
-from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.test_shadows import Topics, topics
-from tests.kafka.gateway.virtual import VirtualCluster
 from tests.kafka_calls import kafka_calls
 from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
     from sidecar.local import Kafka
-    from tests.conftest import OwnKafka, Unique
+    from tests.conftest import Unique
+    from tests.kafka.gateway.virtual import VirtualCluster
     from tests.services import Services
 
 __all__ = ["topics"]
@@ -215,46 +213,3 @@ async def test_members_stay_while_their_group_moves_to_another_coordinator(
             assert ErrorCode.COORDINATOR_NOT_AVAILABLE in refused, "the coordinator was lost"
         finally:
             kafka_cluster.restart(coordinator)
-
-
-@pytest.mark.slow
-async def test_an_application_of_kafka_streams_gets_its_tasks(own_kafka: OwnKafka, unique: Unique) -> None:
-    """KIP-1071, which brokers have switched on since 4.2. Topics of the sidecar's own are made for nobody."""
-    kafka = own_kafka(version="4.3.1")
-    create_internal_topics(kafka.bootstrap)
-    topic, group, member = unique("orders"), unique("app"), str(uuid.uuid4())
-    async with kafka_calls(kafka.bootstrap) as calls:
-        await calls.create(topic, partitions=3)
-    changelog = {"name": f"{group}-store-changelog", "partitions": 0, "replication_factor": 0, "topic_configs": []}
-    subtopology = {"subtopology_id": "0", "source_topics": [topic], "state_changelog_topics": [changelog]}
-    nothing: dict[str, Any] = {name: [] for name in ("active_tasks", "standby_tasks", "warmup_tasks")}
-    asked: dict[str, Any] = {
-        **nothing,
-        "group_id": group,
-        "member_id": member,
-        "rebalance_timeout": 30_000,
-        "topology": {"epoch": 0, "subtopologies": [subtopology]},
-        "process_id": "process-1",
-        "client_tags": [],
-    }
-    with VirtualCluster(kafka.bootstrap) as cluster, RawClient(cluster.bootstrap) as wire:
-        epochs, tasks = [0], list[int]()
-
-        def assigned() -> bool:
-            values = asked if not epochs[-1] else {"group_id": group, "member_id": member, "rebalance_timeout": -1}
-            answer = wire.ask(request(88, 0, **values, member_epoch=epochs[-1]))
-            assert answer.error_code.value == 0, answer
-            epochs.append(int(answer.member_epoch))
-            tasks.extend(int(index) for task in answer.active_tasks or () for index in task.partitions)
-            return sorted(tasks) == [0, 1, 2]
-
-        wait_for(assigned, "the tasks, once the coordinator has made the application's own topic", 60)
-        (described,) = wire.ask(request(89, 0, group_ids=[group])).groups
-        assert [found.member_id for found in described.members] == [member]
-        for kind in ("state_changelog_topics", "repartition_source_topics"):
-            planted = subtopology | {"state_changelog_topics": [], kind: [changelog | {"name": "__sidecar_other"}]}
-            topology = {"epoch": 0, "subtopologies": [planted]}
-            refused = wire.ask(request(88, 0, **asked | {"group_id": unique("app"), "topology": topology}))
-            assert refused.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            assert "sidecar" in refused.error_message
-        assert cluster.events.rejected == cluster.events.failed == cluster.events.crashed == []

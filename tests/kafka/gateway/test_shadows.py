@@ -349,6 +349,30 @@ def test_who_is_not_allowed_reads_nothing_of_a_shadow(topics: Topics) -> None:
         assert errors_by_topic(client.ask(raw.fetch(parts))) == {topics.shadow: {0}, topics.source: {0}}
 
 
+def test_who_is_not_allowed_learns_neither_settings_nor_producers_of_a_shadow_by_its_name(topics: Topics) -> None:
+    """What else a request names is described; a shadow that was not hidden is, too."""
+    names = [topics.shadow, topics.source]
+    brokers = [{"resource_type": 4, "resource_name": str(node)} for node in topics.node.ids]
+    described = [{"resource_type": 2, "resource_name": name} for name in names]
+
+    def settings(client: RawClient, version: int, resources: list[dict[str, Any]]) -> dict[str, tuple[int, bool]]:
+        results = client.ask(request(32, version, resources=resources)).results
+        return {each.resource_name: (each.error_code.value, bool(each.configs)) for each in results}
+
+    producers = request(61, 0, topics=[{"name": name, "partition_indexes": [0]} for name in names])
+    with RawClient(topics.node.bootstrap) as client:
+        assert settings(client, 4, described) == dict.fromkeys(names, (0, True))
+        assert errors_by_topic(client.ask(producers)) == {name: {0} for name in names}
+        topics.expose(topics.shadow, allow="User:alice")
+        for version in range(1, 5):
+            of_topics = {topics.shadow: (29, False), topics.source: (0, True)}
+            assert settings(client, version, described) == of_topics, version
+            assert settings(client, version, described[:1]) == {topics.shadow: (29, False)}, version
+            of_nodes = {str(node): (0, True) for node in topics.node.ids}
+            assert settings(client, version, [*described, *brokers]) == of_topics | of_nodes, version
+        assert errors_by_topic(client.ask(producers)) == {topics.shadow: {29}, topics.source: {0}}
+
+
 @pytest.mark.parametrize("name", ["wire", "wire;note=of a client"])
 def test_who_is_not_allowed_has_no_cursor_of_a_shadow(topics: Topics, unique: Unique, name: str) -> None:
     """Neither sees nor moves one, in any version; what else the request names is done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -102,9 +102,11 @@ def test_the_cluster_has_the_id_that_kafka_has(nodes: list[NodeProcess], service
         assert client.ask(raw.metadata([])).cluster_id == direct.ask(raw.metadata([])).cluster_id
 
 
-@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize("version", range(3))
 def test_describe_cluster_tells_of_nodes(version: int, nodes: list[NodeProcess], services: Services) -> None:
-    asked = request(60, version) if version == 0 else request(60, version, endpoint_type=1)
+    """Version 1 can ask for controllers (KIP-919), version 2 for fenced brokers (KIP-1073)."""
+    kinds: list[dict[str, Any]] = [{}, {"endpoint_type": 1}, {"endpoint_type": 1, "include_fenced_brokers": True}]
+    asked = request(60, version, **kinds[version])
     with RawClient(services.kafka_bootstrap) as direct:
         upstream = direct.ask(asked)
     for node in nodes:
@@ -114,8 +116,9 @@ def test_describe_cluster_tells_of_nodes(version: int, nodes: list[NodeProcess],
                 (each.node_id, each.bootstrap) for each in nodes
             }
             assert (answer.controller_id, answer.cluster_id) == (min(IDS), upstream.cluster_id)
-            if version == 1:
-                controllers = client.ask(request(60, 1, endpoint_type=2))
+            assert not any(getattr(broker, "is_fenced", False) for broker in answer.brokers)
+            if version:
+                controllers = client.ask(request(60, version, endpoint_type=2))
                 assert (raw.code(controllers), controllers.brokers) == (114, ())
 
 

@@ -35,6 +35,9 @@ VERSIONS = [
 every_version = pytest.mark.parametrize(
     ("key", "version"), VERSIONS, ids=[f"{kio.PACKAGES[key]}-{version}" for key, version in VERSIONS]
 )
+FLEXIBLE = [(key, version) for key, version in VERSIONS if version >= MESSAGES[key].flexible]
+_OF_TOMORROW = b"\x01\x90\x4e\x03new"
+"""One tagged field: number 10,000, of three bytes."""
 WITHOUT_KIO = {(29, 0), (30, 0), (31, 0), (32, 0), (35, 0)}
 """The APIs of ACLs, DescribeConfigs and DescribeLogDirs v0 left Kafka with 4.0, and kio: see the tests of their own."""
 
@@ -134,6 +137,28 @@ def test_what_kio_wrote_is_read_and_written_again_byte_for_byte(
     values = decode(MESSAGES[key], side, frame, version)
     assert_same(values, entity)
     assert encode(MESSAGES[key], side, version, values) == frame
+
+
+def tagged(value: Any) -> Any:
+    """With a tagged field that Kafka does not have yet, in each record."""
+    if isinstance(value, list):
+        return [tagged(each) for each in value]
+    if isinstance(value, dict):
+        return {name: tagged(each) for name, each in value.items()} | {TAGS: _OF_TOMORROW}
+    return value
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+@pytest.mark.parametrize(("key", "version"), FLEXIBLE, ids=[f"{kio.PACKAGES[key]}-{at}" for key, at in FLEXIBLE])
+@settings(max_examples=4)
+@given(data=st.data())
+def test_a_tagged_field_of_tomorrow_goes_on_with_the_record_that_has_it(
+    key: int, version: int, side: str, data: st.DataObject
+) -> None:
+    """KIP-482."""
+    entity = data.draw(kio.messages(kio.entity(key, version, side)))
+    values = tagged(decode(MESSAGES[key], side, frame_of(side, entity), version))
+    assert decode(MESSAGES[key], side, encode(MESSAGES[key], side, version, values), version) == values
 
 
 @pytest.mark.parametrize("side", ["request", "response"])

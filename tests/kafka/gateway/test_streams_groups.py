@@ -1,0 +1,127 @@
+"""Groups of Kafka Streams (KIP-1071) through nodes: coordinators assign tasks, and make the applications' topics."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sidecar.local import Kafka, KafkaConfig
+from sidecar.protocol.errors import ErrorCode
+from tests.kafka.gateway.by_id import create
+from tests.kafka.gateway.conftest import create_internal_topics
+from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.test_shadows import Topics
+from tests.kafka.gateway.virtual import VirtualCluster
+from tests.raw import RawClient
+from tests.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Unique
+
+pytestmark = pytest.mark.slow
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module")
+def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCluster]:
+    """A node in front of a broker that has these groups switched on, as they are since 4.2."""
+    with Kafka(tmp_path_factory.mktemp("newest"), KafkaConfig(version="4.4.0")) as kafka:
+        create_internal_topics(kafka.bootstrap)
+        with VirtualCluster(kafka.bootstrap) as cluster:
+            yield cluster
+            assert cluster.events.rejected == cluster.events.failed == cluster.events.crashed == []
+
+
+@pytest.fixture
+def topics(newest: VirtualCluster, unique: Unique) -> Iterator[Topics]:
+    source, shadow, other = unique("orders"), unique("orders-audit"), unique("orders-copy")
+    found = Topics(newest, newest.bootstrap, source, shadow, other)
+    create(newest.bootstrap, source, shadow, other)
+    yield found
+    newest.resolver.set_shadows({})
+
+
+class Application:
+    """Its only member, on one connection."""
+
+    def __init__(self, wire: RawClient, name: str, source: str) -> None:
+        self._wire = wire
+        self._epoch = 0
+        self.name, self.member = name, str(uuid.uuid4())
+        self.changelog = {
+            "name": f"{name}-store-changelog",
+            "partitions": 0,
+            "replication_factor": 0,
+            "topic_configs": [],
+        }
+        self.subtopology: dict[str, Any] = {
+            "subtopology_id": "0",
+            "source_topics": [source],
+            "state_changelog_topics": [self.changelog],
+        }
+        self.tasks: list[int] = []
+
+    def begins(self, **subtopology: Any) -> Any:
+        """The answer to a member's first heartbeat."""
+        nothing: dict[str, Any] = {name: [] for name in ("active_tasks", "standby_tasks", "warmup_tasks")}
+        topology = {"epoch": 0, "subtopologies": [self.subtopology | subtopology]}
+        return self._beat(
+            rebalance_timeout=30_000, topology=topology, process_id="process-1", client_tags=[], **nothing
+        )
+
+    def has_all_tasks(self) -> bool:
+        answer = self._beat(rebalance_timeout=-1) if self._epoch else self.begins()
+        assert answer.error_code.value == 0, answer
+        self._epoch = int(answer.member_epoch)
+        self.tasks += [int(index) for task in answer.active_tasks or () for index in task.partitions]
+        return sorted(self.tasks) == [*range(PARTITIONS)]
+
+    def described(self) -> Any:
+        (found,) = self._wire.ask(request(89, 0, group_ids=[self.name])).groups
+        return found
+
+    def _beat(self, **values: Any) -> Any:
+        whose = {"group_id": self.name, "member_id": self.member, "member_epoch": self._epoch}
+        return self._wire.ask(request(88, 0, **whose, **values))
+
+
+def test_an_application_gets_its_tasks(topics: Topics, unique: Unique) -> None:
+    """Topics of the sidecar's own are made for nobody."""
+    with RawClient(topics.node.bootstrap) as wire:
+        application = Application(wire, unique("app"), topics.source)
+        wait_for(application.has_all_tasks, "the tasks, once the coordinator has made the application's own topic", 60)
+        assert [found.member_id for found in application.described().members] == [application.member]
+        for kind in ("state_changelog_topics", "repartition_source_topics"):
+            planted = {"state_changelog_topics": [], kind: [application.changelog | {"name": "__sidecar_other"}]}
+            refused = Application(wire, unique("app"), topics.source).begins(**planted)
+            assert refused.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert "sidecar" in refused.error_message
+
+
+def test_a_shadow_that_its_allow_list_hides_is_in_no_application_and_no_description(
+    topics: Topics, unique: Unique
+) -> None:
+    topics.expose(topics.shadow)
+    with RawClient(topics.node.bootstrap) as wire:
+        application = Application(wire, unique("app"), topics.shadow)
+        wait_for(application.has_all_tasks, "tasks of a shadow that it may read", 60)
+        (subtopology,) = application.described().topology.subtopologies
+        assert subtopology.source_topics == (topics.shadow,)
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        described = application.described()
+        assert described.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert topics.shadow not in repr(described)
+        refused = Application(wire, unique("app"), topics.shadow).begins()
+        assert refused.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_brokers_resolve_no_expression_of_an_application_yet(topics: Topics, unique: Unique) -> None:
+    """They would do so with the rights of the node: once they do, `access.members` has to look at expressions."""
+    with RawClient(topics.node.bootstrap) as wire:
+        answer = Application(wire, unique("app"), topics.source).begins(source_topic_regex=[f"{topics.shadow}.*"])
+    assert answer.error_code.value == ErrorCode.INVALID_REQUEST
+    assert "not supported yet" in answer.error_message
