@@ -336,7 +336,7 @@ class Forwarder:
         return Lane(topic, partition, stamp, plain, self, owner, self._random, topic_id)
 
     def admit(self, size: int) -> bool:
-        """Take `size` bytes into the buffer, or say that it is full (the client is answered 19 and comes again)."""
+        """Takes `size` bytes into the buffer. Returns False if it is full: NOT_ENOUGH_REPLICAS, and the client retries."""
         if self.held_bytes + size > self.buffer_bytes:
             return False
         self.held_bytes += size
