@@ -88,8 +88,7 @@ _SYNC: Final = """
     it; a call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt goes on. What is
     left open is closed when it is forgotten or the interpreter exits, 5 seconds at most. Make objects behind a
     fork: in a child those of the parent raise RuntimeError; and the child has the parent's connections open as
-    well, so that what they own is free only once both are gone (`tests/unit/client/test_sync.py`,
-    `tests/kafka/client/test_sync.py`).
+    well, so that what they own is free only once both are gone.
     """
 
 

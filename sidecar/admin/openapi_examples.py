@@ -209,5 +209,7 @@ class _Examples:
         return {"integer": 1, "boolean": True, "string": _VALUES["since"]}[kind]
 
 
-def _parameters(told: list[Schema]) -> list[Schema]:
-    return [{**each, "example": _PARAMETERS[each["name"]]} if each["name"] in _PARAMETERS else each for each in told]
+def _parameters(parameters: list[Schema]) -> list[Schema]:
+    return [
+        {**each, "example": _PARAMETERS[each["name"]]} if each["name"] in _PARAMETERS else each for each in parameters
+    ]

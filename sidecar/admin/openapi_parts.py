@@ -1,4 +1,4 @@
-"""What every part of the OpenAPI document is put together from: parameters, answers, operations."""
+"""The pieces of the OpenAPI document: parameters, answers, operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE: Final = "`next_page_token` of the page before."
 
 
 def in_path(name: str, description: str, **schema: object) -> Schema:
-    """A parameter in the path, a text unless `schema` says more of it."""
+    """A parameter in the path: a string, with what `schema` adds."""
     return {
         "name": name,
         "in": "path",
@@ -24,7 +24,7 @@ def in_path(name: str, description: str, **schema: object) -> Schema:
 
 
 def in_query(name: str, schema: Schema, description: str) -> Schema:
-    """A parameter after the question mark."""
+    """A query parameter."""
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
@@ -34,15 +34,15 @@ def in_header(name: str, schema: Schema, description: str) -> Schema:
 
 
 def flag(name: str, description: str) -> Schema:
-    """A parameter that is true or false, false where it is not there."""
+    """A boolean query parameter, false by default."""
     return in_query(name, {**FLAG.schema, "default": False}, description)
 
 
 def paged(
     size: int = PAGE_SIZE, description: str = _PAGE, pattern: str | None = NAME_OR_NOTHING_PATTERN
 ) -> list[Schema]:
-    """The parameters of a list in pages. `size`: of a page, where nothing is said. `pattern`: of a token, by default
-    that of a list by topics' names; None where it may be any text.
+    """The parameters of a paged list. `size`: of a page by default. `pattern`: of a token, by default that of lists
+    by topic name; None for any text.
     """
     token = {} if pattern is None else {"pattern": pattern}
     number = {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": size}
@@ -62,12 +62,12 @@ def answer(shape: Shape | Component) -> Schema:
 
 
 def text(description: str, *kinds: str) -> Schema:
-    """An answer that is no JSON. `kinds`: its content types."""
+    """An answer other than JSON. `kinds`: its content types."""
     return {"description": description, "content": {kind: {"schema": TEXT.schema} for kind in kinds}}
 
 
 def nothing(description: str) -> Schema:
-    """The answer of what was done, without a body."""
+    """The answer 204, without a body."""
     return {"204": {"description": description}}
 
 
@@ -90,7 +90,7 @@ SECURITY: Final[Schema] = {
         " certificate besides the token.",
     },
 }
-"""Who may do what (`access`), as the document says it."""
+"""The rules of `access`, in the form of the document."""
 TO_OPERATE: Final[list[Schema]] = [{"token": []}, {"token": [], "certificate": []}, {}, {"certificate": []}]
 TO_READ: Final[list[Schema]] = [
     {"readToken": []},

@@ -1,5 +1,5 @@
-"""`/schemas`: a proxy in front of a schema registry with Confluent's API. Under the names of shadows it reads what is
-the source's (PIP-180: GetSchema of a shadow returns the source's schema), and writes nothing. All else passes.
+"""`/schemas`: a proxy in front of a schema registry with Confluent's API. Under the names of shadows it reads the
+source's subjects (PIP-180: GetSchema of a shadow returns the source's schema), and writes nothing. All else passes.
 
 What a path means is in `schema_paths`, whose a subject is in `shadow.subjects`, how answers change in
 `schema_answers`, how the registry is asked in `schema_upstream`.
@@ -41,12 +41,12 @@ OBJECT_LIMIT: Final = 4 * 1024 * 1024
 LIST_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of answers in which names change; others are passed on piece by piece, however long."""
 _TURN: Final = 200
-"""Items of a list until others have their turn."""
+"""Items of a list that are handled before other tasks run."""
 _PAGE: Final = {"offset": None, "limit": None}
 
 
 class SchemaProxy:
-    """The handler, and the bound on what is with the registry at one time."""
+    """The handler, and the bound on requests that the registry has at one time."""
 
     def __init__(self, port: NodeView, url: str | None, secrets: Sequence[str]) -> None:
         self._port = port
@@ -60,12 +60,12 @@ class SchemaProxy:
             self._registry.secrets = secrets
 
     async def close(self, _application: object = None) -> None:
-        """End what is open to the registry."""
+        """Close the connections to the registry."""
         if self._registry is not None:
             await self._registry.close()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One request, by whatever method."""
+        """Handle one request of any method."""
         try:
             if self._registry is None:
                 raise without_registry()
@@ -84,7 +84,7 @@ class SchemaProxy:
     async def _handle(self, registry: SchemaRegistry, request: web.Request) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         if not path.startswith(ROOT) or "#" in query or not query.isascii():
-            raise BadPathError(f"the path has to begin with {ROOT}, and a # or what is not ASCII to be percent-encoded")
+            raise BadPathError(f"the path has to begin with {ROOT}; percent-encode # and characters outside of ASCII")
         path = path.removeprefix(ROOT)
         target = paths.read(request.method, path)
         if not request.body_exists:
@@ -92,7 +92,7 @@ class SchemaProxy:
         host = request.remote or ""
         await self._uploads.take(host)
         try:
-            await read_body(request)  # first: who sends slowly takes no place at the registry
+            await read_body(request)  # first: a client that sends slowly takes no place at the registry
             return await self._answer(registry, request, target, query)
         finally:
             self._uploads.give_back(host)
@@ -139,7 +139,7 @@ class SchemaProxy:
         return None if standing is Standing.ORDINARY else (found, standing)
 
     async def _readable_query(self, query: Query) -> Query:
-        """With the source's subject where a parameter names a shadow's."""
+        """The query, with the source's subject in the place of a shadow's."""
         found = await self._claim_of(query.get("subject"))
         return query if found is None else query.replaced(subject=str(_readable(*found).read))
 
@@ -206,7 +206,7 @@ async def _fill(listing: answers.Listing, body: bytes, shown: Callable[[Subject]
 
 
 def _number(query: Query, name: str) -> int:
-    """A number of a page; 0 where there is none, or one that stands for none, as -1 does."""
+    """A number in the query; 0 if it is missing or not a whole number from 0 on."""
     text = query.get(name) or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 

@@ -33,8 +33,8 @@ class AdminTls:
 def admin_tls(settings: Settings) -> AdminTls | None:
     """None without a certificate. Raises ValueError for a file that cannot be used; the message names it.
 
-    A client certificate is asked for and, where one is shown, has to be right; who has none is refused by the rules
-    (`access`) for all but health: an orchestrator's probes have none.
+    A client certificate is asked for and, where one is shown, has to be right. A client without one may only call
+    health (`access`): an orchestrator's probes have none.
     """
     if settings.admin_ssl_certificate is None:
         return None

@@ -49,7 +49,7 @@ class TopicNames:
 
     @classmethod
     def of(cls, cluster: str) -> TopicNames:
-        """`__sidecar_<cluster>` and what hangs on it."""
+        """`__sidecar_<cluster>` and the two names derived from it."""
         base = f"__sidecar_{cluster}"
         return cls(base, f"{base}_snapshots", f"{base}_events")
 
@@ -118,7 +118,7 @@ _NOT_YET: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITIO
 async def _refuse_loss(
     upstream: Upstream, found: Mapping[str, TopicDescription], missing: list[str], names: TopicNames
 ) -> None:
-    """Refuse to fill a hole that a creation cut short would not have left."""
+    """Raises `ChangelogLostError` if a topic was deleted, rather than never created."""
     present = [topic for name, topic in found.items() if name not in missing]
     if names.ownership not in missing:
         raise ChangelogLostError(f"deleted while {names.ownership} is there: {', '.join(missing)}")

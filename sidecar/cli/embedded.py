@@ -24,7 +24,7 @@ _STARTED_S: Final = 60.0
 
 @contextmanager
 def embedded_parts() -> Iterator[None]:
-    """Where they are not installed, or something is wrong with them, that is a CommandError."""
+    """Raises CommandError where the embedded parts are missing or fail."""
     try:
         from sidecar.local import LocalError  # noqa: PLC0415 - an extra, and heavy
     except ImportError as error:

@@ -1,5 +1,5 @@
-"""How commands fail: a message on stderr and one of the documented exit codes. Where JSON or YAML is asked for, the
-message is that too.
+"""How commands fail: a message on stderr and one of the documented exit codes. With `-o json` or `-o yaml` the message
+has that format too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Exit(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure shown at the terminal in one sentence, with a command to look further with."""
+    """A failure, shown in one sentence with a command that shows more."""
 
     def __init__(self, message: str, code: Exit = Exit.FAILURE, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -44,8 +44,8 @@ class CommandError(click.ClickException):
 
 
 def report(error: click.ClickException, form: Format) -> None:
-    """Say on stderr why a command fails. In JSON and YAML `error_code` is HTTP's status, null where no node answered
-    with one; `remedy` a command that shows more, or null.
+    """Write to stderr why a command fails. In JSON and YAML `error_code` is the HTTP status, null if no node answered;
+    `remedy` is a command that shows more, or null.
     """
     if form is Format.TABLE:
         error.show()
@@ -60,7 +60,7 @@ def report(error: click.ClickException, form: Format) -> None:
 
 
 def format_of(arguments: Sequence[str]) -> Format:
-    """What a command line asks for, also one that cannot be understood; the last one counts."""
+    """The output format that a command line asks for, even one with errors in it; the last one counts."""
     found = Format.TABLE.value
     for at, word in enumerate(arguments):
         if word == "--":

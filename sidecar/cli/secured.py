@@ -50,7 +50,7 @@ def prepare_node(
     stack: Stack, endpoints: Endpoints, config: Path | None, listen: str, admin_listen: str, advertised: str
 ) -> tuple[list[str], dict[str, None]]:
     """Make users in Kafka, and the files of the node and of clients. Returns the arguments of `serve`, and what its
-    environment must not have: its settings hold passwords and go by a file, which the environment would beat.
+    environment must not have: settings hold passwords and go by a file, and environment variables would override it.
 
     `config`: the person's own file, if any; `advertised`: where clients find the node. Raises LocalError.
     """
@@ -83,7 +83,8 @@ def write_settings(stack: Stack, endpoints: Endpoints, config: Path | None, said
 
 
 def let_users_in(secrets: Secrets, context: ssl.SSLContext, broker: tuple[str, int]) -> None:
-    """The node, an administrator and an application. `context` has the brokers' certificate, `broker` takes it.
+    """The node, an administrator and an application. `context`: trusts the brokers' certificate; `broker`: the address
+    for it.
 
     Raises LocalError.
     """
@@ -96,7 +97,7 @@ def let_users_in(secrets: Secrets, context: ssl.SSLContext, broker: tuple[str, i
 
 
 def write_for_people(secrets: Secrets, bootstrap: str) -> None:
-    """The files with which clients and curl come in."""
+    """The files with which clients and curl connect."""
     token = secrets.text("admin.token")
     curl = f'cacert = "{secrets.ca}"\nheader = "Authorization: Bearer {token}"\n'
     for name, content in {**secrets.client_files(bootstrap, str(secrets.ca)), "curl.conf": curl}.items():

@@ -99,7 +99,7 @@ class Claim:
         self._asking: tuple[tuple[str, int], bytes] | None = None
         self._nodes: dict[int, tuple[str, int]] = {}
         self._owned: dict[int | None, int] = {}
-        self._heir: Stamp | None = None
+        self._successor: Stamp | None = None
         self._turn = asyncio.Lock()
 
     @property
@@ -150,16 +150,16 @@ class Claim:
         middle of it and the next generation is given: its owner cannot be known.
         """
         async with self._turn:
-            if self._heir is None:
-                self._heir = await self._patiently(lambda: self._begin(self.producer))
-            heir = self._heir
+            if self._successor is None:
+                self._successor = await self._patiently(lambda: self._begin(self.producer))
+            successor = self._successor
             try:
-                owned = await self._ask_for(self._owned, heir)
+                owned = await self._ask_for(self._owned, successor)
             except ProducerBusyError as error:
                 raise _lost(error.message) from None
             if owned != {index: generation + 1 for index, generation in self._owned.items()}:
                 raise _lost(f"{self.topic} had another owner meanwhile")
-            self.producer, self._owned, self.next_sequences, self._heir = heir, owned, {}, None
+            self.producer, self._owned, self.next_sequences, self._successor = successor, owned, {}, None
 
     async def _own(self, producer: Stamp) -> dict[int | None, int]:
         """All that is wanted by one request: two claimants of the same partitions never wait for each other."""
@@ -190,11 +190,11 @@ class Claim:
         async with self._turn:
             try:
                 if self._connection is None or not self._connection.is_open:
-                    await self._claim(self._owned, self._heir or self.producer, os.urandom(_TOKEN_BYTES))
+                    await self._claim(self._owned, self._successor or self.producer, os.urandom(_TOKEN_BYTES))
                 standing = await self._look(self.producer)
             except ProducerBusyError as error:
                 raise _lost(error.message) from None
-            if standing.owned != self._owned and self._heir is None:
+            if standing.owned != self._owned and self._successor is None:
                 raise _lost(standing.owner)
 
     async def news(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
-"""Leadership: one of many processes does something, by the claim to a name, a topic or a group's reading of it.
+"""Leadership: one of many processes leads, because it owns a name, a topic, or a group's reading of a topic.
 
-Decides nothing by itself: `_own_claim` claims, waits and watches; this is its life, once, and what an application sees.
+Decides nothing by itself: `_own_claim` claims, waits and watches. This class starts and ends that once, for one
+application.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HIGHEST: Final = 2**63 - 1
 
 
 class Leadership:
-    """Owns a name that all nodes agree on, and so leads; nobody else does until it lets go or loses it.
+    """Owns a name that all nodes agree on, and so leads. Nobody else leads until it releases or loses the name.
 
     ```python
     import asyncio
@@ -48,32 +49,32 @@ class Leadership:
 
     `bootstrap` is `host:port,…` of nodes, or several of them. What is claimed is `resource`, any string; or `topic=`,
     all of it or its `partition=`, for writing: then no other producer writes there. With `group=` a topic or partition
-    is claimed for reading in this group, and a string in the group's own room. `name` is who this is, for people; a
-    consumer that reads under a claim bears it as its client.id (Kafka wiki, Single Reader/Writer). Without one a
-    globally unique name is assigned.
+    is claimed for reading in this group, and a string belongs to the group alone. `name` identifies this process to
+    people; a consumer that reads under a claim has it as its client.id (Kafka wiki, Single Reader/Writer). Without one
+    a globally unique name is assigned.
 
     `mode`, where somebody else owns it or waits for it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive`
     waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those that
     wait get a `ProducerFencedError`. With a `generation` nobody waits: it is taken from an owner whose generation is
-    equal or lower, else that is a `ProducerBusyError`; 0 always wins.
+    equal or lower, otherwise `ProducerBusyError` is raised; 0 always wins.
 
-    `generation` distinguishes one owner from the next, not for ever: that of a string, or of reading, begins again with
-    1 once nobody owned it. That of a topic for writing never falls. `fencing_token` never falls for anything.
+    `generation` distinguishes one owner from the next, but not for ever: for a string, and for reading, it begins again
+    with 1 once nobody owned it. For writing to a topic it never falls. `fencing_token` never falls for anything.
 
     **What `lost()` reports.** The claim belongs to a connection and ends with it: when this process dies, and when the
-    node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
-    the claim, an administrator does or the node dies. A node that is silent, or a network in between, says nothing:
-    then `lost()` returns, and `is_leader` turns False, `silence` seconds after the last question that the node answered
-    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced.
-    A process that is stalled does not see that, and cannot stop what it has already sent elsewhere. So let what leads
-    *write* through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former
-    owner, or a store that is given the `fencing_token` with each write and refuses a lower one than it has seen.
+    node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once when another
+    client or an administrator takes the claim, and when the node dies. A frozen node or a cut network sends nothing:
+    then `lost()` returns, and `is_leader` becomes False, `silence` seconds after the last question that the node
+    answered was sent. Another process may own the claim before that: a node that does not renew its lease (3 s) is
+    replaced. A stalled process does not notice this, and cannot take back what it has already sent elsewhere. So a
+    leader should *write* through something that refuses an old leader: an `ExclusiveProducer`, whose topic refuses a
+    former owner, or a store that gets the `fencing_token` with each write and refuses a lower one than it has seen.
 
     `timeout` (seconds) bounds how long `async with` tries while no node answers; waiting for others does not count.
-    While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
-    a new one it stands last. Use it in one event loop, once.
+    While it waits it connects to other nodes by itself. Its place in the queue belongs to its connection: on a new
+    connection it is last. Use it in one event loop, once.
 
-    Nodes that have TLS or ask for a login take aiokafka's parameters, each by its name: `security_protocol` (by default
+    For nodes with TLS or a login there are aiokafka's parameters, under their names: `security_protocol` (by default
     `PLAINTEXT`), `ssl_context`, `sasl_mechanism` (`PLAIN`), `sasl_plain_username`, `sasl_plain_password`,
     `sasl_oauth_token_provider`.
     """
@@ -99,7 +100,7 @@ class Leadership:
         if silence < _LEAST_SILENCE_S:
             raise ValueError(f"silence is {silence:g} s, less than {_LEAST_SILENCE_S:g}")
         if generation is not None and not 0 <= generation <= _HIGHEST:
-            raise ValueError(f"generation {generation} is none: they go from 0 to 2^63-1")
+            raise ValueError(f"generation {generation} is out of range: 0 to 2^63-1")
         if group == "":
             raise ValueError("group is empty: name one, or None for writing and for names")
         self._name: str = assigned_name() if name is None else checked_name(name)
@@ -123,7 +124,7 @@ class Leadership:
 
     @property
     def name(self) -> str:
-        """Who leads, given or assigned."""
+        """The name of this process, given or assigned."""
         return self._name
 
     @property
@@ -133,12 +134,12 @@ class Leadership:
 
     @property
     def fencing_token(self) -> int:
-        """For what it writes outside of Kafka, to a store that refuses a lower token than it has seen: higher than that
-        of every owner before, whatever was let go of, restarted or emptied in between (Redis, too). A whole number, to
-        be compared and nothing else. 0 before, and from a node of an earlier version, which gives none.
+        """A number to send with writes outside of Kafka, to a store that refuses a lower one than it has seen. It is
+        higher than that of every owner before, whatever was released, restarted or emptied in between, Redis included.
+        Compare it and do nothing else with it. 0 before the claim is owned, and from a node of an earlier version.
 
-        It falls only where Kafka itself went back: a log that was created anew while the brokers' clock was behind the
-        former one's, records lost by an unclean election; that of a topic for writing, which is its generation, where
+        It falls only if Kafka itself lost data: if a log was created again while the brokers' clock was behind the
+        former one's, or an unclean election lost records. For writing to a topic it is the generation, which falls if
         the ownership topic and Redis are lost together.
 
         ```python
@@ -149,7 +150,7 @@ class Leadership:
 
         def write(resource: str, token: int) -> bool:
             if token < highest.get(resource, 0):
-                return False  # somebody leads who came later
+                return False  # a later leader has written
             highest[resource] = token
             return True
 
@@ -164,28 +165,28 @@ class Leadership:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the claim is owned, as far as a node answered within `silence`; once False, for ever. See the class
-        for what that leaves open.
+        """Whether the claim is owned, and a node confirmed it within `silence` seconds. Once False, it stays False. The
+        class says what that cannot show.
         """
         return self._leads and self._claim.is_fresh
 
     @property
     def error(self) -> SidecarError | None:
-        """Why it was lost: `ProducerFencedError` where it was taken, `SidecarUnavailableError` where the connection
-        ended or the node was silent; None before, and where it was let go of.
+        """Why the claim was lost: `ProducerFencedError` if it was taken, `SidecarUnavailableError` if the connection
+        ended or the node did not answer; None before that, and after a release.
         """
         return self._error
 
     async def lost(self) -> None:
-        """Return once it leads no more: it lost the claim (`error` says why), or was closed."""
+        """Return when this process no longer leads: the claim was lost (`error` says why), or `close` was called."""
         await self._over.wait()
 
     # Life -----------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Own it, as `async with` does. Raises `ProducerBusyError`; `ProducerFencedError` where somebody took it by
-        force from all that waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
-        claimed. Whatever it raises, or cancelled: nothing stays open, and nothing owned.
+        """Take the claim, as `async with` does. Raises `ProducerBusyError`; `ProducerFencedError` if another client
+        took it with fencing while this one waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for
+        what cannot be claimed. When it raises or is cancelled, nothing stays open or owned.
         """
         if self._started:
             raise RuntimeError("a leadership is used once: create another one")
@@ -203,7 +204,7 @@ class Leadership:
         self._keeper = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Let go of it; returns when it is free for others, where the node answers. Repeating it is harmless."""
+        """Release the claim. Returns when it is free for others, if the node answers. Repeating it is harmless."""
         self._started = True
         if self._ending is None:
             self._ending = asyncio.create_task(self._shut())
@@ -224,7 +225,7 @@ class Leadership:
         await self.close()
 
     async def _take(self) -> bool:
-        """Whether it was closed meanwhile."""
+        """Returns whether it was closed meanwhile."""
         try:
             await self._claim.take()
         except asyncio.CancelledError:
@@ -261,5 +262,5 @@ def _resource(name: str | None, topic: str | None, partition: int | None) -> con
     if name == "" or topic == "":
         raise ValueError("the resource is empty" if name == "" else "the topic is empty")
     if partition is not None and (topic is None or partition < 0):
-        raise ValueError(f"partition {partition} is none of a topic: they are numbers from 0 on")
+        raise ValueError(f"partition {partition} is invalid: a topic's partitions are numbered from 0")
     return control.Resource(name=name, topic=topic, partition=partition)

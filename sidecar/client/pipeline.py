@@ -1,4 +1,4 @@
-"""Records on their way: one lane per partition, one batch of it at a time.
+"""Records on their way: one pipeline per partition, one batch of it at a time.
 
 While a batch has no outcome nothing after it leaves, so records arrive in the order in which they were sent, and
 what is acknowledged after one that failed comes after it in the log. What is sent again goes as the same
@@ -43,7 +43,7 @@ _MAY_BE_LOST: Final = frozenset(
 """What may mean that the topic is owned no more; who owns it is asked then."""
 
 
-class Lane:
+class PartitionPipeline:
     """The records of one partition. `head` is the batch under way, or to be sent again."""
 
     def __init__(self, partition: int) -> None:
@@ -106,10 +106,10 @@ def _may_follow(before: int | None, number: int | None, last_id: int) -> bool:
     return before < number and (before <= last_id) is (number <= last_id)
 
 
-def _passes(code: int, lane: Lane) -> bool:
+def _passes(code: int, part: PartitionPipeline) -> bool:
     """Whether the same batch may fare better in a moment."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return lane.unknown < _UNKNOWN_TRIES
+        return part.unknown < _UNKNOWN_TRIES
     return code in OF_KAFKA and OF_KAFKA[code].error is SidecarUnavailableError
 
 
@@ -131,7 +131,7 @@ class Pipeline:
         self._transport = transport
         self._failed = failed
         self._error: SidecarError | None = None
-        self._lanes: dict[int, Lane] = {}
+        self._partitions: dict[int, PartitionPipeline] = {}
         self._renewing = asyncio.Lock()
         self._open = asyncio.Event()
         self._idle = asyncio.Event()
@@ -149,51 +149,51 @@ class Pipeline:
         if self._error is not None:
             record.outcome.set_exception(again(self._error))
             return
-        lane = self._lanes.setdefault(partition, Lane(partition))
-        lane.add(record)
-        if lane.task is None or lane.task.done():
-            lane.task = asyncio.create_task(self._run(lane))
+        part = self._partitions.setdefault(partition, PartitionPipeline(partition))
+        part.add(record)
+        if part.task is None or part.task.done():
+            part.task = asyncio.create_task(self._run(part))
 
     # Lanes ----------------------------------------------------------------------------------------------------------
 
-    async def _run(self, lane: Lane) -> None:
+    async def _run(self, part: PartitionPipeline) -> None:
         try:
-            await self._send_all(lane)
+            await self._send_all(part)
         except Exception as defect:
-            self._settle(lane, SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(defect)), in_doubt=True)
+            self._settle(part, SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(defect)), in_doubt=True)
             raise
 
-    async def _send_all(self, lane: Lane) -> None:
-        while lane.fill(self._numbering.last_of(lane.partition)):
+    async def _send_all(self, part: PartitionPipeline) -> None:
+        while part.fill(self._numbering.last_of(part.partition)):
             await self._open.wait()
             if self._error is not None:
-                self._settle(lane, self._error)
+                self._settle(part, self._error)
                 return
             session = self._claim.producer
-            if lane.may_double(session):  # another lane's trouble made a new session
-                self._settle(lane, SidecarError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _NOT_KNOWN))
+            if part.may_double(session):  # another partition's trouble made a new session
+                self._settle(part, SidecarError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _NOT_KNOWN))
                 continue
             self._under_way += 1
             self._idle.clear()
             try:
-                base = await self._transport.send(lane.partition, lane.head)
+                base = await self._transport.send(part.partition, part.head)
             except BatchError as error:
                 found = error
             else:
                 found = None
-                self._landed(lane, base)
+                self._landed(part, base)
             finally:
                 self._under_way -= 1
                 if not self._under_way:
                     self._idle.set()
             if found is not None:
-                await self._recover(lane, session, found)
+                await self._recover(part, session, found)
 
-    def _landed(self, lane: Lane, base: int) -> None:
-        partition, numbering = lane.partition, self._numbering
+    def _landed(self, part: PartitionPipeline, base: int) -> None:
+        partition, numbering = part.partition, self._numbering
         last, generation = numbering.last_of(partition), self._claim.generation_of(partition)
-        self._count(lane)
-        for index, record in enumerate(lane.settled()):
+        self._count(part)
+        for index, record in enumerate(part.settled()):
             number = record.number
             duplicate = base < 0 and number is not None and number <= last
             if number is not None:
@@ -204,46 +204,46 @@ class Pipeline:
                     Receipt(partition, offset, -1 if number is None else number, duplicate, generation)
                 )
 
-    def _count(self, lane: Lane) -> None:
+    def _count(self, part: PartitionPipeline) -> None:
         """The session's next sequence is behind the head."""
         sequences = self._claim.next_sequences
-        sequences[lane.partition] = (sequences.get(lane.partition, 0) + len(lane.head)) % SEQUENCE_MODULUS
+        sequences[part.partition] = (sequences.get(part.partition, 0) + len(part.head)) % SEQUENCE_MODULUS
 
-    def _settle(self, lane: Lane, error: SidecarError, *, in_doubt: bool = False) -> None:
+    def _settle(self, part: PartitionPipeline, error: SidecarError, *, in_doubt: bool = False) -> None:
         """The head failed for good. `in_doubt`: it may be in the log, whatever earlier tries say."""
-        in_doubt |= lane.in_doubt
-        for record in lane.settled():
+        in_doubt |= part.in_doubt
+        for record in part.settled():
             if record.number is not None:
-                self._numbering.failed(lane.partition, record.number)
+                self._numbering.failed(part.partition, record.number)
             if not record.outcome.done():
                 record.outcome.set_exception(again(error, in_doubt))
             if record.stop is not None:
-                record.stop(lane.partition)
+                record.stop(part.partition)
 
     # Failures -------------------------------------------------------------------------------------------------------
 
-    async def _recover(self, lane: Lane, session: Stamp, error: BatchError) -> None:
+    async def _recover(self, part: PartitionPipeline, session: Stamp, error: BatchError) -> None:
         code = error.code
         if code is None or code in APPEND_IN_DOUBT:
-            lane.doubted = lane.doubted or session
-        lane.unknown += code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            part.doubted = part.doubted or session
+        part.unknown += code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if code in _MAY_BE_LOST:
             await self._ask_whether_owned()
         if self._error is not None:
-            self._settle(lane, self._error)
-        elif code is None or _passes(code, lane):
+            self._settle(part, self._error)
+        elif code is None or _passes(code, part):
             await asyncio.sleep(_AGAIN_S)
         elif code in _PLACE_LOST:
-            lane.sessions += 1
-            if lane.head[0].number is None or lane.sessions > _SESSIONS_PER_BATCH:
-                self._settle(lane, SidecarError(code, _NOT_KNOWN), in_doubt=True)
+            part.sessions += 1
+            if part.head[0].number is None or part.sessions > _SESSIONS_PER_BATCH:
+                self._settle(part, SidecarError(code, _NOT_KNOWN), in_doubt=True)
             await self._renew(session)
         elif code == ErrorCode.POLICY_VIOLATION:
-            self._count(lane)  # a node takes these sequences for used
-            self._settle(lane, of_kafka(code, "another session writes under this name, or there are too many names"))
+            self._count(part)  # a node takes these sequences for used
+            self._settle(part, of_kafka(code, "another session writes under this name, or there are too many names"))
         else:
-            in_doubt = lane.in_doubt
-            self._settle(lane, _refusal(code, str(error), in_doubt))
+            in_doubt = part.in_doubt
+            self._settle(part, _refusal(code, str(error), in_doubt))
             # What may be in the log keeps its sequences: the next batch under them would be taken for a repeat of it.
             if in_doubt:
                 await self._renew(session)
@@ -260,7 +260,7 @@ class Pipeline:
                 return
 
     async def _renew(self, session: Stamp) -> None:
-        """Go on as a new session; once for all lanes that met the same trouble in this one."""
+        """Go on as a new session; once for all partitions that failed the same way in this one."""
         async with self._renewing:
             if self._claim.producer != session:
                 return
@@ -287,29 +287,31 @@ class Pipeline:
         if self._error is not None:
             return
         self._error = error
-        for lane in self._lanes.values():
-            for record in lane.drop():
+        for part in self._partitions.values():
+            for record in part.drop():
                 if record.number is not None:
-                    self._numbering.failed(lane.partition, record.number)
+                    self._numbering.failed(part.partition, record.number)
                 if not record.outcome.done():
                     record.outcome.set_exception(again(error))
         self._failed(error)
 
     async def drain(self) -> None:
         """Until everything has its outcome."""
-        while tasks := [lane.task for lane in self._lanes.values() if lane.task is not None and not lane.task.done()]:
+        while tasks := [
+            part.task for part in self._partitions.values() if part.task is not None and not part.task.done()
+        ]:
             await asyncio.wait(tasks)
 
     async def close(self, error: SidecarError) -> None:
         """End at once; what has no outcome yet has this one."""
         if self._error is None:
             self._error = error
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        tasks = [part.task for part in self._partitions.values() if part.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in self._lanes.values():
-            for record in (*lane.settled(), *lane.drop()):
+        for part in self._partitions.values():
+            for record in (*part.settled(), *part.drop()):
                 if not record.outcome.done():
                     record.outcome.set_exception(again(self._error, record.left))
         await self._transport.close()

@@ -1,7 +1,7 @@
 """Records of one producer on their way to its pipeline: each checked, numbered and waited for, one or many at a time.
 
-Of many each has its own outcome, and in a partition none is written behind one that failed: `Run` gives up what has
-not left by then. So what is in its log is the beginning of what was given for it.
+Of many, each has its own outcome. In a partition none is written behind one that failed: `Run` gives up what has not
+left by then. A partition's log then holds a prefix of the given records.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Sender:
         return Pending(key, value, headers, number, int(time.time() * 1000), size, outcome)
 
     async def outcome(self, sent: UnderWay) -> Receipt:
-        """Wait for it. Cancelled, or too late, the record is taken back if it has not left."""
+        """Wait for the outcome. When that is cancelled or takes too long, the record is cancelled if not yet sent."""
         outcome = sent.record.outcome
         try:
             if not outcome.done():
@@ -199,6 +199,6 @@ def _not_attempted(partition: int) -> SidecarError:
 
 
 def _seen(outcome: asyncio.Future[Receipt]) -> None:
-    """Nobody may be left to ask for it: no reason to complain."""
+    """Marks the exception retrieved: the caller may be gone."""
     if not outcome.cancelled():
         outcome.exception()

@@ -199,7 +199,7 @@ class Brokers:
             raise DisconnectedError(f"{_name(broker_id)} failed a moment ago: {reason}", sent=False)
         if found is not None:
             found.close("the broker moved")
-        connection = self._connections[key] = self.open(_LaneOwner(self, key), address)
+        connection = self._connections[key] = self.open(_ConnectionReporter(self, key), address)
         return connection
 
     def pool(self, broker_id: int) -> Pool:
@@ -283,7 +283,7 @@ class Brokers:
             await self._access.credentials.close()
 
 
-class _LaneOwner:
+class _ConnectionReporter:
     """Reports one of the upstream's own connections to it."""
 
     __slots__ = ("_brokers", "_key")

@@ -133,14 +133,17 @@ class ClusterView:
         return found
 
     def why_no_leader(self, topic: bytes, partition: int) -> ErrorCode:
-        """What Kafka says of a partition for which `leader` knows none: 5 where it exists, 3 where it does not."""
+        """Kafka's error for a partition for which `leader` knows none: LEADER_NOT_AVAILABLE where it exists,
+        UNKNOWN_TOPIC_OR_PARTITION where it does not.
+        """
         route = self._topics.get(topic)
         exists = route is not None and partition in route.leaders
         return ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def why_unread(self, topic: bytes, partition: int) -> ErrorCode:
-        """The same for a reader: 6 where the partition exists. Java's consumer throws an IllegalStateException where an
-        answer to Fetch has a 5 (`FetchCollector.handleInitializeErrors`).
+        """The same for a reader: NOT_LEADER_OR_FOLLOWER where the partition exists. Java's consumer throws an
+        IllegalStateException where an answer to Fetch has LEADER_NOT_AVAILABLE
+        (`FetchCollector.handleInitializeErrors`).
         """
         why = self.why_no_leader(topic, partition)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if why == ErrorCode.LEADER_NOT_AVAILABLE else why

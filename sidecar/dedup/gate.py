@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.dedup.arrival import Contents
 from sidecar.dedup.decision import Next, decide, is_new
-from sidecar.dedup.order import ClientOrder, Place
+from sidecar.dedup.order import ClientOrder, OrderVerdict
 from sidecar.dedup.outgoing import Outgoing
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS
@@ -171,7 +171,8 @@ class Gate:
                 self._answer(arrival, state.problem)
                 return True
             return state.wait(self.pump)
-        if self._order is not None and (place := self._order.place(arrival.first, arrival.records)) is not Place.NEXT:
+        order = self._order
+        if order is not None and (place := order.place(arrival.first, arrival.records)) is not OrderVerdict.NEXT:
             return self._answer_place(arrival, place)
         if arrival.fault is not None:
             raise arrival.fault
@@ -232,16 +233,16 @@ class Gate:
             self._looking = False
         self.pump()
 
-    def _answer_place(self, arrival: Arrival, place: Place) -> bool:
+    def _answer_place(self, arrival: Arrival, place: OrderVerdict) -> bool:
         assert self._order is not None
-        if place is Place.REPEAT:
+        if place is OrderVerdict.REPEAT:
             passed = self._order.passed(arrival.first, arrival.records)
             assert passed is not None
             if passed.answer is None:
                 return False  # its outcome is this one's too
             self._answer(arrival, Outcome(ErrorCode.NONE, *passed.answer))
         else:
-            self._answer(arrival, _REPEATED if place is Place.OLD else _OUT_OF_ORDER)
+            self._answer(arrival, _REPEATED if place is OrderVerdict.OLD else _OUT_OF_ORDER)
         return True
 
     def _decide_ids(self, arrival: Arrival, content: Content) -> bool:

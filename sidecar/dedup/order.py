@@ -21,7 +21,7 @@ KEPT: Final = 5
 """Batches whose repeats get their own answer, as many as a broker remembers (KIP-98)."""
 
 
-class Place(Enum):
+class OrderVerdict(Enum):
     """Where a batch stands."""
 
     NEXT = "the next one"
@@ -58,19 +58,19 @@ class ClientOrder:
         self._has_past = has_past
         self._passed: deque[Passed] = deque(maxlen=KEPT)
 
-    def place(self, first: ClientSequence, records: int) -> Place:
+    def place(self, first: ClientSequence, records: int) -> OrderVerdict:
         """Where a batch of so many records stands."""
         ahead = (first - self.expected) % MODULUS
         if not ahead:
-            return Place.NEXT
+            return OrderVerdict.NEXT
         if ahead < _HALF:
-            return Place.GAP
+            return OrderVerdict.GAP
         if self.passed(first, records) is not None:
-            return Place.REPEAT
+            return OrderVerdict.REPEAT
         behind = MODULUS - ahead
         if behind > REPEAT_WINDOW or not (self._has_past or behind <= (self.expected - self._begin) % MODULUS):
-            return Place.GAP
-        return Place.OLD if behind >= records else Place.ASTRIDE
+            return OrderVerdict.GAP
+        return OrderVerdict.OLD if behind >= records else OrderVerdict.ASTRIDE
 
     def passed(self, first: ClientSequence, records: int) -> Passed | None:
         """The batch that this one repeats."""

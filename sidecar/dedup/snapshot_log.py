@@ -40,7 +40,7 @@ async def scan(logs: LogReader, partition: TopicPartition, collector: Collector,
 
 
 class SnapshotLog:
-    """Of one topic. `fence_wanted`: nothing more can be written under the epoch that there is."""
+    """Snapshots of one topic. `fence_wanted`: called when an append is uncertain; the epoch cannot be used again."""
 
     def __init__(self, topic: str, services: IdsServices, fence_wanted: Callable[[], None]) -> None:
         self.topic = topic
@@ -51,7 +51,7 @@ class SnapshotLog:
         self._writing = asyncio.Lock()
 
     def is_of(self, topic_id: UUID) -> bool:
-        """Whether the topic is still the one that it was; it was deleted and created anew where not."""
+        """Whether the topic id is unchanged. If not, the topic was deleted and created again."""
         known, self.topic_id = self.topic_id, topic_id.bytes
         return known == self.topic_id
 
@@ -92,14 +92,14 @@ class SnapshotLog:
         return found, numbers
 
     async def _scan(self, offset: int) -> Collector:
-        """Read on from an offset. Zombies are fenced there."""
+        """Read on from an offset. An older writer cannot append there: this epoch's fence covers the topic."""
         collector = Collector(self.topic, self.topic_id)
         await scan(self._services.logs, self._services.changelog.snapshots_of(self.topic), collector, offset)
         return collector
 
     async def write(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
-        """Write one snapshot; whether it is in the log. `without` names that are to be forgotten: then Redis has to
-        know too. Raises `MetadataUnavailable` where it cannot.
+        """Write one snapshot. Returns whether it is in the log. `without`: names to be forgotten; Redis has to forget
+        them too. Raises `MetadataUnavailable` where it cannot.
         """
         async with self._writing:
             journal = self._journal
@@ -129,7 +129,7 @@ class SnapshotLog:
             self._services.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
             try:
                 await self._services.store.keep_snapshot(self.topic, state.partition, self.topic_id, saved.order, value)
-            except MetadataUnavailable:  # then the next one, or the snapshot topic
+            except MetadataUnavailable:  # the next snapshot, or the topic, replaces it
                 if without:
                     raise
             return True

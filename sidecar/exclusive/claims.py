@@ -86,8 +86,8 @@ class Step(Enum):
     RETURN = "the session owns the topic but is not served here yet: fail over"
     CLAIM = "the topic is free, or its holder gives way: change of owner"
     SHARE = "the session may write beside others, through a slot of its own"
-    WAIT = "keep a place in the queue, answer 7"
-    LATER = "answer 7: the holder may come back, or is this client's own ghost"
+    WAIT = "keep a place in the queue, answer REQUEST_TIMED_OUT"
+    LATER = "answer REQUEST_TIMED_OUT: the holder may come back, or is this client's own ghost"
     REFUSE = "answer with the code"
 
 

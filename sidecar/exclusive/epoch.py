@@ -20,7 +20,7 @@ from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Memory
 from sidecar.exclusive.succession import NOTHING, Sequences
-from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ _POLL_S: Final = 0.002
 _OTHER_TOPIC: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class Writer(Owner, Protocol):
+class Writer(LaneOwner, Protocol):
     """The session that writes under a slot epoch."""
 
     def refused(self, partition: int, client_epoch: int, first: ClientSequence, records: int) -> None:

@@ -34,8 +34,8 @@ class RefusedLedger:
     """How much the topics of a node remember of refused sequences, and of whom it goes first where that is too much: of
     the sessions without a connection, then of the one that was refused longest ago.
 
-    A session whose refused sequences were forgotten is refused with 45 where its client goes on after them: it is
-    never a repeat, and nothing of it is appended in a wrong place.
+    A session whose refused sequences were forgotten is refused with 45 OUT_OF_ORDER_SEQUENCE_NUMBER where its client
+    goes on after them: that is never taken for a repeat, and nothing of it is appended in a wrong place.
     """
 
     def __init__(self, most: int = _REFUSED_KEPT, gone: int = _REFUSED_KEPT_GONE) -> None:
@@ -174,7 +174,7 @@ class Newcomers:
         self.ghosts: dict[int, float] = {}
         """When the first batch under the owner's own name came, by connection."""
         self.struck: dict[str, tuple[str, int]] = {}
-        """Sessions answered 90 that the changelog does not list: (name, last try in Unix ms)."""
+        """Sessions answered PRODUCER_FENCED that the changelog does not list: (name, last try in Unix ms)."""
         self._again: dict[str, tuple[str, int]] = {}
         """The same of those that it lists, with an earlier try: as many as it lists, never displaced by others."""
         self._waiting: dict[Session, tuple[Claimant | None, float, float]] = {}
@@ -264,7 +264,7 @@ class Newcomers:
         self.struck[claimant.session] = claimant.name, wall_ms
 
     def tries(self) -> Iterable[tuple[str, tuple[str, int]]]:
-        """What the changelog does not know of sessions that were answered 90."""
+        """What the changelog does not know of sessions that were answered PRODUCER_FENCED."""
         return {**self.struck, **self._again}.items()
 
     # What ends them -----------------------------------------------------------------------------------------------

@@ -198,8 +198,8 @@ class TopicOwners:
             self._governed.producers.connected(connection, whole)
 
     def generation(self, claim: TopicClaim) -> int | None:
-        """Under which generation the claimant owns it; None where it does not. Its own session's heir, a new producer
-        id on the connection that owns, counts as itself.
+        """The generation under which the claimant owns the topic; None if it does not. Its own session's successor, a
+        new producer id on the connection that owns, counts as itself.
         """
         if self._governed.catalog.book.effective(claim.topic) is None:
             return None  # no policy any more: any client may write
@@ -207,13 +207,13 @@ class TopicOwners:
         return None if holder is None else holder.generation
 
     def _holding(self, claim: TopicClaim) -> Holder | None:
-        """The holder, where it is the claimant or its heir."""
+        """The holder, where it is the claimant or its successor."""
         _, part = self._part(claim.topic, claim.partition)
         holder, own = part.owner.current, claim.claimant
         if holder is None:
             return None
-        is_heir = own.session.is_plain and own.connection in holder.connections
-        return holder if holder.session == own.session or is_heir else None
+        is_successor = own.session.is_plain and own.connection in holder.connections
+        return holder if holder.session == own.session or is_successor else None
 
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:
         """Another node has to be asked about it."""

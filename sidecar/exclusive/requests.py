@@ -36,7 +36,7 @@ NOBODY: Final = Session("admin:fence")
 
 
 class Memory(NamedTuple):
-    """Where a session stood on this node, which served it under this epoch of this topic."""
+    """The session's positions on this node, which served it under this epoch of this topic."""
 
     topic_id: UUID
     stamp: Stamp
@@ -48,9 +48,9 @@ class Request:
     """Common to all kinds.
 
     `refused`: the session's sequences that this node refused for good, by partition; they count as used.
-    `client_epoch`: its client's, on partitions where nothing is known of it. `client`: its address, for people.
-    `caller`: whom the session belongs to; None: as it stands in the newest record that knows it.
-    `memory`: where the session stands as this node knows by itself.
+    `client_epoch`: its client's, for partitions where none is known. `client`: its address, for people.
+    `caller`: the client that the session belongs to; None: as in the newest record of the session.
+    `memory`: the session's positions as this node remembers them.
     """
 
     session: Session = NO_SESSION
@@ -85,7 +85,7 @@ class Claim(Request):
     """A session becomes the owner.
 
     `asked`: the generation that its client asks for. `dismisses`: sessions that write beside each other, and lose the
-    topic for ever. `evicts`: those that waited, or strike back (session, name, last try in Unix ms): so do they.
+    topic for ever. `evicts`: sessions that waited or still try (session, name, last try in Unix ms); they lose it too.
     """
 
     asked: int | None = None
@@ -136,6 +136,6 @@ class Split(Adopt):
 
 
 class NothingDoneError(KafkaError):
-    """Another node serves the topic, or nobody may take it at this moment: nothing was begun, so it may be asked for
-    again, here or there.
+    """Another node serves the topic, or no session may take it now. Nothing was begun: the request may be repeated
+    here or at that node.
     """

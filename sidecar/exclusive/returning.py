@@ -1,7 +1,7 @@
 """Batches that a topic with sequence ids refused, and that their clients send again.
 
 `dedup.turned_away` decides which batches may continue; this module decides which answers count as turned away, and the
-answer. The batch of a client that may not write is not opened: what came before it is checked only at its gate
+answer. The batch of a client that may not write is not opened: earlier batches are checked only at its gate
 (`Answering.turn`).
 """
 
@@ -73,7 +73,7 @@ class Answering:
         answered: Callable[[Outcome], None],
         topic_id: bytes = b"",
     ) -> None:
-        """`answered` answers the client; `topic_id`: by which its request named the topic, empty where by name."""
+        """`answered` answers the client; `topic_id`: the id in the request, empty if the topic was named by name."""
         self.topic_id = topic_id
         self._header = header
         self._door = door
@@ -85,7 +85,7 @@ class Answering:
 
     @property
     def allowance(self) -> Allowance:
-        """Of the connection that the batch came on."""
+        """That of the connection on which the batch came."""
         return self._client.allowance
 
     def __call__(self, outcome: Outcome) -> None:
@@ -94,7 +94,7 @@ class Answering:
         self._answered(outcome)
 
     def turn(self, content: Content) -> Outcome | None:
-        """The answer to a batch of a client that may write, where it may not go on by what that was not let in with."""
+        """The answer to a batch of a client that may write, where refused batches keep it back; None: it may go on."""
         client, part = self._client, self._part
         if self._header.producer_id < 0 or client.governed.turned_away:
             self._ids = IdsOf(content.marks, content.lowest)
@@ -114,7 +114,7 @@ class Answering:
         return _TURNS[turn]
 
     def _remember(self, header: BatchHeader, outcome: Outcome) -> None:
-        """A batch has its answer: with an error its client may come again with it, without one it is in the log."""
+        """Note the answer to a batch. After an error its client may send it again; without one it is in the log."""
         client, key, error = self._client, (self._part.topic, self._part.partition), outcome.error
         topic, away = self._door.served(self._part.topic), client.governed.turned_away.get(key)
         comes_again = error in _COMES_AGAIN and header.producer_id < 0

@@ -320,8 +320,8 @@ class SlotRecords:
             raise OutdatedMasterError(ErrorCode.LEADER_NOT_AVAILABLE, message)
 
     def under(self) -> int:
-        """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError` 6 if
-        another node's master record stands there by now.
+        """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError`
+        with NOT_LEADER_OR_FOLLOWER if another node's master record stands there by now.
         """
         if self._master is None:
             return 0

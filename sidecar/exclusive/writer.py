@@ -99,7 +99,7 @@ class SlotWriter:
             self._writing.judge(offer if claimant is offer.claimant else replace(offer, claimant=claimant))
 
     def fenced(self, lane: Lane) -> None:
-        """See `sidecar.forwarder.lane.Owner`."""
+        """See `sidecar.forwarder.lane.LaneOwner`."""
         self._writing.fenced(lane)
 
     def begin(self, taken: TakenSlot, ids: TopicIds | None) -> None:

@@ -1,5 +1,5 @@
-"""One poll of a leader on the node's own connections, for whoever asks the same: a long one for those who wait
-(`tails`), a short one for those who want to know where logs end (`ends`).
+"""One poll of a leader on the node's own connections, for all readers that ask the same: a long one for readers that
+wait (`tails`), a short one that finds where logs end (`ends`).
 
 A first batch may be larger than the limits (KIP-74). What a client reads by itself goes over its own connections
 (`sidecar.gateway.leader_poll`). Decides nothing.
@@ -35,8 +35,8 @@ class Limits(NamedTuple):
 async def poll(
     upstream: Upstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
 ) -> dict[tuple[bytes, int], Fetched]:
-    """What a leader answers to questions of one isolation level, each about another partition, all by ids or all by
-    names; nothing where no answer comes.
+    """A leader's answers to questions of one isolation level, each about a different partition, all by id or all by
+    name; {} if the leader does not answer.
     """
     positions = [question.position for question in questions]
     call = FetchTailsById if positions[0].topic_id else FetchTails
@@ -47,7 +47,7 @@ async def poll(
 
 
 def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
-    """Put a question into the first bundle that does not name its partition yet: a broker takes each one once."""
+    """Put a question into the first bundle without its partition: a broker takes each partition once per request."""
     key = question.position.of
     for bundle in bundles:
         if key not in bundle and len(bundle) < _MOST_PARTITIONS:

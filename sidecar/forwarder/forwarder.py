@@ -22,7 +22,7 @@ from zlib import crc32
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.forwarder.gathered import GatheredReply, encode, ids_of, take
-from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
@@ -329,14 +329,14 @@ class Forwarder:
         partition: int,
         stamp: Stamp,
         plain: PlainSequences | None,
-        owner: Owner,
+        owner: LaneOwner,
         topic_id: UUID | None = None,
     ) -> Lane:
         """A lane for one partition under one slot epoch; ends where the topic was created anew under another id."""
         return Lane(topic, partition, stamp, plain, self, owner, self._random, topic_id)
 
     def admit(self, size: int) -> bool:
-        """Take `size` bytes into the buffer, or say that it is full (the client is answered 19 and comes again)."""
+        """Takes `size` bytes into the buffer; False if it is full: NOT_ENOUGH_REPLICAS, the client tries again."""
         if self.held_bytes + size > self.buffer_bytes:
             return False
         self.held_bytes += size

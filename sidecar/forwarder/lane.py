@@ -106,7 +106,7 @@ class Shipper(Protocol):
     def released(self, size: int) -> None: ...
 
 
-class Owner(Protocol):
+class LaneOwner(Protocol):
     """The user of the lane; called when its slot epoch is of no more use."""
 
     def fenced(self, lane: Lane) -> None:
@@ -143,8 +143,8 @@ class Lane:
     )
 
     def __init__(
-        self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, shipper: Shipper, owner: Owner,
-        rng: random.Random, topic_id: UUID | None = None,
+        self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, shipper: Shipper,
+        owner: LaneOwner, rng: random.Random, topic_id: UUID | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition

@@ -5,8 +5,8 @@ other before the lane sends anything new. It ends on each outcome: success, a fi
 
 A batch that is acknowledged although an earlier one failed proves in most cases that the earlier one is in the log too:
 Kafka refuses a gap with 45 OUT_OF_ORDER_SEQUENCE_NUMBER. Not in a topic that was created anew under its name: there any
-sequence may be a producer's first. So that acknowledgement waits until the earlier batch is there, and is a doubt where
-it is given up; unless the leader said of the earlier one that it had appended it.
+sequence may be a producer's first. So that acknowledgement waits until the earlier batch is there. If that batch is
+given up, the outcome is unknown. If the leader reported it appended, nothing waits.
 
 Sends nothing by itself: its lane does.
 """
@@ -29,8 +29,8 @@ _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
 _NO_HOLE: Final = 1 << 62
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
-"""No client gets these where they pass: 45 after a failure is the lane's own affair (librdkafka would end for
-good), and no broker ever says 13. A batch given up with nothing else to say timed out.
+"""Not passed to clients: OUT_OF_ORDER_SEQUENCE_NUMBER after a failure, which the lane handles (librdkafka would end for
+good), and NETWORK_EXCEPTION, which no broker sends. A batch given up with no other outcome timed out.
 """
 
 
@@ -82,7 +82,7 @@ class Flow(Protocol[B_contra]):
         ...
 
     def numbering_lost(self) -> None:
-        """Only a new slot epoch can count on."""
+        """Numbering can continue only under a new slot epoch."""
         ...
 
 
@@ -130,8 +130,9 @@ class Recovery(Generic[B]):
         self._hole = min(self._hole, append.order)
 
     def refused(self, append: B, outcome: Outcome) -> None:
-        """Kafka's own verdict. It says nothing of an earlier try in doubt, unless it is 45: Kafka looks at the sequence
-        last, and knows a batch that is in the log. Then only the log shows it, after a fence; the client asks again.
+        """Kafka refused the batch. That says nothing of an earlier try in doubt, unless it is
+        OUT_OF_ORDER_SEQUENCE_NUMBER: Kafka looks at the sequence last, and knows a batch that is in the log. Otherwise
+        only the log shows it, after a fence; the client asks again.
         """
         if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._drop(append, outcome)
@@ -142,7 +143,9 @@ class Recovery(Generic[B]):
             self._lane.numbering_lost()
 
     def _drop(self, append: B, outcome: Outcome) -> None:
-        """Give a batch up. It leaves a gap: an idempotent client is shown it by Kafka (45), a plain one must not be."""
+        """Give a batch up. It leaves a gap, which Kafka refuses with OUT_OF_ORDER_SEQUENCE_NUMBER: an idempotent client
+        gets that answer, a plain one must not.
+        """
         lane = self._lane
         if lane.plain is None:
             lane.finish(append, outcome)

@@ -11,7 +11,7 @@ not passed on.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
 - What the readers of a shadow take has bounds, where they are set (`audiences.py`).
-- Under the policy `exclusive_reader` another reader's partition is refused with 29 (`resources.readers`).
+- Under the policy `exclusive_reader` another reader's partition is refused likewise (`resources.readers`).
 - Topics by id (from version 13 on) are what the same topics are by name; of an id that no topic has the answer is 100
   UNKNOWN_TOPIC_ID. Leaders, and the node's polls, are asked by id too: they give nothing of a topic that was created
   anew. A shadow is asked for by the id of its source.

@@ -1,6 +1,6 @@
-"""A Fetch and the place of its answer, whichever way it takes.
+"""A Fetch and the place of its answer, the same for all ways in `gateway.fetch`.
 
-An answer calls topics as the request did, by name or by id. What refuses a partition says who leads it now (KIP-951).
+An answer names topics as the request did, by name or by id. An error for a partition names its leader (KIP-951).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Node:
 
 
 class FetchExchange(Exchange):
-    """A Fetch, whichever way it takes. `ids`: those of its topics, and of the logs that it reads."""
+    """The base of all kinds of Fetch. `ids`: those of its topics, and of the logs that it reads."""
 
     __slots__ = ("_client", "_isolation", "_parts", "ids", "node")
 
@@ -54,7 +54,7 @@ class FetchExchange(Exchange):
         self._isolation = fields.isolation
 
     def partitions(self) -> Iterable[tuple[bytes, int]]:
-        """What it reads, by the client's names."""
+        """The partitions that it reads, by the client's names."""
         return [(part.topic, part.partition) for part in self._parts]
 
     def refuse_all(self, code: int) -> None:
@@ -64,7 +64,7 @@ class FetchExchange(Exchange):
         )
 
     def answer_elements(self, elements: list[tuple[bytes, Octets]], throttle_ms: int = 0, error: int = 0) -> None:
-        """Answer with elements by the client's names of topics."""
+        """Answer with these elements, each with the client's name of the topic."""
         version, ids = self.version, self.ids
         leaders = {}
         if version >= FIRST_WITH_LEADERS:

@@ -108,14 +108,18 @@ class MembersApi:
         is_limited = client.rights is not None and client.rights.enforced
         if not (is_limited or self._resolver.has_guards):
             return
-        told = await asking.read(new_groups.CONSUMER_GROUP_HEARTBEAT, answer, request.version)
-        ids = {each["topic_id"] for each in told["assignment"]["topic_partitions"]} if told["assignment"] else set()
+        heartbeat = await asking.read(new_groups.CONSUMER_GROUP_HEARTBEAT, answer, request.version)
+        ids = (
+            {each["topic_id"] for each in heartbeat["assignment"]["topic_partitions"]}
+            if heartbeat["assignment"]
+            else set()
+        )
         names = self._upstream.view.names
         if unknown := ids - names.keys():
             await self._upstream.find_ids(unknown)
         if all(self._may_see(client, names[each]) for each in ids if each in names):
             return
-        if await self._has_expression(client, group, told["member_id"], request):
+        if await self._has_expression(client, group, heartbeat["member_id"], request):
             raise NOT_EXPANDED
 
     def _may_see(self, client: Client, topic: bytes) -> bool:

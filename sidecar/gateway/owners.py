@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.topic import GovernedTopic
 
 
-class Owner(NamedTuple):
+class OwnerAnswer(NamedTuple):
     """Who owns a topic, or one partition of it. `session` is `pid:N` or `conn:ID`, `since_ms` Unix time; `client` is
     its address and software, as far as known.
     """
@@ -50,7 +50,7 @@ class Standing(NamedTuple):
     is_governed: bool
     by_partition: bool
     generation: int
-    owners: Mapping[int | None, Owner]
+    owners: Mapping[int | None, OwnerAnswer]
     generations: Mapping[int | None, int]
     waiting: Sequence[Waiter]
     serving_node: int | None
@@ -81,11 +81,11 @@ def standing(governed: GovernedTopics, nodes: NodeDirectory, name: str, *, queue
     )
 
 
-def _owner(part: GovernedTopic, *, elsewhere: bool) -> Owner | None:
+def _owner(part: GovernedTopic, *, elsewhere: bool) -> OwnerAnswer | None:
     holder, ownership = part.owner.holder if elsewhere else part.owner.current, part.owner.record
     if holder is None:
         return None
-    return Owner(
+    return OwnerAnswer(
         name=holder.label,
         session=holder.session,
         mode=mode_of(ownership.mode) if ownership is not None else holder.mode,

@@ -1,8 +1,8 @@
-"""A transport with TLS that is given no more than it sends.
+"""Writes to a TLS transport in 64 KiB pieces, the next when the peer has taken the last.
 
-What it gets it encrypts at once, and keeps until the peer takes it: 40 MB of a request took 80 MB that nobody counted,
-and its writer was not stopped. So it gets pieces, the next ones when the peer has taken what came before. The rest
-stays as it was, and counts as it did (`sidecar.network.memory`).
+TLS encrypts at once what it is given, and keeps it until the peer reads: a 40 MB request took 80 MB that nobody
+counted, and its writer was not stopped. What has not been written yet stays where it was, and counts as it did
+(`sidecar.network.memory`).
 """
 
 from __future__ import annotations

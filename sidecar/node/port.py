@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.last_records import LastRecord
     from sidecar.cluster.nodes import NodeAddress
-    from sidecar.gateway.owners import Owner, Waiter
+    from sidecar.gateway.owners import OwnerAnswer, Waiter
     from sidecar.gateway.sequence_ids import State
     from sidecar.protocol.metadata import Broker
     from sidecar.shadow.statistics import Numbers
@@ -71,8 +71,8 @@ class Topic:
     partitions: int
     policy: Policy | None = None
     generation: int = 0
-    owner: Owner | None = None
-    owners: Mapping[int, Owner] | None = None
+    owner: OwnerAnswer | None = None
+    owners: Mapping[int, OwnerAnswer] | None = None
     waiting: Sequence[Waiter] = ()
     producers: Sequence[Producer] = ()
     shadows: Sequence[str] = ()

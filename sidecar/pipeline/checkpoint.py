@@ -26,7 +26,7 @@ class CheckpointError(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CheckpointOwner:
     """Whose a checkpoint is: the log that is read, and Delta's id of the table that is written."""
 
     cluster_id: str
@@ -71,16 +71,16 @@ class Checkpoint:
                 " is gone, or name another one with --checkpoint"
             )
 
-    def _owner(self) -> Owner:
+    def _owner(self) -> CheckpointOwner:
         try:
-            return Owner(**json.loads(self._folder.read(_MARK) or ""))
+            return CheckpointOwner(**json.loads(self._folder.read(_MARK) or ""))
         except (ValueError, TypeError):
             raise CheckpointError(
                 f"{self.path} holds something that is no checkpoint of an export: name another directory with"
                 " --checkpoint"
             ) from None
 
-    def begin(self, owner: Owner) -> None:
+    def begin(self, owner: CheckpointOwner) -> None:
         """Make it anew, without any offsets."""
         self._folder.delete()
         self._folder.write(json.dumps(asdict(owner)), _MARK)

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 
 from sidecar.pipeline import gaps as noted
 from sidecar.pipeline import tables
-from sidecar.pipeline.checkpoint import Checkpoint, Owner
+from sidecar.pipeline.checkpoint import Checkpoint, CheckpointOwner
 from sidecar.pipeline.clients import of_spark
 from sidecar.pipeline.columns import Form, behind, records
 from sidecar.pipeline.errors import PipelineError, causes
@@ -184,7 +184,7 @@ class Exporter:
         if not fits:
             if planned is not None:
                 self._say(f"the checkpoint {self._job.checkpoint} does not fit to the table: it is begun anew")
-            self._checkpoint.begin(Owner(self._kafka.cluster_id, self._job.topic, table_id))
+            self._checkpoint.begin(CheckpointOwner(self._kafka.cluster_id, self._job.topic, table_id))
         return begins
 
     def _count_anew(self) -> None:

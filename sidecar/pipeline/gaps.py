@@ -1,7 +1,6 @@
-"""The table beside an exported one that says which offsets it lacks for ever, because retention was faster.
+"""The table of gaps beside an exported table: offsets that retention deleted before they were exported.
 
-A row per gap: the gap is written where readers look for the records. Nothing is decided here: a caller that accepts
-gaps is asked before (`ranges.gaps`).
+It has a row per gap. This module decides nothing: the caller has to accept gaps before (`ranges.gaps`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SCHEMA: Final = StructType(
 
 
 def path_beside(path: str) -> str:
-    """Where the gaps of the table at `path` are noted."""
+    """The path of the table of gaps for the table at `path`."""
     return f"{path.rstrip('/')}.gaps"
 
 
@@ -48,7 +47,7 @@ def check(spark: SparkSession, path: str, cluster_id: str, topic: str) -> bool:
 
 
 def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequence[Gap]) -> None:
-    """Write gaps down; one that is there already, because the export died after this, is widened and not doubled."""
+    """Append gaps. A gap that is there already, because the export died after this step, is widened, not repeated."""
     place = path_beside(path)
     if not check(spark, path, cluster_id, topic):
         tables.create(spark, place, Identity(KIND, cluster_id, topic), SCHEMA)
@@ -61,7 +60,7 @@ def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequ
         try:
             merge.execute()
         except Exception as error:
-            if not tables.is_conflict(error):  # another export has noted something at the same time
+            if not tables.is_conflict(error):  # another export has written gaps at the same time
                 raise
         else:
             return

@@ -1,7 +1,7 @@
 """A Spark session as every job needs one: with Delta Lake and the Kafka source, few partitions, a quiet log. Reads and
 writes nothing by itself.
 
-Spark 4.2, Delta Lake 4.4; which jars these are is `sidecar/local/locks/pipeline.txt`'s to say.
+Spark 4.2, Delta Lake 4.4; `sidecar/local/locks/pipeline.txt` lists their jars.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOG: Final = Path(__file__).with_name("log4j2.properties")
 _SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",  # a table's own log is small: 50 tasks for it by default
+    "spark.databricks.delta.snapshotPartitions": "2",  # by default 50 tasks for a table's small log
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
@@ -34,9 +34,9 @@ def open_session(
 ) -> SparkSession:
     """Start Spark in this process, or connect to a cluster. One session at a time per process; `stop()` ends it.
 
-    `master` as Spark takes it: `local[2]`, `spark://host:port`, `yarn`. `jars` go to the driver and every executor.
+    `master` is Spark's: `local[2]`, `spark://host:port`, `yarn`. `jars` go to the driver and every executor.
     `settings` are Spark's own (`spark.executor.memory`) and win. Executors need this package and what it depends on.
-    Raises what PySpark raises where Java cannot be started or the cluster not be reached.
+    Raises PySpark's errors if Java cannot be started or the cluster cannot be reached.
     """
     is_local = master.startswith("local")
     os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take the first python3 on PATH
@@ -60,5 +60,5 @@ def open_session(
 
 
 def ui_address(spark: SparkSession) -> str | None:
-    """Where Spark shows what it does; None where its page is switched off."""
+    """The address of Spark's own page; None if it is switched off."""
     return spark.sparkContext.uiWebUrl

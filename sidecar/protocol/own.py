@@ -34,12 +34,12 @@ AS_KAFKAS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
         control.QUEUE_FULL: ErrorCode.POLICY_VIOLATION,
     }
 )
-"""What a batch would be answered where a claim is answered this."""
+"""The Kafka code for each claim error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnRequest(FixedRequest, Generic[AskedT, AnswerT]):
-    """A body that is one message, as far as the frame goes; and so is the answer's, an `answer`."""
+    """Request and answer bodies are one protobuf message each, up to the end of the frame."""
 
     api_version: ClassVar[int] = 0
     answer: ClassVar[type[Message]]
@@ -65,7 +65,7 @@ class Own(_OwnRequest[control.OwnRequest, control.OwnResponse]):
 
 
 class Release(_OwnRequest[control.ReleaseRequest, control.ReleaseResponse]):
-    """Lets go of what a token owns or waits for; without resources of all of it."""
+    """Releases what a token owns or waits for: the named resources, or all, if no resources are named."""
 
     __slots__ = ()
     api_key: ClassVar[int] = api.RELEASE

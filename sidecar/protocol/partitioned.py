@@ -63,8 +63,8 @@ _ERROR: Final = "error_code"
 def layout_of(key: int, version: int) -> Layout:
     """The layout of ListOffsets, DeleteRecords or OffsetForLeaderEpoch in one version, from its table."""
     message = TABLES[key]
-    prefix, asked, suffix = _around(message.request, version)
-    throttle, answered, _ = _around(message.answer, version)
+    prefix, asked, suffix = _split_fields(message.request, version)
+    throttle, answered, _ = _split_fields(message.answer, version)
     at = {field.name: sum(map(_size, answered[:number])) for number, field in enumerate(answered)}
     fill = (bytes(_size(field)) if field.name in {*_INDEXES, _ERROR} else b"\xff" * _size(field) for field in answered)
     (index,) = _INDEXES & at.keys()
@@ -86,7 +86,7 @@ def _size(field: Field) -> int:
     return field.kind.struct.size
 
 
-def _around(record: Record, version: int) -> tuple[list[Field], list[Field], list[Field]]:
+def _split_fields(record: Record, version: int) -> tuple[list[Field], list[Field], list[Field]]:
     """What stands before the topics, the fields of a partition in them, and what stands after."""
     fields = record.of(version)
     (at,) = (number for number, field in enumerate(fields) if field.name == "topics")

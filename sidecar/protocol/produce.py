@@ -124,8 +124,8 @@ def bare_bytes(version: int, topic: bytes, parts: list[ProducePart]) -> int:
     transactional id, no tags, no other topic.
     """
     if COMPILED is not None:
-        told: int = COMPILED.bare_bytes(version, topic, parts)
-        return told
+        size: int = COMPILED.bare_bytes(version, topic, parts)
+        return size
     sizes = [part.end - part.start for part in parts]
     if version < FIRST_FLEXIBLE:
         return 18 + len(topic) + 8 * len(sizes) + sum(sizes)
@@ -197,9 +197,9 @@ def appended(
     and log start (-1 below version 5). None where `all_appended` is False.
     """
     if COMPILED is not None:
-        told = COMPILED.appended(buffer, start, end, version, expected)
-        if told is not None:
-            return told
+        found = COMPILED.appended(buffer, start, end, version, expected)
+        if found is not None:
+            return found
     usual = usual_partitions(buffer, start, end, version)
     if usual is None:
         return None

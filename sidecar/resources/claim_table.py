@@ -40,7 +40,7 @@ from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, whole_of
-from sidecar.resources.requests import Verdict, gone_message, refuse_all
+from sidecar.resources.requests import ClaimVerdict, gone_message, refuse_all
 from sidecar.resources.waiting import WaitingRequests
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
@@ -140,7 +140,7 @@ class ClaimTable:
 
     # Judging ------------------------------------------------------------------------------------------------------
 
-    def judge(self, request: Request) -> Verdict:
+    def judge(self, request: Request) -> ClaimVerdict:
         """What becomes of a request in this state. It changes nothing."""
         owned, gone = self._of_token.get(request.token, set()), self._lost.of(request.token)
         if owned or any(wish.key in gone for wish in request.wishes):
@@ -149,14 +149,14 @@ class ClaimTable:
         else:
             found = tuple(self._judge_wish(request, wish) for wish in request.wishes)
         if any(answer.error not in (control.NONE, control.TIMED_OUT) for answer in found):
-            return Verdict(Prospect.REFUSED, found)
+            return ClaimVerdict(Prospect.REFUSED, found)
         if any(answer.error for answer in found):
             return self._may_wait(request, found)
         more = sum(wish.key not in self.owners for wish in request.wishes)
         if more and len(self.owners) + more > self._claims_limit:
             message = f"{self._claims_limit} resources is the limit of one cluster of nodes; release some"
             return refuse_all(request, control.QUEUE_FULL, message)
-        return Verdict(Prospect.READY, found)
+        return ClaimVerdict(Prospect.READY, found)
 
     def _had(self, wish: Wish, *, is_owned: bool) -> control.Ownership:
         """The answer to one wish of a token that was granted its wishes before: what it lost it never claims anew."""
@@ -201,11 +201,11 @@ class ClaimTable:
                 return claim
         return None
 
-    def _may_wait(self, request: Request, found: tuple[control.Ownership, ...]) -> Verdict:
+    def _may_wait(self, request: Request, found: tuple[control.Ownership, ...]) -> ClaimVerdict:
         if not self.has_room_for(request):
             message = f"{self._places_limit} places in queues are kept at most; try again later"
             return refuse_all(request, control.QUEUE_FULL, message)
-        return Verdict(Prospect.WAIT, found)
+        return ClaimVerdict(Prospect.WAIT, found)
 
     def has_room_for(self, request: Request) -> bool:
         """Whether places for it can be kept, among those of all others."""
@@ -235,7 +235,7 @@ class ClaimTable:
         answer.error, answer.message = error, f"{message}; {detail}" if detail else message
         return answer
 
-    def grant(self, request: Request, verdict: Verdict, now_ms: int, client: str) -> Change:
+    def grant(self, request: Request, verdict: ClaimVerdict, now_ms: int, client: str) -> Change:
         """What granting does, by a verdict of this state; nothing where the token owns it all. `now_ms`: Unix time;
         `client`: for people. Completes the verdict's times.
         """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import StampedJournal
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.ids import Offset
-    from sidecar.resources.requests import Request, Verdict
+    from sidecar.resources.requests import ClaimVerdict, Request
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Half of what the ownership topic takes."""
@@ -238,7 +238,7 @@ def may_be_too_large(request: Request) -> bool:
     return sum(_RECORD_BYTES + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
 
 
-def too_large(request: Request, change: Change) -> Verdict | None:
+def too_large(request: Request, change: Change) -> ClaimVerdict | None:
     """The refusal of a grant that does not fit into one batch; None where it does."""
     size = encoded_size(records_of(change))
     if size <= BATCH_BYTES:

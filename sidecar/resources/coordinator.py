@@ -21,7 +21,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.claim_table import Change
 from sidecar.resources.commits import Commits, Work, may_be_too_large, too_large
 from sidecar.resources.lease import CoordinatorLease
-from sidecar.resources.requests import Verdict
+from sidecar.resources.requests import ClaimVerdict
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -56,17 +56,17 @@ class Coordinator:
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
-    def look(self, request: Request) -> Verdict:
+    def look(self, request: Request) -> ClaimVerdict:
         """What would become of a request now, as far as it is written down. Changes nothing."""
         if self.state.epoch is None:
-            return Verdict(Prospect.BUSY)
+            return ClaimVerdict(Prospect.BUSY)
         verdict = self.state.table.judge(request)
         if verdict.prospect is Prospect.READY and may_be_too_large(request):
             change = self.state.table.grant(request, verdict, self.state.wall_ms(), _LONGEST_ADDRESS)
             return too_large(request, change) or verdict
         return verdict
 
-    async def take(self, asker: Asker, request: Request) -> Verdict:
+    async def take(self, asker: Asker, request: Request) -> ClaimVerdict:
         """Judge again, and if it is READY write it down: with the ownerships, once this node's view has them.
 
         What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6
@@ -75,7 +75,7 @@ class Coordinator:
         """
         commits, done = self._writing(), self._awaited()
         self.state.sessions.bind(asker, request.session)
-        verdict = Verdict(Prospect.BUSY)
+        verdict = ClaimVerdict(Prospect.BUSY)
 
         def touched() -> Collection[Key]:
             return [wish.key for wish in request.wishes]
@@ -96,10 +96,10 @@ class Coordinator:
         await self._seen(last)
         return verdict
 
-    def _decide(self, asker: Asker, request: Request) -> tuple[Verdict, Change]:
+    def _decide(self, asker: Asker, request: Request) -> tuple[ClaimVerdict, Change]:
         """What becomes of a request whose turn it is."""
         if not self._may_hold(asker, request.session):
-            return Verdict(Prospect.BUSY), _NOTHING  # nobody hears the answer
+            return ClaimVerdict(Prospect.BUSY), _NOTHING  # nobody hears the answer
         verdict = self.state.table.judge(request)
         if verdict.prospect is not Prospect.READY:
             return verdict, _NOTHING
@@ -107,7 +107,7 @@ class Coordinator:
         refusal = too_large(request, change)
         return (verdict, change) if refusal is None else (refusal, _NOTHING)
 
-    def wait(self, asker: Asker, request: Request) -> Verdict:
+    def wait(self, asker: Asker, request: Request) -> ClaimVerdict:
         """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
         One that could have all waits for something of another room: a later one does not overtake it. The places
         are kept until `leave`, or the end of the session.
@@ -216,7 +216,7 @@ class Coordinator:
             with suppress(TimeoutError, ChangelogError):  # it is written down, so it is answered all the same
                 await self.state.services.changelog.tailer.reached(last, timeout=_SEEN_S)
 
-    def _count(self, verdict: Verdict) -> None:
+    def _count(self, verdict: ClaimVerdict) -> None:
         if verdict.prospect is Prospect.READY:
             return  # counted when it was written down
         errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}

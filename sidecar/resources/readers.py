@@ -1,15 +1,15 @@
 """Which readers may fetch and commit: claims of readers as the changelog has them, on every node. Decides; closes
 nothing.
 
-A claim is one group's, on a topic or on one of its partitions; the nearer one counts: where the two have different
-holders, as between two records of one batch, a partition is not the topic's claimant's. Without a claim everybody may.
-Committing goes by the claims of the group; Fetch names no group, so any holder of the partition in any group may read
-it, and only where the policy `exclusive_reader` holds for the name that is read: a shadow has its own claims and its
-source's policy.
+A claim belongs to one group and is on a topic or on one of its partitions. The claim on the partition counts before
+the one on the topic; the two may have different holders between two records of one batch. Without a claim every client
+may fetch and commit. A commit is checked against the claims of its group. A Fetch names no group, so a holder in any
+group may read the partition. It is checked only if the policy `exclusive_reader` holds for the name that is read: a
+shadow has its own claims and its source's policy.
 
-A connection is the holder's if it is the claim's session, or asked for the claim's session by its producer id, or bears
-the claim's name. A name does not distinguish a former holder of the same name, nor does a library's default: then
-sessions alone count (Kafka wiki "Single Reader/Writer": there the connection is the owner).
+A connection is the holder's if it is the claim's session, asked for the claim's session by its producer id, or has the
+claim's name. If a former holder had the same name, or the name is a library's default, only sessions count (Kafka wiki
+"Single Reader/Writer": there the connection is the owner).
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def _nobody_cares(_: object) -> None:
 class ReaderClaims:
     """All claims of a cluster of nodes, as far as the changelog was read.
 
-    `any` is False where nothing is claimed for reading; `guards` False where no Fetch has to be looked at: every reader
-    pays one test of them and no more. `handed_over` is called when a claim has another holder, `narrowed` when somebody
-    may have lost the right to read a topic. Neither may raise or block.
+    `any` is False if nothing is claimed for reading, `guards` if no Fetch has to be checked: then a reader costs one
+    test of them. `handed_over` is called when a claim has another holder, `narrowed` when a client may have lost the
+    right to read a topic. Neither may raise or block.
     """
 
     __slots__ = ("_claims", "_guarded", "_is_exclusive", "any", "guards", "handed_over", "narrowed")
@@ -167,8 +167,8 @@ class ReaderClaims:
             self._compare(before.value, after.value)
 
     def _see_who_took(self, record: state.Claim) -> None:
-        """A partition's claim ends where somebody claims its topic over the holder's head, and the other way round: the
-        new claim stands in front of the tombstone, and what overlaps has two holders nowhere else.
+        """End claims that the new one overlaps: a partition's claim when another client claims the topic, and the other
+        way round. In the log the new claim comes before the old one's tombstone; nowhere else do two holders overlap.
         """
         topic, partition = _place(record)
         of_group = self._claims.get(topic, {}).get(record.group, {})
@@ -181,7 +181,7 @@ class ReaderClaims:
         if (before.session, before.name) == (after.session, after.name):
             return
         old, new = Holder.of_record(before), Holder.of_record(after)
-        if before.resource.name:  # nobody reads or commits a free string: its name says nothing of connections
+        if before.resource.name:  # nobody reads or commits a free string: no connection matters
             if is_plain(before.session):
                 return  # its node coordinates claims: it reports what was lost, then severs
             old, new = Holder(old.session, ""), Holder(new.session, "")

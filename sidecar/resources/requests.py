@@ -46,7 +46,7 @@ class Asker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """What is to be done with a request, and one ownership per wish in their order: what would be granted, or who holds
     it and the error. BUSY: this node coordinates nothing now, `ready` first.
     """
@@ -61,7 +61,7 @@ def gone_message(now: control.Ownership) -> str:
     return f"{owner} now (generation {now.generation}); this claim was lost or released: claim with a new token"
 
 
-def refuse_all(request: Request, error: control.Error, message: str) -> Verdict:
+def refuse_all(request: Request, error: control.Error, message: str) -> ClaimVerdict:
     """A request that is refused for one reason."""
     answers = [control.Ownership(resource=wish.resource, error=error, message=message) for wish in request.wishes]
-    return Verdict(Prospect.REFUSED, tuple(answers))
+    return ClaimVerdict(Prospect.REFUSED, tuple(answers))

@@ -1,4 +1,4 @@
-"""A login on a connection that blocks, as jobs have it."""
+"""Logs in on a blocking connection; Spark jobs use these."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def log_in(
 ) -> Session:
     """`round_trip` sends a whole request frame and returns the whole frame of its answer. Raises what `login` raises.
 
-    In its own thread: this one may run an event loop already, as that of a notebook does.
+    It runs in a thread of its own: the caller's may run an event loop already, as in a notebook.
     """
 
     async def send(request: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""Settings of what clients may do (docs/access.md). Imported while settings are being read, never by a running node
-(`sidecar.settings`).
+"""Settings of what clients may do (docs/access.md). Only reading settings imports this module, a running node does
+not (`sidecar.settings`).
 """
 
 from __future__ import annotations

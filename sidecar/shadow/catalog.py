@@ -52,7 +52,7 @@ _REFUSED: Final = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""No topic was created, and asking again changes nothing."""
+"""No topic was created, and another try would fail the same way."""
 BACKLOG_LIMIT: Final = 2**63 - 1
 
 
@@ -61,7 +61,7 @@ class NameTakenError(Exception):
 
 
 class BadShadowError(ValueError):
-    """There can be no such shadow: the message says why."""
+    """The shadow cannot exist: the message has the reason."""
 
 
 class HasShadowsError(Exception):
@@ -107,12 +107,12 @@ class ShadowCatalog:
         """Called with all shadows whenever one of them changes."""
 
     def start(self) -> None:
-        """Take over what the changelog says; it has been read to its end."""
+        """Load the shadows from the changelog, which has been read to its end."""
         self._unsubscribe = self._changelog.tailer.subscribe(self._changed, Kind.SHADOW)
         self._apply()
 
     def close(self) -> None:
-        """Follow the changelog no more."""
+        """Stop following the changelog."""
         self._unsubscribe()
 
     def _changed(self, _: Change) -> None:
@@ -164,7 +164,7 @@ class ShadowCatalog:
         self._check(source, name)
         principals = _principals(allow)
         async with self._records.changing:
-            self._check(source, name)  # what was waited for may have made the source a shadow
+            self._check(source, name)  # meanwhile the source may have become a shadow
             try:
                 layout = await self._upstream.whole_layout(source)
             except UnknownTopicError:
@@ -217,7 +217,9 @@ class ShadowCatalog:
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
             raise NameTakenError(f"there is a topic {name} already")
-        if outcome.error == ErrorCode.INVALID_TOPIC_EXCEPTION:  # the name is legal: another has . where it has _
+        if (
+            outcome.error == ErrorCode.INVALID_TOPIC_EXCEPTION
+        ):  # the name is legal, so it collides with one that has . in the place of _
             raise NameTakenError(f"there is a topic of nearly the name {name} already: {outcome.message}")
         if outcome.error in _REFUSED:
             raise BadShadowError(f"Kafka refuses a topic {name}: {error_name(outcome.error)}: {outcome.message}")
@@ -225,7 +227,7 @@ class ShadowCatalog:
             raise KafkaError(outcome.error, f"topic {name}: {outcome.message or 'Kafka refuses to create it'}")
 
     async def _finish(self, name: str, record: state.Shadow) -> Shadow:
-        """Write down which topic bears the name, once Kafka answers."""
+        """Record the id of the shadow's own topic, once Kafka answers."""
         async with asyncio.timeout(_CALL_MS / 1000):
             while True:
                 try:
@@ -243,7 +245,7 @@ class ShadowCatalog:
 
         try:
             made = await self._records.change(name, finish)
-        except LookupError:  # it took so long that it was given up (`keeper`)
+        except LookupError:  # it took too long, and the keeper gave it up (`keeper`)
             raise TimeoutError(f"the shadow {name} was given up: delete the topic {name}, and try again") from None
         await self._records.add_event(name, f"of {made.source}", _as_details(made))
         return _shadow(name, made)
@@ -288,7 +290,7 @@ class ShadowCatalog:
             await self._records.add_event(name, "deleted", state.EventDetails(deleted=True))
 
     async def _delete_topic(self, name: str, topic_id: UUID) -> bool:
-        """False where there is no such topic; another one of its name stays."""
+        """Returns False if there is no such topic. A topic of the same name with another id stays."""
         error = await self._upstream.call(self._upstream.controller(), DeleteTopic(topic_id, _CALL_MS))
         self._upstream.view.forget([name.encode()])
         if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):

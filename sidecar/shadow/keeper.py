@@ -15,7 +15,7 @@ from sidecar.changelog import FAILURES
 from sidecar.protocol.calls.admin import CreatePartitions
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.verdicts import Verdict, judged
+from sidecar.shadow.verdicts import ShadowVerdict, judged
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ShadowKeeper:
         self._records = records
         self._nodes = nodes
         self._hooks = hooks
-        self._before: dict[str, tuple[Offset, Verdict]] = {}
+        self._before: dict[str, tuple[Offset, ShadowVerdict]] = {}
 
     async def run(self) -> None:
         """One look every two seconds. Until cancelled."""

@@ -22,7 +22,7 @@ HALF_MADE_MS: Final = 30_000
 """A record without its topic is somebody's work that takes no longer."""
 
 
-class Verdict(NamedTuple):
+class ShadowVerdict(NamedTuple):
     """`forget`: why the shadow is none any more. `closed`: why it cannot be read, empty where it can. `partitions`: how
     many its topic has to get, 0 for none.
     """
@@ -32,22 +32,24 @@ class Verdict(NamedTuple):
     partitions: int = 0
 
 
-def judged(name: str, record: state.Shadow, topics: Mapping[str, TopicState], now_ms: int) -> Verdict | None:
+def judged(name: str, record: state.Shadow, topics: Mapping[str, TopicState], now_ms: int) -> ShadowVerdict | None:
     """What an answer to Metadata that speaks of both topics says; None where it says nothing. `now_ms`: Unix ms."""
     if not record.topic_id:
         left = now_ms - record.created_ms > HALF_MADE_MS
-        return Verdict(forget="its creation was never finished", closed=record.closed) if left else None
+        return ShadowVerdict(forget="its creation was never finished", closed=record.closed) if left else None
     own, source = topics.get(name), topics.get(record.source)
     if _is_other(own, record.topic_id):
-        return Verdict(forget="its own topic was deleted in Kafka directly", closed=record.closed)
+        return ShadowVerdict(forget="its own topic was deleted in Kafka directly", closed=record.closed)
     if _is_gone(source):
-        return Verdict(closed=f"its source {record.source} was deleted: delete the shadow too")
+        return ShadowVerdict(closed=f"its source {record.source} was deleted: delete the shadow too")
     if _is_other(source, record.source_topic_id):
-        return Verdict(closed=f"its source {record.source} was created again: delete the shadow and create it again")
+        return ShadowVerdict(
+            closed=f"its source {record.source} was created again: delete the shadow and create it again"
+        )
     if own is None or source is None or not own.partitions or not source.partitions:
         return None
     wanted = len(source.partitions)
-    return Verdict(partitions=wanted if wanted > len(own.partitions) else 0)
+    return ShadowVerdict(partitions=wanted if wanted > len(own.partitions) else 0)
 
 
 def _is_gone(topic: TopicState | None) -> bool:

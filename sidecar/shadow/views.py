@@ -59,7 +59,7 @@ class Views:
         return self._resolver.is_shadow(topic)
 
     def log(self, topic: bytes, principal: str) -> bytes | None:
-        """The topic whose log somebody reads under a name; None for what `refusal` describes."""
+        """The topic whose log a principal reads under a name; None where it may not, or there is no log (`refusal`)."""
         if not self._resolver.is_shadow(topic):
             return topic
         source = self._resolver.source(topic)
@@ -69,15 +69,15 @@ class Views:
         return source.topic if route is None or route.topic_id == source.topic_id else None
 
     def refusal(self, topic: bytes, principal: str) -> ErrorCode:
-        """Why there is no log to read: somebody may not read the shadow; or its source is gone, or is another topic by
-        now, or it is not made yet, which readers see like a topic that is not there.
+        """Why there is no log to read: TOPIC_AUTHORIZATION_FAILED if the principal may not read the shadow;
+        UNKNOWN_TOPIC_OR_PARTITION if its source was deleted or created again, or the shadow is not made yet.
         """
         source = self._resolver.source(topic)
         may = source is None or source.may_be_read_by(principal)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def reads(self, parts: Iterable[PartT], principal: str) -> list[Read[PartT]] | None:
-        """Each with its log. None where one has no log, or a log goes by two names: those are asked one by one."""
+        """Each partition with its log. None if one has no log, or two names have the same log: look at each then."""
         found: list[Read[PartT]] = []
         names: dict[bytes, bytes] = {}
         logs: dict[bytes, bytes] = {}
@@ -98,7 +98,7 @@ class Views:
 
 
 def layers(reads: Iterable[Read[PartT]]) -> list[list[Read[PartT]]]:
-    """As few requests as it takes so that none asks for one partition of a log twice."""
+    """Split reads into the fewest requests, none of which names a partition of a log twice."""
     return at_once(layer_steps(reads))
 
 

@@ -77,8 +77,8 @@ class _Lines:
 
 
 class _PassOn(logging.Handler):
-    """Makes an event of what libraries write to `logging`; the text stands in `message`. Strangers may cause some of
-    them: only a few that are alike are written in a while.
+    """Makes an event of what libraries write to `logging`; the text stands in `message`. Clients can trigger these, so
+    similar ones are limited to 20 in five seconds.
     """
 
     def __init__(self) -> None:

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from sidecar.admin.server import AdminServer
 from sidecar.cli.root import cli
-from sidecar.gateway.owners import Owner, Waiter
+from sidecar.gateway.owners import OwnerAnswer, Waiter
 from sidecar.node.port import AccessMode, Policy, Topic
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 
-OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+OWNER = OwnerAnswer("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
 ORDERS = Topic(
     "orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, waiting=[Waiter(None, "next", "pid:8", 0)], serving_node=1
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sidecar.admin.server import AdminServer
-from sidecar.gateway.owners import Owner
+from sidecar.gateway.owners import OwnerAnswer
 from sidecar.node.port import AccessMode, Policy, ProducerIds, Topic
 from sidecar.settings import Address, load
 from sidecar.telemetry import logs
@@ -19,7 +19,7 @@ from tests.unit.admin.paper_node import PaperNode
 
 TOKEN, READ_TOKEN = "s3cret-operate", "s3cret-read"
 ANY_PORT = Address("127.0.0.1", 0)
-OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+OWNER = OwnerAnswer("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
 ORDERS = Topic("orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, serving_node=1)
 BILLING = ProducerIds("billing", -1, {0: 8, 2: 7}, {0: 70, 2: None}, {0: 1_700_000_000_000, 2: 0}, False)
 

@@ -22,7 +22,7 @@ from yarl import URL
 from sidecar.admin import passing_on
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.gateway.owners import Owner, Waiter
+from sidecar.gateway.owners import OwnerAnswer, Waiter
 from sidecar.node.port import AccessMode, Check, NotFoundError, Policy, ProducerIds, Shadow, Topic
 from sidecar.settings import Address, load
 from sidecar.shadow.cursor_reset import AtTime
@@ -33,7 +33,7 @@ from tests.unit.admin.paper_node import PaperNode
 
 DOCUMENT = document("0.1.0")
 ANY_PORT = Address("127.0.0.1", 0)
-OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+OWNER = OwnerAnswer("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
 BILLING = ProducerIds("billing", -1, {0: 8, 2: 7}, {0: 70, 2: None}, {0: 1_700_000_000_000, 2: 0}, False)
 ORDERS = Topic("orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, serving_node=1)
 

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from jsonschema_rs import Draft202012Validator
 
 from sidecar.cli.api import AdminApi
-from sidecar.cli.bench.load import Clients, Load, Writer, _Lane
+from sidecar.cli.bench.load import Clients, Load, Writer, _LoadPartition
 from sidecar.cli.bench.report import percentile
 from sidecar.cli.bench.stage import Stage, describe
 from sidecar.local.ports import free_ports
@@ -238,18 +238,18 @@ def test_what_is_sent_is_made_before_the_clock_runs(node_process: StartNode, mon
     load = Load(record_bytes=10, batch_bytes=220, acks=-1, codec=Codec.NONE, in_flight=5, seconds=60)
     made: list[float] = []
     began: list[float] = []
-    make, append = _Lane.prepare, Writer.append
+    make, append = _LoadPartition.prepare, Writer.append
 
-    def prepare(lane: _Lane, records: int) -> None:
-        if records not in lane._frames:
+    def prepare(its: _LoadPartition, records: int) -> None:
+        if records not in its._frames:
             made.append(time.perf_counter())
-        make(lane, records)
+        make(its, records)
 
     def appended(writer: Writer, records: int, stop: threading.Event) -> int:
         began.append(time.perf_counter())
         return append(writer, records, stop)
 
-    monkeypatch.setattr(_Lane, "prepare", prepare)
+    monkeypatch.setattr(_LoadPartition, "prepare", prepare)
     monkeypatch.setattr(Writer, "append", appended)
     with Stage({"node": addresses(node.bootstrap)}, AdminApi(AdminAccess(node.admin_url, None))) as stage:
         leaders = stage.create("node", 6, -1)

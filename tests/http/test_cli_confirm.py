@@ -19,7 +19,7 @@ from sidecar.admin.asked import PAGE_SIZE
 from sidecar.cli import confirm
 from sidecar.cli.pipeline.compact import compact
 from sidecar.cli.root import cli
-from sidecar.gateway.owners import Owner
+from sidecar.gateway.owners import OwnerAnswer
 from sidecar.node.port import AccessMode, Policy, ProducerIds, Scope, Shadow
 from tests.http.paper_cli import ORDERS, OWNER, Running, Said, run
 
@@ -88,7 +88,7 @@ def test_yes_is_an_answer_beforehand(full: Running, monkeypatch: pytest.MonkeyPa
     assert "[y/N]" not in said.err
 
 
-OTHER = Owner("other", "pid:9", AccessMode.EXCLUSIVE, 0, "10.0.0.2:6", 11)
+OTHER = OwnerAnswer("other", "pid:9", AccessMode.EXCLUSIVE, 0, "10.0.0.2:6", 11)
 BY_PARTITION = replace(
     ORDERS, policy=Policy(AccessMode.EXCLUSIVE, scope=Scope.PARTITION), owner=None, owners={0: OWNER, 1: OTHER}
 )
@@ -104,7 +104,7 @@ def test_the_question_about_a_partition_names_its_owner_alone(running: Running, 
 @pytest.mark.parametrize("owners", [{}, {0: OWNER}, {0: OWNER, 1: OTHER}])
 @pytest.mark.parametrize("what", ["fence", "release"])
 def test_without_a_partition_nothing_is_asked_where_each_has_its_owner_and_the_node_says_so(
-    running: Running, monkeypatch: pytest.MonkeyPatch, what: str, owners: dict[int, Owner]
+    running: Running, monkeypatch: pytest.MonkeyPatch, what: str, owners: dict[int, OwnerAnswer]
 ):
     running.node.known["orders"] = replace(BY_PARTITION, owners=owners)
     said = at_a_terminal(running, monkeypatch, f"producer {what} orders", "y\n")

@@ -63,10 +63,10 @@ class Load:
 
 
 _batch = lru_cache(maxsize=8)(Load.batch)
-"""Letters at random take longer to make than to append: each batch is made once, for all lanes of all writers."""
+"""Letters at random take longer to make than to append: each batch is made once, for all partitions of all writers."""
 
 
-class _Lane:
+class _LoadPartition:
     """One partition under one producer id: its sequence, and the connection to its leader."""
 
     def __init__(self, connection: Connection, stamp: Stamp, partition: TopicPartition, load: Load) -> None:
@@ -135,12 +135,12 @@ class Writer:
             for address in set(leaders.values()):
                 self._connections[address] = Connection(address, CLIENT_ID, security)
             stamp = new_producer(next(iter(self._connections.values())))
-            self._lanes = [
-                _Lane(self._connections[address], stamp, TopicPartition(topic, partition), load)
+            self._partitions = [
+                _LoadPartition(self._connections[address], stamp, TopicPartition(topic, partition), load)
                 for partition, address in leaders.items()
             ]
-            for lane in self._lanes:
-                lane.settle()
+            for its in self._partitions:
+                its.settle()
         except BaseException:
             self.close()
             raise
@@ -149,8 +149,8 @@ class Writer:
         """Make what `append` sends, so that it costs no time there."""
         sizes = self._sizes(records)
         last = range(len(sizes))[-1:]  # it alone may not be full
-        for index in (*range(min(len(sizes), len(self._lanes))), *last):
-            self._lanes[index % len(self._lanes)].prepare(sizes[index])
+        for index in (*range(min(len(sizes), len(self._partitions))), *last):
+            self._partitions[index % len(self._partitions)].prepare(sizes[index])
 
     def _sizes(self, records: int) -> list[int]:
         """The batches, by their records."""
@@ -160,24 +160,24 @@ class Writer:
     def append(self, records: int, stop: threading.Event) -> int:
         """Append `records`, or fewer where time is over; how many were acknowledged."""
         sizes = self._sizes(records)
-        in_flight: deque[tuple[_Lane, int]] = deque()
+        in_flight: deque[tuple[_LoadPartition, int]] = deque()
         acknowledged, deadline = 0, time.monotonic() + self._load.seconds
         for index, size in enumerate(sizes):
             if stop.is_set() or time.monotonic() > deadline:
                 break
             if len(in_flight) == self._load.in_flight:
                 acknowledged += _take(in_flight)
-            lane = self._lanes[index % len(self._lanes)]
-            lane.send(size)
-            in_flight.append((lane, size))
+            its = self._partitions[index % len(self._partitions)]
+            its.send(size)
+            in_flight.append((its, size))
         while in_flight:
             acknowledged += _take(in_flight)
         return acknowledged
 
     def round_trips(self, calls: int) -> list[int]:
         """Nanoseconds of so many round trips; a few more before them pay for the switch and do not count."""
-        lane = self._lanes[0]
-        return [lane.round_trip() for _ in range(_WARM + calls)][_WARM:]
+        its = self._partitions[0]
+        return [its.round_trip() for _ in range(_WARM + calls)][_WARM:]
 
     def close(self) -> None:
         """End its connections, also under a thread that waits there."""
@@ -185,9 +185,9 @@ class Writer:
             connection.close()
 
 
-def _take(in_flight: deque[tuple[_Lane, int]]) -> int:
-    lane, size = in_flight.popleft()
-    lane.receive(size)
+def _take(in_flight: deque[tuple[_LoadPartition, int]]) -> int:
+    its, size = in_flight.popleft()
+    its.receive(size)
     return size
 
 

@@ -117,7 +117,7 @@ async def _silence(server: Address, settings: Settings, access: BrokerAccess) ->
     except UpstreamError as error:
         reason = str(error)
         if reason.endswith(" closed the connection") and access.protocol != "SASL_SSL":
-            return f"{reason} before it answered, as a port does that wants a login or TLS"
+            return f"{reason} before it answered: the port may require a login or TLS"
         return reason
     else:
         return ""

@@ -1,5 +1,5 @@
 """The listeners of a node: does each answer at its advertised address, with TLS where it has TLS and with a certificate
-that names the address? Without a node: could one listen?
+that names the address? Without a node: are the ports free?
 
 No login is tried: ApiVersions comes before it.
 """

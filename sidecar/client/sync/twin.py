@@ -1,4 +1,4 @@
-"""What every synchronous twin does alike: its asynchronous self lives in a portal, from the beginning to the end.
+"""What all synchronous classes share: each runs its asynchronous twin in an event loop in a thread (a portal).
 
 A method is declared by a decorator that names the asynchronous one. Its parameters, their types and its docstring are
 that one's: type checkers find them through `ParamSpec`, programs when they run.
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
-    """What a twin can be of."""
+    """An asynchronous class that can have a synchronous twin."""
 
     async def close(self) -> None: ...
 
 
 class Losable(Closable, Protocol):
-    """What may be lost."""
+    """An asynchronous class whose objects may be lost."""
 
     async def lost(self) -> None: ...
 
@@ -45,7 +45,7 @@ Declared = Callable[..., None]
 """A method that has a name and no body: it stands for the asynchronous one."""
 
 _LEFT_OPEN_S: Final = 5.0
-"""For the end of what was left open when the interpreter exits."""
+"""How long closing what was left open may take when the interpreter exits, in seconds."""
 
 
 class Twin(Generic[TwinT]):
@@ -75,7 +75,7 @@ class Twin(Generic[TwinT]):
         self._finish(lambda: cast("Any", self._twin).__aexit__(kind, error, trace))
 
     def _start(self, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Begin; where that fails nothing is left."""
+        """Start; if that fails, nothing stays open."""
         is_first = self._portal is None
         try:
             return self._open().run(act)
@@ -91,7 +91,7 @@ class Twin(Generic[TwinT]):
         return portal.run(act)
 
     def _call(self, act: Callable[[], ResultT]) -> ResultT:
-        """In the loop, what does not wait."""
+        """Call in the loop a function that does not wait."""
         portal = self._portal
         if portal is None:
             return act()
@@ -115,7 +115,7 @@ class Twin(Generic[TwinT]):
                 self._run(items.aclose)
 
     def _finish(self, act: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
-        """End; only the first one does anything, and others wait for it."""
+        """Close; only the first call does anything, and others wait for it."""
         with self._finishing:
             if self._ended:
                 return None
@@ -144,7 +144,7 @@ class Twin(Generic[TwinT]):
 
 
 class LosableTwin(Twin[LosableT]):
-    """A twin of what may be lost."""
+    """The twin of a class whose objects may be lost."""
 
     def lost(self, timeout: float | None = None) -> bool:
         """Wait until it is lost or closed, `timeout` seconds at most: whether it is. Ask in its own thread, or now
@@ -159,7 +159,7 @@ class LosableTwin(Twin[LosableT]):
 
 
 def makes(source: Callable[P, Closable]) -> Callable[[Declared], Callable[Concatenate[Any, P], None]]:
-    """A constructor: it makes one of the asynchronous class."""
+    """A constructor, which makes an object of the asynchronous class."""
 
     def begin(twin: Any, *args: Any, **named: Any) -> None:
         Twin.__init__(twin, source(*args, **named))
@@ -170,14 +170,14 @@ def makes(source: Callable[P, Closable]) -> Callable[[Declared], Callable[Concat
 def blocks(
     source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
 ) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
-    """A method that waits for a coroutine. It wants the twin to be open."""
+    """A method that waits for a coroutine. Raises RuntimeError if the twin is not open."""
     return _runs(source, Twin._run)
 
 
 def starts(
     source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
 ) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
-    """A method that opens the twin; where it fails nothing is left."""
+    """A method that opens the twin; if it fails, nothing stays open."""
     return _runs(source, Twin._start)
 
 
@@ -251,7 +251,7 @@ async def _ends(act: Callable[[], Awaitable[None]], timeout: float | None) -> bo
 
 
 def _abandon(portal: Portal, twin: Closable) -> None:
-    """Of one that was left open: its owner is gone, or the interpreter exits."""
+    """Close a twin that was left open: its owner is gone, or the interpreter exits."""
     try:
         portal.run(lambda: _ends(twin.close, _LEFT_OPEN_S), _LEFT_OPEN_S * 2)
     except Exception:  # noqa: BLE001, S110  no caller is left; what is open ends with the loop

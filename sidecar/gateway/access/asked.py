@@ -30,8 +30,8 @@ NO_ID: Final = -1
 
 
 class Asking(NamedTuple):
-    """A request with its principal. `has`: whether there is a topic, or a partition of it; `creates`: whether brokers
-    make topics that Metadata asks for (`auto.create.topics.enable`); `name_of`: which topic has an id, None for none.
+    """A request with its principal. `has`: whether a topic, or a partition of it, exists; `creates`: whether brokers
+    create topics that Metadata asks for (`auto.create.topics.enable`); `name_of`: the topic with an id, or None.
     """
 
     rights: Rights
@@ -49,8 +49,9 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """What goes on of a request (None: nothing), what the client is answered (given the answer, {} where nothing went
-    on), and the code of what was refused (0: nothing was, there is only something to hide in the answer).
+    """A request after the check of rights. `fields`: the part that is passed on, None for nothing. `amend`: makes the
+    client's answer from the broker's, which is {} if nothing was passed on. `code`: the error of the refused part; 0 if
+    nothing was refused, and the answer only hides something.
     """
 
     fields: Values | None
@@ -60,9 +61,9 @@ class Divided:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An API whose requests are taken apart before its module runs. `check` gives None where the request goes on as it
-    is, and its answer goes back as it is; `in_doubt` names the topics that have to be looked up before, `ids` those
-    that a request names by id (KIP-516).
+    """An API whose requests are checked before its module runs. `check` returns None if request and answer pass
+    unchanged; `in_doubt` returns the topics that have to be looked up before, `ids` those that a request names by id
+    (KIP-516).
     """
 
     message: Message
@@ -81,7 +82,7 @@ class PerTopic:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """An API that takes no right, and why."""
+    """An API that requires no right, and why."""
 
     reason: str
 
@@ -93,12 +94,12 @@ def ids_in(topics: Iterable[Values] | None) -> list[bytes]:
 
 
 def called(topic: Values) -> Values:
-    """How an element of a request calls its topic: by its name, or by its id."""
+    """The fields by which an element of a request names its topic: the name, the id, or both."""
     return {field: topic[field] for field in ("name", "topic_id") if field in topic}
 
 
 def whole(values: Values, code: int) -> Divided:
-    """Nothing of the request goes on."""
+    """The request is refused as a whole: `values` is the answer."""
     return Divided(None, lambda _: values, code)
 
 
@@ -116,7 +117,9 @@ def some(
     *,
     empty_goes_on: bool = False,
 ) -> Divided | None:
-    """A request without the elements that are refused. `elements`: the lists in request and answer."""
+    """The request without its refused elements; None if none is. `elements`: the names of the lists in request and
+    answer.
+    """
     asked, answered = elements
     kept: list[Any] = []
     refused: list[Values] = []
@@ -137,13 +140,13 @@ def some(
 
 
 def shown_by(asking: Asking, divided: Divided | None, amend: Callable[[Values], Values]) -> Divided:
-    """What is left of a request, and the answer as `amend` makes it of the one with what was refused."""
+    """`divided` (None: the whole request), with `amend` applied to its answer as well."""
     if divided is None:
         return Divided(asking.fields, amend)
     return Divided(divided.fields, lambda answer: amend(divided.amend(answer)), divided.code)
 
 
 def with_cluster_operations(rights: Rights, answer: Values) -> Values:
-    """What the client may do on the cluster, of what the node may."""
+    """The answer with the cluster operations that the client may do, out of those that the node may do."""
     name = "cluster_authorized_operations"
     return answer | {name: rights.cluster_operations(answer[name])}

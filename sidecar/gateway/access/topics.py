@@ -106,7 +106,8 @@ def _metadata(asking: Asking) -> Divided | None:
 
 def _metadata_by_id(asking: Asking) -> Divided:
     """As `_metadata`, of topics that are asked for by id; names beside ids count for nothing. An id is no secret, so
-    it is refused with 29 where there is such a topic, and the name is (`KafkaApis.handleTopicMetadataRequest`).
+    it is refused with TOPIC_AUTHORIZATION_FAILED where there is such a topic, and its name is refused
+    (`KafkaApis.handleTopicMetadataRequest`).
     """
     rights, name_of = asking.rights, asking.name_of
     of_topics = bool(asking.fields.get("include_topic_authorized_operations"))

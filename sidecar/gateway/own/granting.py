@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.own.answers import Rooms
     from sidecar.gateway.own.asked import Target
     from sidecar.gateway.own.tickets import Ticket, Tickets
-    from sidecar.resources.requests import Request, Verdict
+    from sidecar.resources.requests import ClaimVerdict, Request
 
 _BUSY_S: Final = 10.0
 """How long a request waits for topics that change hands before it is answered so."""
@@ -183,7 +183,7 @@ class Granting:
             return await self._rooms.topics.take(claim)
 
 
-def _by_target(targets: Sequence[Target], verdict: Verdict) -> dict[Target, Look]:
+def _by_target(targets: Sequence[Target], verdict: ClaimVerdict) -> dict[Target, Look]:
     """What the coordinator says of each target."""
     if verdict.prospect is not Prospect.REFUSED:
         return dict.fromkeys(targets, Look(verdict.prospect))

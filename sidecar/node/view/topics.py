@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 _PER_TURN: Final = 64
-"""Topics that are described in one turn of the event loop: a page may name a thousand."""
+"""Topics described in one turn of the event loop: a page may name a thousand."""
 PRODUCERS: Final = 100
 """Names that are shown with a topic."""
 _KAFKA_S: Final = 3.0
-"""How long Kafka may take to say which topics there are."""
+"""How long Kafka may take to list the topics, in seconds."""
 
 
 class TopicsView:
@@ -77,7 +77,7 @@ class TopicsView:
         ]
 
     async def _partitions(self, names: Sequence[str]) -> dict[str, frozenset[int]]:
-        """The partitions of those topics that there are: by what is known of them where Kafka cannot be asked."""
+        """The partitions of those topics that exist. If Kafka does not answer: as this node knows them."""
         try:
             state = await self._ask(MetadataRequest(tuple(names), allow_auto_topic_creation=False))
         except port.UnavailableError:
@@ -114,7 +114,7 @@ class TopicsView:
 
     def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
         governed = rooms_of(self._node).governed
-        if partitions is None:  # a policy may be there before its topic: it holds from the first batch on
+        if partitions is None:  # a policy may be older than its topic: it holds from the first batch on
             waiting, own = governed.policy_of(name), governed.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, waiting)
         policy = governed.policy_of(name)

@@ -1,7 +1,7 @@
-"""The checks together: from the runs of a log and what nodes know of it to a verdict with counts and examples.
+"""Runs all checks: takes the runs of a log and what nodes know of it, and returns an `Audit` with counts and examples.
 
-The log is read once as runs; single records are read through `read`, and only where runs cannot judge. Counts come to
-the driver by partition, examples a few of each kind; what is kept for tables stays a data frame.
+The log is read once as runs. `read` reads single records, and only where runs are not enough. The driver gets counts by
+partition and a few examples of each kind; what is written to tables stays a data frame.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Bounds: TypeAlias = "Mapping[int, tuple[int, int]]"
 """The range of each partition: first offset and the one after the last."""
 
 EXAMPLES: Final = 20
-"""Of each kind."""
+"""The most examples of each kind."""
 _SAMPLED_RUNS: Final = 3
 _FEW: Final = 200_000
-"""Rows."""
+"""Rows that one task handles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
     """What was found in the log of one topic. `counts` are by kind and partition, without zeros; `gaps` are numbers
-    left out between ids, `spread` names with ids in several partitions, `malformed` records with an id that is none.
+    left out between ids, `spread` names with ids in several partitions, `malformed` records with an invalid id.
 
     `runs` (attributed) and `violations` (one row each, of stamps and runs as of single records) are kept in Spark
     until `free`.
@@ -93,8 +93,8 @@ def audit(
     *,
     is_few: bool = False,
 ) -> Audit:
-    """Judge `runs` (the source's view of the range `bounds`) by what nodes know. `is_few`: they are here, and
-    few; else they are counted.
+    """Judge `runs` (the source's view of the range `bounds`) by what nodes know. `is_few`: there are few
+    of them, and they are in memory already; otherwise they are kept and counted.
     """
     kept = [] if is_few else [runs.persist()]
     case = _Case(spark, topic, bounds, known, read, kept, is_few=is_few or runs.count() <= _FEW)
@@ -115,7 +115,7 @@ class _Case:
     is_few: bool
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """For several uses, until `Audit.free`."""
+        """Keep a frame in Spark for several uses, until `Audit.free`."""
         self.kept.append(frame.coalesce(1).persist() if self.is_few else frame.persist())
         return self.kept[-1]
 
@@ -176,13 +176,13 @@ class _Case:
         return sequences.unionByName(missing.examples_of_ids(last_ids))
 
     def _read_again(self, asked: Sequence[Stretch], its: DataFrame) -> DataFrame:
-        """Of these there may be many."""
+        """The records of these stretches, kept in Spark: there may be many."""
         found = writers.attributed(self.read(asked), its).persist()
         self.kept.append(found)
         return found
 
     def _malformed(self, runs: DataFrame, its: DataFrame) -> list[dict[str, Any]]:
-        """Some records whose id is none, with what is wrong."""
+        """Some records with an invalid id, and what is wrong with it."""
         size = F.col("last_offset") - F.col("first_offset")
         rows = runs.where(f"{MALFORMED} > 0").orderBy(size, "partition", "first_offset").limit(_SAMPLED_RUNS)
         asked = merged(Stretch(*row) for row in rows.select("partition", "first_offset", "last_offset").collect())
@@ -193,7 +193,7 @@ class _Case:
 
 
 def _parts(misplaced: DataFrame) -> DataFrame:
-    """The part that lies in its stretch, of runs that reach into one."""
+    """Of runs that overlap a stretch, the part inside it."""
     return misplaced.where(f"NOT ({batches.is_whole()})").select(
         "partition", F.greatest("first_offset", "lo").alias("first_offset"),
         F.least("last_offset", "hi").alias("last_offset"),

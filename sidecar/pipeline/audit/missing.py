@@ -52,10 +52,10 @@ def sequences(runs: DataFrame, stamps: DataFrame, whole: DataFrame) -> DataFrame
 
 
 def last_ids(runs: DataFrame, marks: DataFrame, whole: DataFrame) -> DataFrame:
-    """Marks whose record lies, or has to lie, within the range, and whose id no run of their name spans: with `found`,
-    the highest id there is. Nothing is said where records without a known name may be the ones.
+    """Marks whose record should be in the range. No run of that name contains the id. `found` is the highest id there.
+    A partition where records without a known name may be the ones is left out.
 
-    An id below the highest may be missing too: a log that lost its end goes on.
+    An id below the highest may be missing too: a log that lost its end receives new records.
     """
     spans = runs.where("ids > 0").select("partition", "name", "first_id", "last_id")
     highest = spans.groupBy("partition", "name").agg(F.max("last_id").alias("found"))

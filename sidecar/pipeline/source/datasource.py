@@ -1,8 +1,8 @@
 """`format("sidecar")`: Spark's Python DataSource API over `sidecar.pipeline.kafka`, Arrow record batches out.
 
 What is read is settled once, when the frame is made: end offsets are pinned, so that every action on the frame sees the
-same log, and bad options fail at `load()`. Splits are ranges of offsets; a batch that lies across two is cut. Reads all
-that was written, aborted transactions too, and marks them.
+same log, and bad options fail at `load()`. Splits are ranges of offsets; a batch that is part of two is cut. Records
+of aborted transactions are read too, and marked.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SidecarDataSource(DataSource):
 
 
 class SidecarReader(DataSourceReader):
-    """What goes to the executors."""
+    """Reads ranges of offsets on the executors, to which Spark sends it."""
 
     def __init__(self, wanted: Options, found: dict[int, tuple[int, int]], schema: StructType) -> None:
         self._wanted = wanted
@@ -138,7 +138,7 @@ class SidecarReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split. Raises `PipelineError`."""
         if not isinstance(partition, Split):
-            return iter(())  # what Spark hands over where there are no splits
+            return iter(())  # Spark passes this if there are no splits
         wanted, where = self._wanted, TopicPartition(self._wanted.topic, partition.partition)
         batches = _batches(wanted, where, partition.within)
         schema = to_arrow_schema(self._schema, timezone="UTC")

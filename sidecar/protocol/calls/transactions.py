@@ -2,7 +2,8 @@
 witnesses.
 
 Versions are the newest that every broker since 3.0 serves and that keep the meaning the fence needs: EndTxn below 5
-does not raise the epoch (KIP-890), InitProducerId 4 answers 90 to a stale epoch where older ones answer 47.
+does not raise the epoch (KIP-890), InitProducerId 4 answers 90 PRODUCER_FENCED to a stale epoch where older ones answer
+47 INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import structlog
 
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.gateway.owners import Owner
+from sidecar.gateway.owners import OwnerAnswer
 from sidecar.node.port import AccessMode, Policy, ProducerIds, Topic
 from sidecar.settings import load
 from sidecar.telemetry.hooks import NodeMetrics
@@ -31,7 +31,7 @@ _CALLS: Final = tuple(
 )
 _RAW: Final = 0xFF
 _TURNS: Final = 60
-_OWNER: Final = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+_OWNER: Final = OwnerAnswer("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
 _IDS: Final = ProducerIds("billing", -1, {0: 8, 2: 7}, {0: 70, 2: None}, {0: 1_700_000_000_000, 2: 0}, False)
 
 

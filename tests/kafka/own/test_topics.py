@@ -211,7 +211,7 @@ def test_a_producer_that_begins_on_the_connection_that_owns_follows_it(node: Nod
         assert writer.send(orders, b"idempotent", sequence=0).error == 0
         assert watch.owner(topic(orders)).owner_session == "pid:4000040"
         (changed,) = watch.watch(token, 20_000).changed
-        assert (changed.error, changed.generation) == (control.NONE, 2)  # its own session's heir
+        assert (changed.error, changed.generation) == (control.NONE, 2)  # its own session's successor
         assert own.own(topic(orders), token=token).error == control.NONE
 
 

@@ -20,7 +20,7 @@ from sidecar.cluster.nodes import NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
-from sidecar.resources.requests import Request, Verdict, Wish
+from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.gates import GatedUpstream, Gates, opened
@@ -102,7 +102,7 @@ class Caller:
     ) -> Request:
         return Request(token or secrets.token_bytes(16), session or self.session, self.name, mode, wishes)
 
-    async def ask(self, request: Request) -> Verdict:
+    async def ask(self, request: Request) -> ClaimVerdict:
         """As the gateway does, without waiting for a turn. Raises `KafkaError`."""
         coordinator = self._room.coordinator
         await coordinator.ready()

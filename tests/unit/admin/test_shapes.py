@@ -5,7 +5,7 @@ from sidecar.admin.faults import ShapeError, quoted
 from sidecar.admin.fields import time_to_json
 from sidecar.admin.shapes import PRODUCER_IDS, STATUS, TOPIC, new_topic_from_json, policy_from_json
 from sidecar.cluster.nodes import NodeAddress
-from sidecar.gateway.owners import Owner, Waiter
+from sidecar.gateway.owners import OwnerAnswer, Waiter
 from sidecar.gateway.sequence_ids import State
 from sidecar.node.port import (
     AccessMode,
@@ -21,7 +21,7 @@ from sidecar.node.port import (
     Topic,
 )
 
-OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_123, "10.0.0.1:5", 4)
+OWNER = OwnerAnswer("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_123, "10.0.0.1:5", 4)
 
 
 def test_a_topic_has_exactly_the_fields_of_the_contract():

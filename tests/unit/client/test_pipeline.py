@@ -12,7 +12,7 @@ from sidecar.client import pipeline as module
 from sidecar.client.claim import Claim
 from sidecar.client.errors import SidecarError
 from sidecar.client.numbering import Numbering
-from sidecar.client.pipeline import Lane, Pipeline
+from sidecar.client.pipeline import PartitionPipeline, Pipeline
 from sidecar.client.receipt import Pending
 from sidecar.client.transport import BatchError, Transport
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
@@ -25,13 +25,13 @@ def record(number: int | None, size: int = 100) -> Pending:
 
 def batches(records: list[Pending], last_id: int = -1) -> list[list[int | None]]:
     """The numbers of the records of each batch."""
-    lane = Lane(0)
+    part = PartitionPipeline(0)
     for each in records:
-        lane.add(each)
+        part.add(each)
     found: list[list[int | None]] = []
-    while lane.fill(last_id):
-        assert lane.fill(last_id)  # a head stays what it is until it is settled
-        found.append([each.number for each in lane.settled()])
+    while part.fill(last_id):
+        assert part.fill(last_id)  # a head stays what it is until it is settled
+        found.append([each.number for each in part.settled()])
     return found
 
 
@@ -69,13 +69,13 @@ async def test_what_was_given_up_before_it_left_is_left_out() -> None:
 
 async def test_what_was_given_up_under_way_stays_in_its_batch() -> None:
     """It is sent again as the same batch, or Kafka would not know it."""
-    lane, records = Lane(0), [record(number) for number in range(2)]
+    part, records = PartitionPipeline(0), [record(number) for number in range(2)]
     for each in records:
-        lane.add(each)
-    assert lane.fill(-1)
+        part.add(each)
+    assert part.fill(-1)
     records[0].outcome.cancel()
-    assert lane.fill(-1)
-    assert lane.head == records
+    assert part.fill(-1)
+    assert part.head == records
 
 
 class Owned:

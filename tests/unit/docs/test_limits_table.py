@@ -1,6 +1,4 @@
-"""The table of limits in deploy.md: none without a setting, a metric and a test. test_references.py holds that what it
-names exists.
-"""
+"""Every limit has a metric in deploy.md and a test in testing.md. What they name exists (test_references.py)."""
 
 from __future__ import annotations
 
@@ -12,19 +10,22 @@ import pytest
 from sidecar.settings.limits import Limits
 
 _DEPLOY = Path("docs/deploy.md").read_text(encoding="utf-8")
-_ROWS = {
-    name.lower(): row
-    for row in _DEPLOY.splitlines()
-    if row.count("|") == 4
-    for name in re.findall(r"`SIDECAR_([A-Z_]+)`", row.split("|")[1])
-}
+_TESTING = Path("docs/testing.md").read_text(encoding="utf-8")
+
+
+def rows(page: str) -> dict[str, str]:
+    """The second cells of a page's tables with two columns, by the settings that the first ones name."""
+    cells = [row.split("|") for row in page.splitlines() if row.count("|") == 3]
+    return {name.lower(): second for _, first, second, _ in cells for name in re.findall(r"`SIDECAR_([A-Z_]+)`", first)}
+
+
+_METRICS, _TESTS = rows(_DEPLOY), rows(_TESTING)
 
 
 @pytest.mark.parametrize("setting", sorted(Limits.model_fields))
 def test_every_limit_has_a_metric_and_a_test(setting: str) -> None:
-    _, _, metric, test, _ = _ROWS[setting].split("|")
-    assert "`sidecar_" in metric
-    for path in re.findall(r"`(tests/[a-z_/]+\.py)`", test) or [""]:
+    assert "`sidecar_" in _METRICS[setting]
+    for path in re.findall(r"`(tests/[a-z_/]+\.py)`", _TESTS[setting]) or [""]:
         assert "def test_" in Path(path or "none").read_text(encoding="utf-8")
 
 

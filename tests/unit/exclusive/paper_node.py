@@ -23,7 +23,7 @@ from sidecar.changelog.records import read_batches
 from sidecar.exclusive import requests, succession
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.forwarder.lane import Append, Lane, Owner
+from sidecar.forwarder.lane import Append, Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
@@ -118,7 +118,7 @@ class PaperForwarder:
         partition: int,
         stamp: Stamp,
         plain: PlainSequences | None,
-        owner: Owner,
+        owner: LaneOwner,
         topic_id: UUID | None = None,
     ) -> Lane:
         lane = Lane(topic, partition, stamp, plain, self, owner, random.Random(7))

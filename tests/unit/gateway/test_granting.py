@@ -12,7 +12,7 @@ from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.requests import Verdict
+from sidecar.resources.requests import ClaimVerdict
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 from tests.unit.gateway.test_access import rights, rule
@@ -38,15 +38,15 @@ class Coordinator:
         self.coordinates = True
         self.epochs += 1
 
-    def look(self, _request: object) -> Verdict:
+    def look(self, _request: object) -> ClaimVerdict:
         assert self.coordinates
-        return Verdict(self.prospect)
+        return ClaimVerdict(self.prospect)
 
-    async def take(self, *_: object) -> Verdict:
+    async def take(self, *_: object) -> ClaimVerdict:
         if self.epochs == 1:
             self.coordinates = False
             raise ENDED
-        return Verdict(Prospect.READY, (control.Ownership(generation=self.epochs),))
+        return ClaimVerdict(Prospect.READY, (control.Ownership(generation=self.epochs),))
 
     def wait(self, *_: object) -> None:
         self.placed.append(self.epochs)

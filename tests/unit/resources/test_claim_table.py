@@ -7,7 +7,7 @@ from itertools import count
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import claim_key
 from sidecar.resources.claim_table import DEPOSED_NAMES, ClaimTable, Effects
-from sidecar.resources.requests import Request, Verdict, Wish
+from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 
@@ -36,7 +36,7 @@ def new_table(**limits: int) -> ClaimTable:
     return ClaimTable(1, LostTokens(), **{"queue_limit": 10, "claims_limit": 1000, "places_limit": 1000} | limits)
 
 
-def ask(table: ClaimTable, asked: Request) -> tuple[Verdict, Effects]:
+def ask(table: ClaimTable, asked: Request) -> tuple[ClaimVerdict, Effects]:
     """Judge it, and do what follows."""
     verdict = table.judge(asked)
     if verdict.prospect is Prospect.READY:

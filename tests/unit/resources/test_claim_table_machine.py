@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, claim_key
 from sidecar.resources.claim_table import Change, ClaimTable, Effects
-from sidecar.resources.requests import Request, Verdict, Wish
+from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from tests.unit.resources.reference import EXCLUSIVE, FENCING, WAIT, Asked, Reference, Thing
@@ -132,7 +132,7 @@ class Tables(RuleBasedStateMachine):
 
     # How ----------------------------------------------------------------------------------------------------------
 
-    def _ask(self, asked: Asked) -> Verdict:
+    def _ask(self, asked: Asked) -> ClaimVerdict:
         self.asked[asked.token] = asked
         request = request_of(asked)
         expected = self.model.judge(asked)

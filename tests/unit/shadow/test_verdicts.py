@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.protocol.metadata import PartitionState, TopicState
-from sidecar.shadow.verdicts import HALF_MADE_MS, Verdict, judged
+from sidecar.shadow.verdicts import HALF_MADE_MS, ShadowVerdict, judged
 from sidecar.v1 import state_pb2 as state
 
 OWN, SOURCE, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -22,7 +22,7 @@ def gone(name: str, error: int = UNKNOWN) -> TopicState:
     return topic(name, UUID(int=0), 0, error)
 
 
-def verdict(*topics: TopicState, record: state.Shadow = MADE, now_ms: int = 0) -> Verdict | None:
+def verdict(*topics: TopicState, record: state.Shadow = MADE, now_ms: int = 0) -> ShadowVerdict | None:
     return judged("audit", record, {each.name: each for each in topics}, now_ms)
 
 
@@ -30,9 +30,9 @@ AUDIT, ORDERS = topic("audit", OWN), topic("orders", SOURCE)
 
 
 def test_a_shadow_of_its_source_is_open_and_grows_with_it():
-    assert verdict(AUDIT, ORDERS) == Verdict()
-    assert verdict(AUDIT, topic("orders", SOURCE, 5)) == Verdict(partitions=5)
-    assert verdict(topic("audit", OWN, 3), ORDERS) == Verdict()
+    assert verdict(AUDIT, ORDERS) == ShadowVerdict()
+    assert verdict(AUDIT, topic("orders", SOURCE, 5)) == ShadowVerdict(partitions=5)
+    assert verdict(topic("audit", OWN, 3), ORDERS) == ShadowVerdict()
 
 
 @pytest.mark.parametrize(("source", "reason"), [(gone("orders"), "deleted"), (topic("orders", OTHER, 9), "again")])
