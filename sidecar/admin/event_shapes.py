@@ -50,7 +50,9 @@ _CURSOR_RESET: Final = Shape("CursorReset", group=TEXT, limit=NUMBER, partitions
 EVENT_DETAILS: Final = Shape(
     "EventDetails",
     "What `detail` says, for programs: only the fields that the event has.",
-    by=DETAIL.said("deposed: who owns it since, a name or a session.").of(_said("by")).or_absent(),
+    by=DETAIL.said("deposed: who owns it since, a name or a session; policy: who changed it, in words.")
+    .of(_said("by"))
+    .or_absent(),
     deposed=DETAIL.said("claimed, failover: who owned it before, a name or a session.")
     .of(_said("deposed"))
     .or_absent(),

@@ -101,6 +101,8 @@ class Bindings:
     def changed(self, key: Key) -> None:
         """A slot has another record than before, or none any more. It is read when somebody asks for the topic."""
         self._unread.setdefault(key.topic, {})[key.slot or MASTER_SLOT] = None
+        if not self._view.opened(key.topic):  # the topic is gone, and nobody may ever ask for it
+            self._read(key.topic)
 
     def forget(self, topic: str) -> None:
         """The topic is gone."""
@@ -170,14 +172,16 @@ class Bindings:
         if unread is None:
             return recorded
         opened = self._view.opened(topic)
+        if not opened:
+            if recorded is not None:
+                recorded.clear()  # slots may be gone of which nobody has said so yet
+                del self._recorded[topic]
+            return None
         if recorded is None:
             recorded = self._recorded[topic] = _Recorded(self._topics)
         for slot in unread:
             entry = opened.get(slot)
             recorded.note(slot, *((-1, _NOBODY) if entry is None else (entry.offset, callers(entry.value))))
-        if not opened:
-            del self._recorded[topic]
-            return None
         return recorded
 
 
@@ -212,6 +216,11 @@ class _Recorded:
         self._said[slot] = offset, said
         if self._found:
             self._found = {}
+
+    def clear(self) -> None:
+        """The topic has no records any more."""
+        for slot in self._said:
+            self.note(slot, -1, _NOBODY)
 
     def caller(self, session: Session) -> Caller | None:
         """By the newest of them."""

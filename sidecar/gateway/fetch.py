@@ -232,9 +232,9 @@ class FetchApi:
     async def _find_leaders(
         self, client: Client, exchange: SplitFetch, parts: list[FetchPart], topics: set[bytes]
     ) -> None:
-        found = await self._upstream.find_leaders(topics)
         try:
-            await in_slices(self._begin(client, exchange, parts, asked=found))
+            asked = await self._upstream.find_leaders(topics)
+            await in_slices(self._begin(client, exchange, parts, asked=asked))
         finally:
             client.connection.release()
 
@@ -268,8 +268,8 @@ class FetchApi:
             exchange.begin(by_leader)
 
     def _has_place(self, client: Client, name: bytes) -> bool:
-        bounds = self.audiences
-        return bounds is None or not self._views.is_shadow(name) or bounds.admits(name, client.connection.id)
+        bounds, own = self.audiences, client.connection  # one that has ended would never give a place back
+        return bounds is None or not self._views.is_shadow(name) or (not own.closed and bounds.admits(name, own.id))
 
     def _may_read(self, client: Client, part: FetchPart) -> bool:
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):

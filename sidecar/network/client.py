@@ -107,17 +107,16 @@ class ClientConnection(Reading):
             return self.closed
         exchanges.popleft()
         self._weight -= exchange.weight
+        size = len(head) + frame.end - frame.start
+        self._hand_over(size)
         if head:
             self._outbox.add(head)
         self._outbox.add_frame(frame)
-        self._answered(exchange, len(head) + frame.end - frame.start)
+        self._answered(exchange, size)
         return True
 
     def _answered(self, exchange: Exchange, size: int) -> None:
         """An answer was written; write those that waited for that."""
-        self.bytes_out += size
-        if size > self._largest:  # noqa: PLR1730 - calling max() takes longer
-            self._largest = size
         self._handler.exchange_done(exchange, size)
         exchanges = self._exchanges
         if exchanges and exchanges[0].answered:
@@ -131,6 +130,7 @@ class ClientConnection(Reading):
         if exchanges and exchanges[0] is exchange:
             exchanges.popleft()
             self._weight -= exchange.weight
+            self._hand_over(size)
             self._outbox.send(exchange.take_answer())
             self._answered(exchange, size)
         elif not self.closed:
@@ -147,10 +147,9 @@ class ClientConnection(Reading):
             exchange = exchanges.popleft()
             self._weight -= exchange.weight
             size = exchange.answer_bytes
-            self._outbox.send(exchange.take_answer())
-            self.bytes_out += size
-            self._largest = max(self._largest, size)
             self._kept -= size
+            self._hand_over(size)
+            self._outbox.send(exchange.take_answer())
             self._handler.exchange_done(exchange, size)
         if self._pause or self._starves:
             self._relieve()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.network.framing import Frame, FrameReceiver
 from sidecar.network.handling import Pause
 from sidecar.network.keepalive import has_silent_peer, unread_at_end
+from sidecar.network.unread import LEAST
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,7 +37,7 @@ class Reading(FrameReceiver):
         self._pause = self._weight = 0
         self.closed = False
         self.bytes_out = self._kept = 0  # of answers: handed to the socket, and those that wait for their turn
-        self._largest = 0  # of the answers since the socket was full last
+        self._largest = self._largest_end = 0  # of the large answers on their way, and what `bytes_out` was behind it
         self._is_parked = self._starves = False
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
@@ -83,11 +84,19 @@ class Reading(FrameReceiver):
         three of its four megabytes at once.
         """
         unsent = self._unsent()
-        return self._kept + (max(unsent, self._largest) if unsent else 0)
+        if unsent and self.bytes_out - unsent < self._largest_end:
+            unsent = max(unsent, self._largest)
+        return self._kept + unsent
 
     @property
     def taken_bytes(self) -> int:
         return self.bytes_out - self._unsent()
+
+    def _hand_over(self, size: int) -> None:
+        """The socket gets an answer of so many bytes now. The largest one counts until its last byte is taken."""
+        self.bytes_out += size
+        if size >= LEAST and (size > self._largest or self.taken_bytes - size >= self._largest_end):
+            self._largest, self._largest_end = size, self.bytes_out
 
     def too_much_unread(self) -> None:
         """Close at once: nobody reads what the node keeps for it, and there is too much of that."""

@@ -349,3 +349,33 @@ def test_who_claims_again_by_another_connection_keeps_it_when_the_first_one_clos
     assert known.check_claim(Session("pid:7"), client("attacker")) is not None
     known.connection_closed(2)
     assert known.check_claim(Session("pid:7"), client("attacker")) is None
+
+
+def test_nothing_is_kept_of_a_topic_that_is_gone(view: View, known: Bindings) -> None:
+    """The master slot's record is taken away first, those of shared sessions after it."""
+    slots = [Key(Kind.SLOT, "orders", shared_slot(number)) for number in (1, 2)]
+    for asked in (False, True):
+        for offset, key in enumerate(slots):
+            note(view, 10 * asked + offset + 1, Record(key, state.Slot(session=Session(f"pid:{offset}"))))
+        note(view, 10 * asked + 4, serving(Session("pid:7"), "billing"))
+        if asked:
+            assert known.bound("orders", Session("pid:7")) == client("billing")
+        for offset, key in enumerate([Key(Kind.SERVING, "orders", MASTER_SLOT), *slots]):
+            note(view, 10 * asked + 6 + offset, Record(key, None))
+            if key.slot == MASTER_SLOT:  # what a node does then
+                known.forget("orders")
+        assert (known._unread, known._recorded, known._topics) == ({}, {}, {})
+
+
+def test_records_that_the_log_lost_bind_nobody_however_their_loss_is_told(view: View, known: Bindings) -> None:
+    """The view has lost all of them when the first loss is told; at that of the master slot the topic is forgotten."""
+    note(view, 1, serving(Session("pid:7"), "billing"))
+    note(view, 2, owned("orders", 0, Session("pid:8")))
+    assert known.bound("orders", Session("pid:8")) == client("billing")
+    changes = view.truncate(Offset(0))
+    for change in sorted(changes, key=lambda each: each.key.slot != MASTER_SLOT):
+        known.changed(change.key)
+        if change.key.slot == MASTER_SLOT:
+            known.forget("orders")
+    assert known.check_claim(Session("pid:8"), client("attacker")) is None
+    assert (known._unread, known._recorded, known._topics) == ({}, {}, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.cluster.resolver import Source
+from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.crowd import LEAST
 from sidecar.gateway.audiences import PLACE_S, AudienceLimits, Audiences, Places
 from sidecar.network.handling import Pause
@@ -137,3 +139,28 @@ async def test_of_a_client_that_hung_up_nothing_is_kept(node: Node) -> None:
     assert is_muted(reader.connection)
     reader.connection.connection_lost(None)
     assert not audiences._muted
+
+
+async def test_a_client_that_goes_while_leaders_are_looked_up_gets_no_place(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would give it back."""
+    audiences = bound(node, AudienceLimits(LEAST))
+    asked, found = asyncio.Event(), asyncio.Event()
+
+    async def find_leaders(_: set[bytes]) -> bool:
+        asked.set()
+        await found.wait()
+        return True
+
+    view = node.broker.view
+    view.missing, view.leader, view.only_leader = (lambda _: {b"orders"}), (lambda *_: NO_LEADER), (lambda _: NO_LEADER)
+    monkeypatch.setattr(node.broker, "find_leaders", find_leaders, raising=False)
+    reader = Consumer(node, b"busy")
+    reader.asks(1, 7)
+    await asyncio.wait_for(asked.wait(), 5)
+    reader.connection.connection_lost(None)
+    found.set()
+    await wait_until(lambda: not node.gateway.tasks._tasks, "the request to be over")
+    assert audiences._places is not None
+    assert audiences._places._last == {}

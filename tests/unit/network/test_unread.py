@@ -185,6 +185,32 @@ async def test_an_answer_counts_as_a_whole_until_all_of_it_is_sent() -> None:
         assert connection.unread_bytes == 0
 
 
+class Slow:
+    """A transport whose peer takes some of what is written."""
+
+    unsent = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+
+async def test_an_answer_that_was_taken_long_ago_does_not_count() -> None:
+    """It was the largest since the socket was full last: a reader of small answers counted for megabytes, and was
+    closed at once where there were some of them.
+    """
+    connection = Sharing(AnswerMemory(MIB)).factory()
+    connection._transport = slow = Slow()  # type: ignore[assignment]
+    connection._hand_over(4 * MIB)
+    connection._hand_over(100_000)
+    slow.unsent = 100_000
+    assert connection.unread_bytes == 100_000, "it has taken the large one"
+    connection._hand_over(MIB)
+    slow.unsent = 200_000
+    assert connection.unread_bytes == MIB, "it has not taken all of this one"
+    slow.unsent = 0
+    assert connection.unread_bytes == 0
+
+
 @on_uvloop
 async def test_answers_that_wait_behind_a_request_without_one_count_too() -> None:
     memory = AnswerMemory(6 * MIB)
