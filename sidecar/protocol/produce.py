@@ -197,9 +197,9 @@ def appended(
     and log start (-1 below version 5). None where `all_appended` is False.
     """
     if COMPILED is not None:
-        found = COMPILED.appended(buffer, start, end, version, expected)
-        if found is not None:
-            return found
+        result = COMPILED.appended(buffer, start, end, version, expected)
+        if result is not None:
+            return result
     usual = usual_partitions(buffer, start, end, version)
     if usual is None:
         return None
