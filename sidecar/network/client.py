@@ -108,7 +108,9 @@ class ClientConnection(Reading):
         exchanges.popleft()
         self._weight -= exchange.weight
         size = len(head) + frame.end - frame.start
-        self._hand_over(size)
+        self.bytes_out += size
+        if size >= LEAST:
+            self._note_large(size)
         if head:
             self._outbox.add(head)
         self._outbox.add_frame(frame)
@@ -130,7 +132,9 @@ class ClientConnection(Reading):
         if exchanges and exchanges[0] is exchange:
             exchanges.popleft()
             self._weight -= exchange.weight
-            self._hand_over(size)
+            self.bytes_out += size
+            if size >= LEAST:
+                self._note_large(size)
             self._outbox.send(exchange.take_answer())
             self._answered(exchange, size)
         elif not self.closed:
@@ -148,7 +152,9 @@ class ClientConnection(Reading):
             self._weight -= exchange.weight
             size = exchange.answer_bytes
             self._kept -= size
-            self._hand_over(size)
+            self.bytes_out += size
+            if size >= LEAST:
+                self._note_large(size)
             self._outbox.send(exchange.take_answer())
             self._handler.exchange_done(exchange, size)
         if self._pause or self._starves:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from sidecar.network.framing import Frame, FrameReceiver
 from sidecar.network.handling import Pause
 from sidecar.network.keepalive import has_silent_peer, unread_at_end
-from sidecar.network.unread import LEAST
 
 if TYPE_CHECKING:
     import asyncio
@@ -92,10 +91,9 @@ class Reading(FrameReceiver):
     def taken_bytes(self) -> int:
         return self.bytes_out - self._unsent()
 
-    def _hand_over(self, size: int) -> None:
-        """The socket gets an answer of so many bytes now. The largest one counts until its last byte is taken."""
-        self.bytes_out += size
-        if size >= LEAST and (size > self._largest or self.taken_bytes - size >= self._largest_end):
+    def _note_large(self, size: int) -> None:
+        """The socket gets a large answer now, of so many bytes. The largest one counts until its last byte is taken."""
+        if size > self._largest or self.taken_bytes - size >= self._largest_end:
             self._largest, self._largest_end = size, self.bytes_out
 
     def too_much_unread(self) -> None:
