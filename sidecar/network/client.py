@@ -1,8 +1,7 @@
 """One client's connection: its requests in order to the handler, its answers in the same order to the socket.
 
 The handler may answer at once, later, or never (acks=0). It may also hold the connection while it looks something up,
-as a broker does with every request: frames that arrive meanwhile wait, so that routing never reorders what the client
-sent.
+as a broker does with every request: frames that arrive meanwhile wait, so routing never reorders a client's requests.
 """
 
 from __future__ import annotations
@@ -165,9 +164,7 @@ class ClientConnection(Reading):
             self.pause(Pause.BUDGET)
 
     def _relieve(self) -> None:
-        """Look, once this turn is over, whether requests can be taken up again: then all answers are known that were
-        lost together.
-        """
+        """Look once this turn is over, when all answers that were lost together are known."""
         if not self._relieving:
             self._relieving = True
             asyncio.get_running_loop().call_soon(self._relieved)

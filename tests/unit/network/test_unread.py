@@ -200,8 +200,10 @@ async def test_an_answer_that_was_taken_long_ago_does_not_count() -> None:
     """
     connection = Sharing(AnswerMemory(MIB)).factory()
     connection._transport = slow = Slow()  # type: ignore[assignment]
-    connection._hand_over(4 * MIB)
-    connection._hand_over(100_000)
+    connection.bytes_out = 4 * MIB
+    connection._note_large(4 * MIB)
+    connection.bytes_out += 100_000
+    connection._note_large(100_000)
     slow.unsent = 100_000
     assert connection.unread_bytes == 100_000, "it has taken the large one"
     connection._hand_over(MIB)
