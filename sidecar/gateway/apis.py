@@ -44,7 +44,7 @@ def cold_apis(
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
     guards = GuardedCursors(upstream, resolver, claims)
-    grouped = GroupsApi(coordinators, guards)
+    grouped = GroupsApi(coordinators, guards, resolver)
     changes = TopicsApi(upstream, resolver)
     opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes, resolver)
@@ -85,4 +85,5 @@ def cold_apis(
         79: shares.handle_acknowledge,
         89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED, hidden=used).handle,
         90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
+        91: grouped.handle_share_offsets,
     }

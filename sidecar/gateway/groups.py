@@ -9,7 +9,8 @@ cursors that the client may not touch; OffsetFetch is in `gateway.offset_fetch`.
 ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
 many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heartbeats of their members are in
 `gateway.members`. A group with a shadow that an allow list hides from the client is described by 29
-TOPIC_AUTHORIZATION_FAILED alone, as one with a topic that it may not DESCRIBE.
+TOPIC_AUTHORIZATION_FAILED alone, as one with a topic that it may not DESCRIBE. No share group gets an offset of a
+shadow, which it could not read (`gateway.share`): refused with 29, beside what else the request names.
 
 Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
+_NO_SHARES: Final = KafkaError(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic, so it has no offset there"
+)
 _NO_GENERATION: Final = -1
 _OPERATIONS_UNKNOWN: Final = -(2**31)
 
@@ -72,9 +76,10 @@ GROUP_KEYS: Final = frozenset(_GROUPED)
 class GroupsApi:
     """Handles the requests that name one group, of all clients of a node."""
 
-    def __init__(self, coordinators: Coordinators, guards: GuardedCursors) -> None:
+    def __init__(self, coordinators: Coordinators, guards: GuardedCursors, resolver: NameResolver) -> None:
         self._coordinators = coordinators
         self._guards = guards
+        self._resolver = resolver
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
@@ -100,6 +105,36 @@ class GroupsApi:
             return
         joined = await self._guards.joined(answer, request, refused)
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
+
+    async def handle_share_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """AlterShareGroupOffsets: topics that are no shadows go on to the coordinator."""
+        message, resolver = shares.ALTER_SHARE_GROUP_OFFSETS, self._resolver
+        fields: Values = await asking.fields(message, request) if resolver.has_shadows else {"topics": ()}
+        refused = [topic for topic in fields["topics"] if resolver.is_shadow(topic["topic_name"].encode())]
+        if not refused:
+            await self.handle(client, exchange, request)
+            return
+        exchange.note_error(_NO_SHARES.code)
+        for topic in refused:
+            client.note_refusal(topic["topic_name"].encode(), _NO_SHARES.code, _NO_SHARES.message)
+        answer: Values = {"error_code": ErrorCode.NONE, "responses": []}
+        if kept := [topic for topic in fields["topics"] if not resolver.is_shadow(topic["topic_name"].encode())]:
+            going_on = await asking.rewritten(client, request, message, fields | {"topics": kept})
+            try:
+                frame = await self._coordinators.ask(client, fields["group_id"], CoordinatorKind.GROUP, going_on)
+            except KafkaError as error:
+                await _refuse(_GROUPED[request.key], exchange, request, error.code)
+                return
+            answer = await asking.read(message, frame, request.version)
+        if not answer["error_code"]:
+            answer = answer | {"responses": [*answer["responses"], *map(_not_shared, refused)]}
+        await asking.answer(exchange, message, answer)
+
+
+def _not_shared(topic: Values) -> Values:
+    error = {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message}
+    partitions = [error | {"partition_index": each["partition_index"]} for each in topic["partitions"]]
+    return {"topic_name": topic["topic_name"], "partitions": partitions}
 
 
 async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:

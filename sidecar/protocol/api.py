@@ -162,7 +162,7 @@ _TABLE: Final = (
     Api(88, "StreamsGroupHeartbeat", 0, 0, 0, Route.GROUP, shadow=ShadowRule.OWN),
     Api(89, "StreamsGroupDescribe", 0, 0, 0, Route.GROUPS, shadow=ShadowRule.OWN),
     Api(90, "DescribeShareGroupOffsets", 0, 1, 0, Route.GROUPS, shadow=ShadowRule.OWN),
-    Api(91, "AlterShareGroupOffsets", 0, 0, 0, Route.GROUP, shadow=ShadowRule.OWN),
+    Api(91, "AlterShareGroupOffsets", 0, 0, 0, Route.GROUP),
     Api(92, "DeleteShareGroupOffsets", 0, 0, 0, Route.GROUP, shadow=ShadowRule.OWN),
 )
 

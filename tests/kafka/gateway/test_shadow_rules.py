@@ -50,6 +50,10 @@ def contents(topic: str, group: str, topic_id: UUID | None = None) -> dict[int, 
         },
         20: {"topic_names": [topic], "topics": [{"name": None, "topic_id": topic_id}]},
         21: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]},
+        91: {
+            "group_id": group,
+            "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+        },
     }
 
 
@@ -66,7 +70,7 @@ def of_kafka(topics: Topics) -> list[object]:
 
 def test_every_api_that_a_kafka_serves_has_a_rule_and_refusal_is_the_default() -> None:
     assert ShadowRule.REFUSED is type(APIS[0]).__dataclass_fields__["shadow"].default
-    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45, 76, *BY_ID}, (
+    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45, 76, 91, *BY_ID}, (
         "an API was added: give it a rule"
     )
 

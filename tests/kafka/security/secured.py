@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from sidecar.local import Kafka, KafkaConfig
-from sidecar.local.kafka_config import SCRAM_MODULE, authorized, pem_stores
+from sidecar.local.kafka_config import SCRAM_MODULE, authorized, default_version, pem_stores
 from sidecar.local.ports import HOST, free_ports
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.security.exchange import Connection, login
@@ -134,10 +134,11 @@ def secured_kafka(
     plain_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     tls_mechanisms: str = "SCRAM-SHA-256",
     tls_session_ms: int | str = SHORT_REAUTHENTICATION_MS,
+    version: str | None = None,
     **overrides: str,
 ) -> Iterator[Secured]:
     """A broker that is stopped in the end; `allow_everyone="true"` is a property with dots in place of underscores.
-    `plain_…`: of the listener SASL_PLAINTEXT, `tls_…`: of SASL_SSL.
+    `plain_…`: of the listener SASL_PLAINTEXT, `tls_…`: of SASL_SSL. `version`: of Kafka, None for the default.
     """
     authority = Authority(directory, "authority")
     certificate, key = authority.issue("broker", file="broker")
@@ -173,7 +174,7 @@ def secured_kafka(
         },
         **{name.replace("_", "."): value for name, value in overrides.items()},
     }
-    config = KafkaConfig(ports=(ports["PLAINTEXT"],), overrides=properties)
+    config = KafkaConfig(version=version or default_version(), ports=(ports["PLAINTEXT"],), overrides=properties)
     kafka = Kafka(directory / "kafka", config)
     kafka.start()
     try:

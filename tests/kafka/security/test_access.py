@@ -48,8 +48,10 @@ GROUPS: Final = ("mine", "theirs")
 NEW_GROUPS: Final = ("new-mine", "new-theirs")
 """Of KIP-848, with a member that has all topics."""
 _STREAMS: Final = "streams"
-HAS_STREAMS: Final = parse_version(default_version()) >= (4, 2, 0)
-HAS_OFFSETS_BY_ID: Final = parse_version(default_version()) >= (4, 3, 0)
+_NEWEST: Final = "4.4.0"
+_WITH_NEW_GROUPS: Final = (4, 2, 0)
+"""The first Kafka that has Streams groups and share groups switched on."""
+_WITH_OFFSETS_BY_ID: Final = (4, 3, 0)
 """As far as was measured: 4.1.1 offers OffsetCommit 9 and OffsetFetch 9."""
 IDS: Final = ("id-mine", "id-theirs")
 ROUNDS: Final = 60
@@ -357,7 +359,7 @@ def questions() -> list[Question]:
         ),
         Question(admin.LIST_CONFIG_RESOURCES, 1, {"resource_types": [16, 32]}),
     ]
-    for topics in (["open"], [*TOPICS]) if HAS_STREAMS else ():
+    for topics in (["open"], [*TOPICS]):
         made = {"partitions": 1, "replication_factor": 1, "topic_configs": []}
         subtopology = {
             "subtopology_id": "0",
@@ -373,10 +375,8 @@ def questions() -> list[Question]:
             )
             for group in GROUPS
         ]
-    if HAS_STREAMS:
-        described = {"group_ids": [*GROUPS, _STREAMS], "include_authorized_operations": True}
-        found.append(Question(new_groups.STREAMS_GROUP_DESCRIBE, 0, described))
-        found += share_questions()
+    described = {"group_ids": [*GROUPS, _STREAMS], "include_authorized_operations": True}
+    found += [Question(new_groups.STREAMS_GROUP_DESCRIBE, 0, described), *share_questions()]
     for name in IDS:
         for group in GROUPS:
             topics = named(*TOPICS, partitions="partitions", element=_commit())
@@ -398,6 +398,19 @@ def questions() -> list[Question]:
 
 
 QUESTIONS: Final = questions()
+_OF_NEW_GROUPS: Final = {
+    new_groups.STREAMS_GROUP_HEARTBEAT.key,
+    new_groups.STREAMS_GROUP_DESCRIBE.key,
+    *(question.message.key for question in share_questions()),
+}
+
+
+def is_served(question: Question, broker: Secured) -> bool:
+    """Whether brokers of this version answer it."""
+    version = parse_version(broker.kafka.config.version)
+    if question.message in (groups.OFFSET_COMMIT, groups.OFFSET_FETCH) and question.version == 10:
+        return version >= _WITH_OFFSETS_BY_ID
+    return version >= _WITH_NEW_GROUPS or question.message.key not in _OF_NEW_GROUPS
 
 
 async def questions_by_id(broker: Secured) -> list[Question]:
@@ -423,7 +436,7 @@ def _offsets_by_id(ids: list[bytes]) -> list[Question]:
     fetched = [{"name": name, "partition_indexes": [0]} for name in NAMES]
     by_id = [{"topic_id": each, "partition_indexes": [number]} for number, each in enumerate(ids)]
     found: list[Question] = []
-    for version, named in ((8, fetched), (9, fetched), (10, by_id))[: 3 if HAS_OFFSETS_BY_ID else 2]:
+    for version, named in ((8, fetched), (9, fetched), (10, by_id)):
         asked = [{"group_id": group, "member_epoch": -1, "topics": each} for group in GROUPS for each in (named, None)]
         found += [
             Question(groups.OFFSET_FETCH, version, {"groups": asked}),
@@ -431,7 +444,7 @@ def _offsets_by_id(ids: list[bytes]) -> list[Question]:
         ]
     topics = [{"topic_id": each, "partitions": [_commit(number)]} for number, each in enumerate(ids)]
     commits = ({"group_id": group, "generation_id_or_member_epoch": -1, "topics": topics} for group in GROUPS)
-    return [*found, *(Question(groups.OFFSET_COMMIT, 10, each) for each in commits if HAS_OFFSETS_BY_ID)]
+    return [*found, *(Question(groups.OFFSET_COMMIT, 10, each) for each in commits)]
 
 
 def _undeleted(ids: list[bytes]) -> list[Values]:
@@ -526,7 +539,7 @@ async def join(broker: Secured) -> None:
             values |= {"subscribed_topic_names": [*TOPICS]}
             answer = await ask_twice(wire, Question(new_groups.CONSUMER_GROUP_HEARTBEAT, 1, values))
             assert answer["error_code"] == 0
-        if HAS_STREAMS:
+        if parse_version(broker.kafka.config.version) >= _WITH_NEW_GROUPS:
             subtopology = {"subtopology_id": "0", "source_topics": ["open"], "repartition_sink_topics": ["shut"]}
             values = _JOINING | {
                 "group_id": _STREAMS,
@@ -562,22 +575,17 @@ HOT: Final = {
 _OF_REFUSALS: Final = frozenset({29, 53})
 
 
-_SESSIONS: Final = (
-    "group_consumer_max_session_timeout_ms",
-    "group_consumer_session_timeout_ms",
-    *(("group_streams_max_session_timeout_ms", "group_streams_session_timeout_ms") if HAS_STREAMS else ()),
-)
-"""As long as the tests take."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+@pytest.fixture(scope="module", params=[default_version(), pytest.param(_NEWEST, marks=pytest.mark.slow)])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Sessions of its members last as long as the tests take."""
+    kinds = ["consumer", "streams"] if parse_version(request.param) >= _WITH_NEW_GROUPS else ["consumer"]
+    names = [f"group_{kind}_{most}session_timeout_ms" for kind in kinds for most in ("max_", "")]
     overrides: dict[str, Any] = {
         "auto_create_topics_enable": "false",
         "group_initial_rebalance_delay_ms": "0",
-        **dict.fromkeys(_SESSIONS, "600000"),
+        **dict.fromkeys(names, "600000"),
     }
-    with secured_kafka(tmp_path_factory.mktemp("access"), **overrides) as running:
+    with secured_kafka(tmp_path_factory.mktemp("access"), version=request.param, **overrides) as running:
         running.topics(*TOPICS)
         asyncio.run(make_coordinators(running))
         asyncio.run(join(running))
@@ -693,7 +701,7 @@ async def test_a_node_answers_each_user_as_a_broker_does(
 ) -> None:
     virtual, mirror = node
     direct, through = wires
-    by_id = await questions_by_id(broker)
+    asked = [each for each in (*QUESTIONS, *await questions_by_id(broker)) if is_served(each, broker)]
     dice = random.Random(19)
     refused: dict[int, int] = {}
     allowed: dict[int, int] = {}
@@ -702,7 +710,7 @@ async def test_a_node_answers_each_user_as_a_broker_does(
     for number in range(ROUNDS):
         rules = random_rules(dice) if number > 1 else EVERYTHING[: number * 4]
         await set_rules(broker, virtual, mirror, rules)
-        for question in (*QUESTIONS, *by_id):
+        for question in asked:
             there = told(await ask_twice(direct, question))
             here = told(await ask_twice(through, question))
             if here != there:
@@ -723,8 +731,8 @@ async def test_a_node_answers_each_user_as_a_broker_does(
     assert set(fetched(await through.send(fetching(replica_id=2))).values()) == {29}, "a follower's Fetch is a broker's"
     assert all(hot_codes[name] & _OF_REFUSALS for name in HOT), hot_codes
     always_filtered = {groups.LIST_GROUPS.key, transactions.LIST_TRANSACTIONS.key, cluster.DESCRIBE_CLUSTER.key}
-    assert {question.message.key for question in QUESTIONS} == allowed.keys()
-    assert {question.message.key for question in QUESTIONS} == refused.keys() | always_filtered
+    assert {question.message.key for question in asked} == allowed.keys()
+    assert {question.message.key for question in asked} == refused.keys() | always_filtered
 
 
 async def test_whose_transaction_it_is_not_learns_nothing_of_the_topics_in_it(

@@ -1,4 +1,6 @@
-"""Groups of Kafka Streams (KIP-1071) through nodes: coordinators assign tasks, and make the applications' topics."""
+"""Groups that older brokers do not have, through nodes: of Kafka Streams (KIP-1071), whose coordinators assign tasks
+and make the applications' topics, and offsets of share groups (KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -125,3 +127,25 @@ def test_brokers_resolve_no_expression_of_an_application_yet(topics: Topics, uni
         answer = Application(wire, unique("app"), topics.source).begins(source_topic_regex=[f"{topics.shadow}.*"])
     assert answer.error_code.value == ErrorCode.INVALID_REQUEST
     assert "not supported yet" in answer.error_message
+
+
+def test_a_share_group_gets_no_offset_of_a_shadow_and_those_of_other_topics(topics: Topics, unique: Unique) -> None:
+    topics.expose(topics.shadow)
+    group, member = unique("shared"), str(uuid.uuid4())
+    place = [{"partition_index": 0, "start_offset": 0}]
+    asked = [{"topic_name": name, "partitions": place} for name in (topics.shadow, topics.source)]
+    with RawClient(topics.node.bootstrap) as wire:
+
+        def beats(epoch: int, subscribed: list[str] | None) -> int:
+            values = {"group_id": group, "member_id": member, "subscribed_topic_names": subscribed}
+            return wire.ask(request(76, 1, member_epoch=epoch, **values)).error_code.value
+
+        assert beats(0, [topics.source]) == 0
+        refused = wire.ask(request(91, 0, group_id=group, topics=asked))
+        assert (refused.error_code.value, refused.responses) == (ErrorCode.NON_EMPTY_GROUP, ())
+        assert beats(-1, None) == 0
+        answer = wire.ask(request(91, 0, group_id=group, topics=asked))
+        errors = {topic.topic_name: topic.partitions[0].error_code.value for topic in answer.responses}
+        assert errors == {topics.shadow: ErrorCode.TOPIC_AUTHORIZATION_FAILED, topics.source: 0}
+        (described,) = wire.ask(request(90, 1, groups=[{"group_id": group, "topics": None}])).groups
+        assert {topic.topic_name for topic in described.topics} == {topics.source}
