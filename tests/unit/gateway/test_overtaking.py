@@ -21,6 +21,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import at_once
 from sidecar.protocol.produce import ProducePart, ProduceRequest
@@ -210,7 +211,7 @@ def splits(sending: Sending, *sequences: int) -> Generator[None, None, None]:
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.gateway.produce.SLICE", 1)
+    monkeypatch.setattr(BOUNDS, "turn", 1)
 
 
 @pytest.mark.usefixtures("small_slices")
