@@ -41,9 +41,13 @@ class Log:
         ]
 
 
+def node_with(number: int, view: Any) -> Any:
+    """What a node has for its catalog; nothing is asked of Kafka here."""
+    return SimpleNamespace(node_id=number, cluster="paper", upstream=None, changelog=SimpleNamespace(view=view))
+
+
 def catalog(number: int, log: Log) -> PolicyCatalog:
-    services = SimpleNamespace(node_id=number, changelog=SimpleNamespace(view=log))
-    found = PolicyCatalog(cast(Any, services))
+    found = PolicyCatalog(node_with(number, log))
     found.read()
     return found
 
@@ -115,7 +119,7 @@ async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_firs
     node, now, finished = catalog(1, Log()), [100.0], []
     loop = SimpleNamespace(time=lambda: now[0])
     monkeypatch.setattr("sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: loop)
-    monkeypatch.setattr(node, "_open", AsyncMock())
+    monkeypatch.setattr(node._writer, "open", AsyncMock())
     monkeypatch.setattr(node, "_decide", AsyncMock(return_value=2))
     monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_: finished.append(now[0])))
     decided = Policy(PolicyFields(AccessMode.SHARED, log_append_time=log_append_time).body(), 1)
@@ -140,7 +144,7 @@ async def test_nodes_that_fence_each_other_leave_a_decision_to_others_for_longer
         "sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: SimpleNamespace(time=lambda: now[0])
     )
     monkeypatch.setattr("sidecar.exclusive.catalog._RANDOM", SimpleNamespace(uniform=lambda _least, most: most))
-    monkeypatch.setattr(node, "_open", open_writer)
+    monkeypatch.setattr(node._writer, "open", open_writer)
     decided = Policy(PolicyFields(AccessMode.SHARED).body(), 1)
     while len(tries) < 5:
         with suppress(FencedError):
@@ -160,8 +164,7 @@ def test_a_policy_is_spelled_once_for_redis_however_often_changes_are_decided(mo
 
     monkeypatch.setattr("sidecar.exclusive.catalog._policy_of", policy_of)
     view = View()
-    services: Any = SimpleNamespace(node_id=1, changelog=SimpleNamespace(view=view))
-    node = PolicyCatalog(services)
+    node = PolicyCatalog(node_with(1, view))
     changes = [("orders", 1), ("payments", 2), ("orders", 3), ("payments", None)]
     seen: list[dict[str, int]] = []
     for offset, (name, version) in enumerate(changes):
