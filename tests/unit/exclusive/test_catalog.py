@@ -41,9 +41,13 @@ class Log:
         ]
 
 
+def node_with(number: int, view: Any) -> Any:
+    """What a node has for its catalog; nothing is asked of Kafka here."""
+    return SimpleNamespace(node_id=number, cluster="paper", upstream=None, changelog=SimpleNamespace(view=view))
+
+
 def catalog(number: int, log: Log) -> PolicyCatalog:
-    services = SimpleNamespace(node_id=number, upstream=None, cluster="c", changelog=SimpleNamespace(view=log))
-    found = PolicyCatalog(cast(Any, services))
+    found = PolicyCatalog(node_with(number, log))
     found.read()
     return found
 
@@ -160,8 +164,7 @@ def test_a_policy_is_spelled_once_for_redis_however_often_changes_are_decided(mo
 
     monkeypatch.setattr("sidecar.exclusive.catalog._policy_of", policy_of)
     view = View()
-    services: Any = SimpleNamespace(node_id=1, upstream=None, cluster="c", changelog=SimpleNamespace(view=view))
-    node = PolicyCatalog(services)
+    node = PolicyCatalog(node_with(1, view))
     changes = [("orders", 1), ("payments", 2), ("orders", 3), ("payments", None)]
     seen: list[dict[str, int]] = []
     for offset, (name, version) in enumerate(changes):
