@@ -15,7 +15,7 @@ _DESCRIBE_PRODUCERS: Final = 61
 _A_DAY_S: Final = 45.0
 _UNFENCED: Final = Edit(
     _WRITER,
-    "        await fence_slot(self._upstream, slot, {changelog.partition.topic: [changelog.partition.partition]}, {})\n"
+    "        await fence_slot(self._upstream, slot, changelog.fenced(), {})\n"
     "        await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)\n",
     "        await changelog.tailer.read_to_end(_SEEN_S)\n",
 )
