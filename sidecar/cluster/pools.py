@@ -76,8 +76,11 @@ class Pool:
             connection.close("the broker moved")
         if not at_once and len(self._open) >= LEAST:
             found = await self._one_of_others()
-            if found is not None:
+            address = self._source.address(self._broker_id)
+            if found is not None and found.address == address:
                 return found
+            if found is not None:
+                found.close("the broker moved")
         if not self._source.may_connect(self._broker_id):
             raise DisconnectedError(f"broker {self._broker_id} failed a moment ago", sent=False)
         if not counted.may_open():

@@ -269,6 +269,31 @@ async def test_joins_wait_for_nobody_and_their_connections_go_when_they_are_not_
         assert sum(one.links.opened.count for one in clients) == pools.LEAST
 
 
+async def test_a_commit_that_waited_while_the_broker_moved_goes_to_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pools, "LEAST", 1)
+    moves = asyncio.Event()
+
+    async def late(peer: Peer) -> None:
+        await moves.wait()
+        await answering(peer, 0, 7)
+
+    async with broker(late) as before, broker(lambda peer: answering(peer, 0, 7)) as now:
+        node: Any = Node(before, monkeypatch)
+        node.request_timeout = 10
+        monkeypatch.setattr(pools, "PATIENCE_S", 60)
+        links = GroupLinks(node)
+        asked = [asyncio.create_task(links.ask(client(), 1, commit(number))) for number in range(2)]
+        await wait_until(lambda: node._pool._waiting, "the second to wait")
+        node._where = now
+        moves.set()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*asked)
+        first, second = node.pooled
+        assert (first.closed, second.address) == (True, now)
+
+
 async def test_a_commit_to_a_broker_that_moved_goes_to_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     async with broker(lambda peer: answering(peer, 0, 7)) as before, broker(lambda peer: answering(peer, 0, 7)) as now:
         node: Any = Node(before, monkeypatch)
