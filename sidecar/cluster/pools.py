@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sidecar.network.upstream import Owner, UpstreamConnection
 
 LEAST: Final = 32
-"""So many are opened at once where they are needed, and so many are kept."""
+"""Up to so many connections are opened without waiting, and so many stay open when nobody needs them."""
 PATIENCE_S: Final = 0.25
 """For how long a request waits for a connection that others use before another one is opened."""
 KEPT_S: Final = 10.0
@@ -59,9 +59,6 @@ class Pool:
         self._waiting: dict[asyncio.Future[UpstreamConnection], None] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     async def take(
         self, counted: Counted, answers: AnswerMemory | None, *, at_once: bool = False
     ) -> UpstreamConnection:
@@ -76,11 +73,9 @@ class Pool:
             connection.close("the broker moved")
         if not at_once and len(self._open) >= LEAST:
             found = await self._one_of_others()
-            address = self._source.address(self._broker_id)
-            if found is not None and found.address == address:
-                return found
-            if found is not None:
-                found.close("the broker moved")
+            if found is not None and not found.closed:
+                self._resting[found] = asyncio.get_running_loop().time()
+            return await self.take(counted, answers, at_once=True)
         if not self._source.may_connect(self._broker_id):
             raise DisconnectedError(f"broker {self._broker_id} failed a moment ago", sent=False)
         if not counted.may_open():
@@ -132,7 +127,7 @@ class Pool:
             self._sweep = loop.call_later(KEPT_S, self._close_unneeded)
 
     def close(self) -> None:
-        """Those that still wait for an answer are told that there is none."""
+        """Close all connections; requests under way fail with `DisconnectedError`."""
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._open):

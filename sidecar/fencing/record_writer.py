@@ -1,5 +1,5 @@
-"""The writer of one record that an administrator changes, a policy or a shadow: whoever opens its next epoch has read
-every change that came before, and no other one gets behind it.
+"""The fenced writer of a record that an administrator changes: of a policy or a shadow. Opening its next epoch shuts
+out all earlier writers, and returns once every change of theirs has been read.
 
 Kafka refuses a stale epoch as long as the ownership partition remembers a newer one (`producer.id.expiration.ms`), and
 nothing keeps these fences alive. So an epoch may be written under only for a short time, which a suspended machine's

@@ -106,7 +106,7 @@ def _offset_delete(asking: Asking) -> Divided | None:
 
 
 def fetched(topic: Values, code: int) -> Values:
-    """A topic of OffsetFetch of which nothing is told."""
+    """A topic in an OffsetFetch answer with this error code in every partition."""
 
     def refused(index: int) -> Values:
         offset = {"committed_offset": NO_ID, "committed_leader_epoch": NO_ID, "metadata": ""}

@@ -222,7 +222,7 @@ async def test_nothing_is_kept_of_requests_that_waited_in_vain(monkeypatch: pyte
             asked[-1].cancel()
             await asyncio.gather(*asked, return_exceptions=True)
         assert len(node.pool(1)._waiting) == 0
-        assert len(node.pool(1)) == 0
+        assert len(node.pool(1)._open) == 0
 
 
 async def test_commits_wait_a_moment_for_a_connection_rather_than_open_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,6 +292,34 @@ async def test_a_commit_that_waited_while_the_broker_moved_goes_to_where_it_is(
             await asyncio.gather(*asked)
         first, second = node.pooled
         assert (first.closed, second.address) == (True, now)
+
+
+async def test_a_connection_that_was_waited_for_is_kept_though_its_broker_is_known_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pools, "LEAST", 1)
+    monkeypatch.setattr(pools, "PATIENCE_S", 60)
+    gone = asyncio.Event()
+
+    async def late(peer: Peer) -> None:
+        await gone.wait()
+        await answering(peer, 0, 7)
+
+    def unknown(_broker_id: int) -> tuple[str, int]:
+        raise DisconnectedError("broker 1 is not known", sent=False)
+
+    async with broker(late) as where:
+        node: Any = Node(where, monkeypatch)
+        node.request_timeout = 10
+        links = GroupLinks(node)
+        asked = [asyncio.create_task(links.ask(client(), 1, commit(number))) for number in range(2)]
+        await wait_until(lambda: node._pool._waiting, "the second to wait")
+        monkeypatch.setattr(node, "address", unknown)
+        gone.set()
+        async with asyncio.timeout(10):
+            answered, refused = await asyncio.gather(*asked, return_exceptions=True)
+        assert (type(answered), type(refused)) == (Frame, DisconnectedError)
+        assert list(node._pool._resting) == node.pooled, "for whom asks when the broker is known again"
 
 
 async def test_a_commit_to_a_broker_that_moved_goes_to_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
