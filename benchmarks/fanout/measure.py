@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import machine
+from benchmarks import crowd_process, machine
+from benchmarks.crowd_process import heard
 from benchmarks.event_loop import event_loop_lag, largest_lag
 from benchmarks.fanout.crowd import READY, Appended, Order, Receipts
 from benchmarks.fanout.subscriber import SHARING
@@ -27,7 +26,6 @@ from sidecar.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 MOST_FILES: Final = 17_000
 """Connections of one process."""
 _NEIGHBOUR_EVERY_S: Final = 0.02
@@ -117,10 +115,13 @@ def measure(arena: Arena, load: Load) -> Found:
         writer = IdempotentProducer(new_producer(connection), source, load.value_bytes)
         _first(connection, writer)
         found.memory_before = _memory(arena, load)
-        crowds = [stack.enter_context(_crowd(order)) for order in _orders(arena, load, names)]
-        found.connect_s = max(float(_line(crowd)) for crowd in crowds)
+        crowds = [
+            stack.enter_context(crowd_process.running("benchmarks.fanout.crowd", order))
+            for order in _orders(arena, load, names)
+        ]
+        found.connect_s = max(float(heard(crowd)) for crowd in crowds)
         for crowd in crowds:
-            if _line(crowd) != READY:
+            if heard(crowd) != READY:
                 raise RuntimeError("the subscribers ended before they were ready: see what they said above")
         _measure_idle(arena, load, found, crowds)
         neighbour = stack.enter_context(_neighbour(arena, load, other))
@@ -170,8 +171,8 @@ def _measure(
     found.node_cpu, found.kafka_cpu, found.crowd_cpu = (spent[name] / took for name in ("node", "kafka", "crowd"))
     found.connections = machine.connections_to(arena.pid("node"), arena.port(Target.DIRECT))
     for crowd in crowds:
-        _tell(crowd, appended)
-    found.take([Receipts(**json.loads(_line(crowd))) for crowd in crowds])
+        crowd_process.tell(crowd, json.dumps(asdict(appended)))
+    found.take([Receipts(**json.loads(heard(crowd))) for crowd in crowds])
     found.lag_s = largest_lag(lag, event_loop_lag(arena))
 
 
@@ -230,31 +231,6 @@ def _shares(arena: Arena, load: Load, names: list[str]) -> Iterator[tuple[int, i
 
 def _parted(whole: int, parts: int) -> list[int]:
     return [whole // parts + (index < whole % parts) for index in range(parts)]
-
-
-@contextmanager
-def _crowd(order: Order) -> Iterator[subprocess.Popen[str]]:
-    """A process of subscribers, all of which wait at the log's end."""
-    command = (sys.executable, "-m", "benchmarks.fanout.crowd", json.dumps(asdict(order)))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline().strip()
-    if not line:
-        raise RuntimeError("the subscribers ended too early: see what they said above")
-    return line
-
-
-def _tell(process: subprocess.Popen[str], appended: Appended) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(asdict(appended)) + "\n")
-    process.stdin.flush()
 
 
 @contextmanager

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import machine, profiles
+from benchmarks import crowd_process, machine, profiles
+from benchmarks.crowd_process import heard
 from benchmarks.groups.crowd import Counted, Order
 from benchmarks.measures import Target
 from benchmarks.ownership.measures import Figures
@@ -22,9 +21,9 @@ from benchmarks.rounds import say
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _NOBODY: Final = Figures(0, 0.0, 0.0, 0.0)
 _LOOK_S: Final = 0.5
+_CROWD: Final = "benchmarks.groups.crowd"
 SETTINGS: Final = {"SIDECAR_MAX_CONNECTION_CREATION_RATE": "100000", "SIDECAR_MAX_CONNECTIONS_PER_IP": "100000"}
 """All members have the same address here, and more of them connect at once than a node lets in by default."""
 
@@ -90,8 +89,8 @@ def run(arena: Arena, work: Work, started: float) -> Results:
     results = Results()
     topic = arena.topic(Target.UNGOVERNED, "committed")
     arena.create(topic)
-    with _crowd(Order(arena.port(Target.DIRECT), "first", topic, 1)) as crowd:
-        _line(crowd)  # the first group of all makes the broker create the topic of their offsets
+    with crowd_process.running(_CROWD, Order(arena.port(Target.DIRECT), "first", topic, 1)) as crowd:
+        heard(crowd)  # the first group of all makes the broker create the topic of their offsets
     for size in work.subscribers:
         for direct in (False, True)[: 1 + (size <= work.most_direct)]:
             load = Load(size, direct)
@@ -109,8 +108,8 @@ def profile(arena: Arena, work: Work) -> None:
     arena.create(topic)
     for size in work.subscribers:
         order = Order(arena.port(Target.UNGOVERNED), f"p{time.monotonic_ns()}", topic, size)
-        with _crowd(order) as crowd:
-            _line(crowd)
+        with crowd_process.running(_CROWD, order) as crowd:
+            heard(crowd)
             _counted(crowd)
             seconds, tree = profiles.sampled(arena, lambda: time.sleep(work.rest_s))
             counted = _counted(crowd)
@@ -123,8 +122,11 @@ def _measure(arena: Arena, load: Load, topic: str, rest_s: float) -> Found:
     port = arena.port(Target.DIRECT if load.direct else Target.UNGOVERNED)
     memory = machine.memory(arena.pid("node")).resident
     clock, own = machine.Clock.now(), arena.cpu_seconds()
-    with _most_connections(arena) as most, _crowd(Order(port, f"g{time.monotonic_ns()}", topic, load.groups)) as crowd:
-        found.joined_s = float(_line(crowd))
+    with (
+        _most_connections(arena) as most,
+        crowd_process.running(_CROWD, Order(port, f"g{time.monotonic_ns()}", topic, load.groups)) as crowd,
+    ):
+        found.joined_s = float(heard(crowd))
         joining = most[0]
         found.join = _figures(_counted(crowd).joins)
         spent, began = _cpu(arena), time.perf_counter()
@@ -151,7 +153,8 @@ def _start_anew(arena: Arena, found: Found, crowd: subprocess.Popen[str]) -> Non
     kafka = _kafka_cpu(arena)
     began = time.perf_counter()
     arena.start_node(1)
-    _ask(crowd, "back")
+    crowd_process.tell(crowd, "back")
+    heard(crowd)
     found.back_s = time.perf_counter() - began
     found.back_kafka_cpu_s = _kafka_cpu(arena) - kafka
     counted = _counted(crowd)
@@ -193,30 +196,6 @@ def _most_connections(arena: Arena) -> Iterator[list[int]]:
         thread.join()
 
 
-@contextmanager
-def _crowd(order: Order) -> Iterator[subprocess.Popen[str]]:
-    command = (sys.executable, "-m", "benchmarks.groups.crowd", json.dumps(asdict(order)))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def _counted(crowd: subprocess.Popen[str]) -> Counted:
-    return Counted(**json.loads(_ask(crowd, "rest")))
-
-
-def _ask(process: subprocess.Popen[str], step: str) -> str:
-    assert process.stdin is not None
-    process.stdin.write(step + "\n")
-    process.stdin.flush()
-    return _line(process)
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline().strip()
-    if not line:
-        raise RuntimeError("the groups ended too early: see what they said above")
-    return line
+    crowd_process.tell(crowd, "rest")
+    return Counted(**json.loads(heard(crowd)))
