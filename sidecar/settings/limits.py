@@ -77,7 +77,7 @@ class Limits(SettingsGroup):
         between=(1024 * 1024, 2**40),
     )
     queued_max_response_bytes: Bytes = setting(
-        96 * 1024 * 1024,
+        80 * 1024 * 1024,
         "Memory for answers to all clients that are being received or were not read yet. While it is used up large"
         " answers of brokers wait, and connections are closed whose clients take nothing of their answers for a"
         " second; beyond one and a half times of it the one with the most is closed at once. An answer counts until its"

@@ -101,7 +101,7 @@ class Settings(ListenerSecurity):
     login_timeout_ms: int = 10_000
     logins_at_once: int = 64
     queued_max_request_bytes: int = 64 * 1024 * 1024
-    queued_max_response_bytes: int = 96 * 1024 * 1024
+    queued_max_response_bytes: int = 80 * 1024 * 1024
     max_request_elements: int = 110_000
     turn_elements: int = 256
     decompression_byte_rate: int = 128 * 1024 * 1024
