@@ -99,6 +99,7 @@ class FetchApi:
         """Set where the readers of a shadow have bounds, before the first client connects."""
         self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
         self._lines = Lines()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
 
@@ -168,7 +169,7 @@ class FetchApi:
         if leader == NO_LEADER or (reads is None and fields.has_rack):
             return self._split(client, request, fields)
         if shares:
-            self._fetching[client.connection.id].alone_at = asyncio.get_running_loop().time()
+            self._fetching[client.connection.id].alone_at = self._loop_time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
         exchange = WholeFetch(client, request, fields, self._node, names, ends)
         client.connection.expect(exchange)
@@ -183,6 +184,11 @@ class FetchApi:
         else:
             connection.send_parts([renamed(client, request, fields, reads)], exchange)
         return False
+
+    def _loop_time(self) -> float:
+        if self._loop is None:  # asking for it is a system call (getpid)
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def _refuses(self, client: Client, fields: FetchRequest) -> bool:
         """Whether something of a request is not read: it has no name, by ACL, or by claim."""
