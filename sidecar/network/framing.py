@@ -30,6 +30,7 @@ FRAMES_A_TURN: Final = range(32)  # requests of a connection taken up before oth
 _LEAST_GRANT: Final = 64 * 1024
 _PIECE: Final = 16 * 1024  # what is read at once while the memory for requests is used up
 _KEY_BEHIND: Final = 6  # length prefix and API key
+_SHORT: Final = 4 * 1024  # of a trusted peer, which comes in pieces: brokers send a Fetch's answer in three
 _PARTS_AT_ONCE: Final = 16  # of what is written by one system call; Linux takes 1024
 NO_DESCRIPTOR: Final = -1
 
@@ -383,6 +384,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def _keep(self, begin: memoryview, size: int) -> None:
         """Keep the beginning of a frame whose rest has not arrived."""
         rest = len(begin)
+        if self._trusted and size <= _SHORT:  # in the shared buffer, in front of what comes next
+            self._left = bytes(begin)
+            COPIES.copied_bytes += rest
+            return
         if self._trusted and size > _LEAST_GRANT:
             own = _pool.take(size)
         elif self.memory is not None:

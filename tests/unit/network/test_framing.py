@@ -261,6 +261,36 @@ def test_a_receiver_that_stops_forgets_what_it_had_left() -> None:
     assert receiver.frames == 3
 
 
+@pytest.mark.parametrize("size", [84, 4_000, 5_000, 100_000])
+def test_an_answer_of_a_broker_that_comes_in_pieces_is_one_frame(size: int) -> None:
+    class Trusting(Forwarder):
+        def __init__(self) -> None:
+            super().__init__()
+            self._trusted = True
+
+    receiver, stream = Trusting(), b""
+    for number in range(3):
+        frame = frame_of(bytes([number]) * size)
+        for piece in (frame[:84], frame[84:-3], frame[-3:] + frame_of(b"next")):
+            feed(receiver, piece)
+        stream += frame + frame_of(b"next")
+    assert receiver.frames == 6
+    assert receiver.transport.bytes == stream
+    assert receiver.unfinished_bytes == 0
+
+
+def test_a_short_answer_in_pieces_takes_no_buffer_of_its_own() -> None:
+    """What comes next may be read with its end, and it goes on as a borrowed frame does."""
+    receiver = FrameReceiver(LIMIT, trusted=True)
+    frame = frame_of(bytes(1_000))
+    for fed in (84, 500):
+        receiver.get_buffer(-1)[:fed] = frame[:fed]
+        receiver.buffer_updated(fed)
+        frame = frame[fed:]
+    assert receiver.unfinished_bytes == 584
+    assert len(receiver.get_buffer(-1)) == RECEIVE_BYTES - 584
+
+
 def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() -> None:
     outbox = Outbox()
     TURN.begin()
@@ -389,3 +419,19 @@ def test_asyncios_own_transport_has_no_descriptor_to_write_to() -> None:
 
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.run(run())
+
+
+def test_what_is_counted_of_a_turn_is_counted_once_it_is_written() -> None:
+    transport, outbox, seen = Transport(), Outbox(), list[tuple[str, bytes]]()
+    outbox.transport = transport
+
+    def work() -> None:
+        outbox.add(b"answer")
+        TURN.note(lambda text: seen.append((text, transport.bytes)), ("first",))
+        TURN.note(lambda text: seen.append((text, transport.bytes)), ("second",))
+        assert not seen
+
+    TURN.run(work)
+    assert seen == [("first", b"answer"), ("second", b"answer")]
+    TURN.note(lambda text: seen.append((text, b"")), ("outside of a turn",))
+    assert seen[2:] == [("outside of a turn", b"")]
