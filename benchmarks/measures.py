@@ -12,7 +12,9 @@ class Target(Enum):
 
     DIRECT = "direct"
     FORWARDER = "forwarder"
-    """The bare forwarder (`benchmarks.forwarder`): where it sends clients is the broker, so of it latency alone."""
+    """The bare forwarder (`benchmarks.forwarder`): where it sends clients is the broker, so nothing of it but latency
+    and the time of one record to one reader.
+    """
     UNGOVERNED = "ungoverned"
     EXCLUSIVE = "exclusive"
 
