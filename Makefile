@@ -48,7 +48,7 @@ $(BIN)/uv: requirements/uv.txt | $(BIN)/python
 	"$${pip[@]}" install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/uv.txt
 	@touch $@
 
-$(STAMP): pyproject.toml requirements/dev.txt hatch_build.py sidecar/protocol/_records.pyx sidecar/protocol/_produce.pxi $(BIN)/uv
+$(STAMP): pyproject.toml requirements/dev.txt hatch_build.py sidecar/protocol/_records.pyx sidecar/protocol/_produce.pxi sidecar/protocol/_fetch.pxi $(BIN)/uv
 	@echo "installing the pinned packages"
 	@export VIRTUAL_ENV="$(CURDIR)/$(VENV)"; \
 	$(BIN)/uv pip install --quiet --require-hashes --no-deps --compile-bytecode -r requirements/dev.txt; \

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from benchmarks.measures import Target
 
-_VALUE_BYTES: Final = 1024
-_WARM: Final = 3
+VALUE_BYTES: Final = 1024
+WARM: Final = 3
 _SETTLE_S: Final = 30.0
 
 
@@ -38,49 +38,52 @@ class Latencies:
     list_offsets: list[int] = field(default_factory=list[int])
 
 
+def settle(connection: Connection, producer: IdempotentProducer) -> None:
+    """Append until it works: a new topic may still be unknown, an exclusive one is being claimed. Raises RefusedError,
+    OSError.
+    """
+    deadline = time.monotonic() + _SETTLE_S
+    while True:
+        try:
+            producer.check(connection.exchange(producer.prepare()))
+        except RefusedError as error:
+            if error.code not in PASSING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
 class _Lane:
     """One target's connection, kept for all blocks: an exclusive topic belongs to it."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
-        self._producer = IdempotentProducer(new_producer(connection), topic, _VALUE_BYTES)
+        self._producer = IdempotentProducer(new_producer(connection), topic, VALUE_BYTES)
         self._list_offsets = list_offsets_frame(topic)
         self.found = Latencies()
-        self._settle()
-
-    def _settle(self) -> None:
-        """Append until it works: a new topic may still be unknown, an exclusive one is being claimed."""
-        deadline = time.monotonic() + _SETTLE_S
-        while True:
-            try:
-                self._producer.check(self._connection.exchange(self._producer.prepare()))
-            except RefusedError as error:
-                if error.code not in PASSING or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
+        settle(connection, self._producer)
 
     def append_block(self, calls: int) -> None:
         """Time `calls` appends; a few more before them pay for the switch and do not count."""
         exchange, clock, producer = self._connection.exchange, time.perf_counter_ns, self._producer
-        for index in range(calls + _WARM):
+        for index in range(calls + WARM):
             frame = producer.prepare()
             start = clock()
             answer = exchange(frame)
             took = clock() - start
             producer.check(answer)
-            if index >= _WARM:
+            if index >= WARM:
                 self.found.produce.append(took)
 
     def list_offsets_block(self, calls: int) -> None:
         """The same for ListOffsets."""
         exchange, clock = self._connection.exchange, time.perf_counter_ns
-        for index in range(calls + _WARM):
+        for index in range(calls + WARM):
             start = clock()
             exchange(self._list_offsets)
             took = clock() - start
-            if index >= _WARM:
+            if index >= WARM:
                 self.found.list_offsets.append(took)
 
 

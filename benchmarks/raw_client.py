@@ -13,6 +13,7 @@ from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
 from sidecar.protocol.ids import Stamp, TopicPartition
 
 __all__ = [
+    "CLIENT_ID",
     "PASSING",
     "Connection",
     "DeleteTopic",

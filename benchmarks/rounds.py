@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import latency, machine, perf_tools
+from benchmarks import latency, machine, pair, perf_tools
 from benchmarks.measures import Target
 
 if TYPE_CHECKING:
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 SIZE: Final = 1024
 SMALL_SIZE: Final = 100
 _LATENCY_CALLS: Final = 40
+_PAIR_RECORDS: Final = 20
 
-PARTS: Final = ("produce", "small", "consume", "latency")
+PARTS: Final = ("produce", "small", "consume", "latency", "pair")
 """What `--only` chooses from; consume reads what produce wrote, so the latter is done with it."""
+
+
+_TIMED: Final = frozenset({"latency", "pair"})
+"""Those that time one request, or one record, after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ QUICK: Final = Work(records=100_000, small_records=300_000, blocks=8, rounds=2, 
 @dataclass(slots=True)
 class Round:
     """The figures of one round: by target and key of a measure; which share of the machine others took meanwhile (by
-    target, and "latency", from 0 to 1); memory of the node.
+    target, and "latency" or "pair", from 0 to 1); memory of the node.
     """
 
     figures: dict[Target, dict[str, float]]
@@ -114,7 +119,7 @@ def _round(arena: Arena, work: Work, number: int, name: str) -> Round:
     began = time.monotonic()
     found = Round({target: {} for target in work.targets})
     shift = number % len(work.targets)
-    if work.parts - {"latency"}:
+    if work.parts - _TIMED:
         for target in work.targets[shift:] + work.targets[:shift]:
             if target is Target.FORWARDER:
                 continue
@@ -124,9 +129,10 @@ def _round(arena: Arena, work: Work, number: int, name: str) -> Round:
                 except perf_tools.ToolFailedError as error:  # on a starved machine; the other rounds still tell
                     found.failures.append(f"{target.label}: {error}")
                     say(found.failures[-1])
-    if "latency" in work.parts:
-        with _neighbours(arena, found, "latency"):
-            _latency(arena, work, name, found.figures)
+    for part, measure in (("latency", _latency), ("pair", _pair)):
+        if part in work.parts:
+            with _neighbours(arena, found, part), _timed_topics(arena, work, f"{name}-{part}") as topics:
+                measure(topics, work, found.figures)
     found.memory = machine.memory(arena.pid("node"))
     found.seconds = time.monotonic() - began
     return found
@@ -171,21 +177,32 @@ def _note_cpu(into: dict[str, float], key: str, target: Target, cpu: float, size
         into[key] = cpu / (size / 1e9)
 
 
-def _latency(arena: Arena, work: Work, name: str, into: dict[Target, dict[str, float]]) -> None:
-    topics = {target: (arena.port(target), arena.topic(target, f"{name}-latency")) for target in work.targets}
+@contextmanager
+def _timed_topics(arena: Arena, work: Work, name: str) -> Iterator[dict[Target, tuple[int, str]]]:
+    """A new topic for each target, and the port at which its clients connect."""
+    topics = {target: (arena.port(target), arena.topic(target, name)) for target in work.targets}
     for _, topic in topics.values():
         arena.create(topic)
     try:
         with arena.forwarder() if Target.FORWARDER in topics else nullcontext():
-            found = latency.measure(topics, work.blocks, _LATENCY_CALLS)
+            yield topics
     finally:
         for _, topic in topics.values():
             arena.delete(topic)
-    for target, times in found.items():
+
+
+def _latency(topics: dict[Target, tuple[int, str]], work: Work, into: dict[Target, dict[str, float]]) -> None:
+    for target, times in latency.measure(topics, work.blocks, _LATENCY_CALLS).items():
         into[target]["produce_p10"] = latency.percentile(times.produce, 0.1)
         into[target]["produce_p50"] = latency.percentile(times.produce, 0.5)
         into[target]["produce_p99"] = latency.percentile(times.produce, 0.99)
         into[target]["list_offsets_p50"] = latency.percentile(times.list_offsets, 0.5)
+
+
+def _pair(topics: dict[Target, tuple[int, str]], work: Work, into: dict[Target, dict[str, float]]) -> None:
+    for target, times in pair.measure(topics, work.blocks, _PAIR_RECORDS).items():
+        into[target]["pair_p10"] = latency.percentile(times, 0.1)
+        into[target]["pair_p50"] = latency.percentile(times, 0.5)
 
 
 @contextmanager

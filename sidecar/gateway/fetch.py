@@ -36,42 +36,38 @@ from sidecar.gateway import passing
 from sidecar.gateway.by_id import refused_ids
 from sidecar.gateway.fetch_exchange import FetchExchange, Node
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.leader_poll import Fetching, LeaderPoll, SplitFetch
+from sidecar.gateway.leader_poll import Fetching, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
 from sidecar.gateway.standing_fetch import StandingFetch
+from sidecar.gateway.whole_fetch import WholeFetch, renamed
 from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
-from sidecar.protocol import fetch
+from sidecar.protocol import fetch, usual_fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
-from sidecar.protocol.topic_ids import is_stand_in, reference, unknown_ids
+from sidecar.protocol.topic_ids import is_stand_in, unknown_ids
 from sidecar.security.acls import Operation
 from sidecar.shadow.views import Read, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.ends import Ends
     from sidecar.fanout.question import Asked, Question
     from sidecar.gateway.audiences import Audiences
     from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
     from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
-    from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
-    from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
 
-    _Names = Mapping[bytes, bytes] | None
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 
@@ -103,6 +99,7 @@ class FetchApi:
         """Set where the readers of a shadow have bounds, before the first client connects."""
         self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
         self._lines = Lines()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
         """By the connections of clients that are there."""
 
@@ -132,7 +129,7 @@ class FetchApi:
     def _walk(self, request: Request) -> FetchRequest:
         """Before a shadow of these topics is read, its source has an id, too."""
         frame = request.frame
-        fields = fetch.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
+        fields = usual_fetch.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         if fields.ids is not None and self._resolver.has_shadows:
             for topic in tuple(fields.ids):
                 if (source := self._resolver.source(topic)) is not None:
@@ -172,7 +169,7 @@ class FetchApi:
         if leader == NO_LEADER or (reads is None and fields.has_rack):
             return self._split(client, request, fields)
         if shares:
-            self._fetching[client.connection.id].alone_at = asyncio.get_running_loop().time()
+            self._fetching[client.connection.id].alone_at = self._loop_time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
         exchange = WholeFetch(client, request, fields, self._node, names, ends)
         client.connection.expect(exchange)
@@ -185,8 +182,13 @@ class FetchApi:
             fetch.decline_session(request.frame.buffer, fields)
             passing.send(connection, client, request, exchange)
         else:
-            connection.send_parts([_renamed(client, request, fields, reads)], exchange)
+            connection.send_parts([renamed(client, request, fields, reads)], exchange)
         return False
+
+    def _loop_time(self) -> float:
+        if self._loop is None:  # asking for it is a system call (getpid)
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def _refuses(self, client: Client, fields: FetchRequest) -> bool:
         """Whether something of a request is not read: it has no name, by ACL, or by claim."""
@@ -326,75 +328,7 @@ class FetchApi:
             self.audiences.client_closed(client)
 
 
-class WholeFetch(LeaderPoll, FetchExchange):
-    """A request that went on whole: all of its partitions have one leader. `names`: what the client calls the logs that
-    it reads by another name; `ends` learns where they end.
-    """
-
-    __slots__ = ("_ends", "_names")
-
-    def __init__(
-        self, client: Client, request: Request, fields: FetchRequest, node: Node, names: _Names, ends: Ends | None
-    ) -> None:
-        super().__init__(client, request, fields, node)
-        self._names = names
-        self._ends = ends
-
-    def take(self, answer: FetchAnswer, frame: Frame) -> None:
-        for part in answer.parts:
-            if part.error:
-                self.note_error(part.error)
-            elif self._ends is not None and not self.connection.closed:
-                empty = fetch.empty_element(frame.buffer, part.start, self.version)
-                as_polled = bytes(fetch.converted(empty, self.version, calls.VERSION))
-                self._ends.note(part.topic, part.partition, self._isolation, as_polled)
-        if answer.parts and (self._names is not None or answer.has_addresses):
-            self._answer_renamed(frame, answer, self._names or {})
-        else:
-            self.answer_frame(frame)
-
-    def _answer_renamed(self, frame: Frame, answer: FetchAnswer, names: Mapping[bytes, bytes]) -> None:
-        parts, version = answer.parts, self.version
-        for part in parts:
-            if (name := names.get(part.topic, part.topic)) != part.topic:
-                self.node.readers.read(name, self.connection.id, part.record_bytes)
-        first = parts[0].topic
-        if not answer.has_addresses and all(part.topic == first for part in parts):
-            called = reference(self.ids, names.get(first, first))
-            head, rest = fetch.with_first_topic(frame.buffer, frame.start, frame.end, version, called)
-            self.answer_behind(head, frame, rest)
-        elif not self.connection.closed:
-            elements = [
-                (names.get(part.topic, part.topic), element)
-                for part, element in zip(parts, self.elements(answer, frame), strict=True)
-            ]
-            self.answer_elements(elements, answer.throttle_ms, answer.error)
-
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        self.give_up()
-
-    def give_up(self) -> None:
-        """Nothing was read: the client asks for the leaders again, so does the node."""
-        if not self.connection.closed:
-            logs = {name: log for log, name in (self._names or {}).items()}
-            self.node.upstream.refresh_soon({logs.get(part.topic, part.topic) for part in self._parts})
-            self.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
 def _answer(client: Client, request: Request, error: int) -> None:
     exchange = Exchange(client.connection, request)
     client.connection.expect(exchange)
     exchange.answer(fetch.encode_answer(request.correlation_id, request.version, [], error=error))
-
-
-def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:
-    """The request by the names of the logs."""
-    assert client.identity is not None
-    limits = (fields.max_wait_ms, fields.min_bytes, fields.max_bytes, fields.isolation)
-    buffer = request.frame.buffer
-    elements: list[tuple[bytes, Octets]] = [
-        (reference(fields.ids, read.log), buffer[read.part.start : read.part.end]) for read in reads
-    ]
-    return fetch.encode_request(
-        request.correlation_id, client.identity.name.encode(), request.version, limits, elements
-    )

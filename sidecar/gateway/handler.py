@@ -30,6 +30,7 @@ from sidecar.network.client import ClientConnection
 from sidecar.network.handling import Pause
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
+from sidecar.network.turn import TURN
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
@@ -364,9 +365,8 @@ class Gateway:
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
         seconds = time.perf_counter() - exchange.started
-        self._hooks.request_done(
-            exchange.key, seconds, exchange.request_bytes, answer_bytes, exchange.upstream, exchange
-        )
+        done = exchange.key, seconds, exchange.request_bytes, answer_bytes, exchange.upstream, exchange
+        TURN.note(self._hooks.request_done, done)
 
     async def finish(self) -> None:
         """Take up no more requests; returns when all Produce requests that were have their answers, which may be never.

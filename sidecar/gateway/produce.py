@@ -32,7 +32,7 @@ from sidecar.gateway.gaps import Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal, refuse
 from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
-from sidecar.network.request import RejectError
+from sidecar.network.request import Exchange, RejectError
 from sidecar.network.slices import in_slices
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce
@@ -74,7 +74,7 @@ _NO_BATCH: Final = "a partition without a record batch"
 class MergedProduce(SplitProduce):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_client", "_hints", "_parts", "_results", "is_governed")
+    __slots__ = ("_acks", "_client", "_hints", "_parts", "_places", "_results", "is_governed")
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class MergedProduce(SplitProduce):
         is_governed: bool = False,
     ) -> None:
         """`is_governed`: some of it is for topics under a policy."""
-        super().__init__(client.connection, request)
+        Exchange.__init__(self, client.connection, request)  # `super` costs more
         self._client = client
         self._hints = hints
         self.ids, self.replies = fields.ids, []
@@ -94,6 +94,8 @@ class MergedProduce(SplitProduce):
         self._acks = fields.acks
         self._parts = fields.parts
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
+        self._places: set[tuple[bytes, int]] | None = None
+        """The partitions, once somebody asked for one."""
         self.throttle_ms = 0
 
     def settle(self, result: ProduceResult) -> None:
@@ -113,8 +115,10 @@ class MergedProduce(SplitProduce):
 
     def awaits(self, part: ProducePart) -> bool:
         """Whether the batch for a partition has no outcome yet."""
+        if self._places is None:
+            self._places = {each[:2] for each in self._parts}
         where = part[:2]
-        return where not in self._results and any(each[:2] == where for each in self._parts)
+        return where not in self._results and where in self._places
 
     def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
         """The outcome of a batch for a governed topic that was handed on by itself."""
@@ -274,14 +278,8 @@ class ProduceApi:
 
     def _follows_governed(self, client: Client, fields: ProduceRequest) -> bool:
         """Whether the client still waits for what it sent to one of these ordinary partitions under a policy."""
-        return bool(client.governed.claimants) and any(self._is_behind(client, part) for part in fields.parts)
-
-    def _is_behind(self, client: Client, part: ProducePart, merge: MergedProduce | None = None) -> bool:
-        """Whether a batch for a partition has no outcome yet that came, under a policy, before the request `merge`."""
-        return any(
-            isinstance(each, MergedProduce) and each is not merge and each.is_governed and each.awaits(part)
-            for each in client.connection.pending
-        )
+        before = _governed_before(client) if client.governed.claimants else ()
+        return bool(before) and any(each.awaits(part) for part in fields.parts for each in before)
 
     def _split(
         self,
@@ -307,7 +305,10 @@ class ProduceApi:
         ordinary: list[ProducePart] = []
         for first in range(0, len(fields.parts), BOUNDS.turn):
             some = fields.parts[first : first + BOUNDS.turn]
-            ordinary += [part for part in some if not self._settled(client, frame, fields, merge, part, refused)]
+            before = _governed_before(client, merge)
+            ordinary += [
+                part for part in some if not self._settled(client, frame, fields, merge, part, refused, before)
+            ]
             if len(fields.parts) > BOUNDS.turn:
                 yield
         if len(fields.parts) > BOUNDS.turn:  # in the turns of others leaders may have moved, and batches been lost
@@ -336,8 +337,11 @@ class ProduceApi:
         merge: MergedProduce,
         part: ProducePart,
         refused: Mapping[bytes, KafkaError],
+        before: list[MergedProduce],
     ) -> bool:
-        """Hand on or answer a batch that goes to no broker as it is; False for one that does."""
+        """Hand on or answer a batch that goes to no broker as it is; False for one that does. `before`: see
+        `_governed_before`.
+        """
         kind = self._kinds[part.topic]
         if (error := refused.get(part.topic)) is not None:
             refuse(client, frame, part, merge, error.code, error.message or None)
@@ -345,7 +349,7 @@ class ProduceApi:
             self._append(client, frame, part, fields.timeout_ms, merge)
         elif (error := kind.change_refused) is not None:
             merge.settle(refusal(part, error.code, error.message))
-        elif client.governed.claimants and self._is_behind(client, part, merge):
+        elif any(each.awaits(part) for each in before):
             refuse(client, frame, part, merge, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             return False
@@ -373,6 +377,12 @@ class ProduceApi:
             client.connection.expect(merge)
         for part in fields.parts:
             merge.settle(refusal(part, error.code, error.message))
+
+
+def _governed_before(client: Client, merge: MergedProduce | None = None) -> list[MergedProduce]:
+    """The requests without an answer, but for `merge`, that have batches for topics under a policy."""
+    pending = (each for each in client.connection.pending if isinstance(each, MergedProduce))
+    return [each for each in pending if each.is_governed and each is not merge]
 
 
 def _refused_whole(client: Client, fields: ProduceRequest) -> KafkaError | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox
+from sidecar.network.framing import FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox, descriptor_of
 from sidecar.network.handling import Handler, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
@@ -353,7 +353,7 @@ class ClientConnection(Reading):
         self.tls = transport.get_extra_info("ssl_object")
         if self.tls is not None:
             hold_back_nothing(transport)
-        self._outbox.transport = transport
+        self._outbox.transport, self._outbox.descriptor = transport, descriptor_of(transport)
         if self.memory is not None:
             self.memory.connections.add(self)
         self._handler.client_connected(self)

@@ -14,6 +14,7 @@ have had theirs.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from itertools import repeat
 from typing import Final, Protocol, cast
@@ -29,6 +30,9 @@ FRAMES_A_TURN: Final = range(32)  # requests of a connection taken up before oth
 _LEAST_GRANT: Final = 64 * 1024
 _PIECE: Final = 16 * 1024  # what is read at once while the memory for requests is used up
 _KEY_BEHIND: Final = 6  # length prefix and API key
+_SHORT: Final = 4 * 1024  # of a trusted peer, which comes in pieces: brokers send a Fetch's answer in three
+_PARTS_AT_ONCE: Final = 16  # of what is written by one system call; Linux takes 1024
+NO_DESCRIPTOR: Final = -1
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -88,18 +92,29 @@ class Writable(Protocol):
     def write(self, data: Octets) -> None: ...
     def writelines(self, list_of_data: list[Octets]) -> None: ...
     def is_closing(self) -> bool: ...
+    def get_write_buffer_size(self) -> int: ...
+
+
+def descriptor_of(transport: asyncio.Transport) -> int:
+    """The socket that an `Outbox` may write to itself; `NO_DESCRIPTOR` where the transport has to (TLS), or does so at
+    once (asyncio's own). uvloop's writes when all that was read in this turn of the loop is handled.
+    """
+    is_plain = type(transport).__module__ == "uvloop.loop" and transport.get_extra_info("ssl_object") is None
+    return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
 
 
 class Outbox:
     """What one turn wants to write to one transport.
 
-    Adjacent borrowed frames are remembered as one span and copied together, once, when the turn ends. `memory`: what
-    the copy counts for until the transport has sent it.
+    Adjacent borrowed frames are remembered as one span. When the turn ends they go to the socket at once, if it has a
+    `descriptor` and everything before was sent. What the socket does not take is copied, once, for the transport.
+    `memory`: what the copy counts for until the transport has sent it.
     """
 
-    __slots__ = ("_dirty", "_parts", "_span_end", "_span_start", "memory", "transport")
+    __slots__ = ("_dirty", "_parts", "_span_end", "_span_start", "descriptor", "memory", "transport")
 
     def __init__(self) -> None:
+        self.descriptor = NO_DESCRIPTOR
         self.memory: RequestMemory | None = None
         self.transport: Writable | None = None
         self._parts: list[Octets] = []
@@ -144,7 +159,7 @@ class Outbox:
         if TURN.running or self._dirty or self.transport is None:
             self.add_all(parts)
         else:
-            _write(self.transport, parts)
+            self._write(self.transport, parts)
 
     def _close_span(self) -> None:
         start, end = self._span_start, self._span_end
@@ -154,22 +169,58 @@ class Outbox:
             self._span_start = self._span_end = 0
 
     def flush(self) -> None:
-        """Hand everything to the transport; kept for later while there is none yet."""
+        """Hand everything to the socket or the transport; kept for later while there is none yet."""
         self._dirty = False
+        transport = self.transport
         if self._span_end != self._span_start:
+            if self.descriptor >= 0 and not self._parts and transport is not None:
+                self._write_span(transport)
+                return
             self._close_span()
-        if self._parts and self.transport is not None:
+        if self._parts and transport is not None:
             parts, self._parts = self._parts, []
-            _write(self.transport, parts)
+            self._write(transport, parts)
+
+    def _write_span(self, transport: Writable) -> None:
+        if transport.is_closing():  # its descriptor may be another's already
+            self._span_start = self._span_end = 0
+            return
+        if not transport.get_write_buffer_size():
+            try:
+                sent = os.write(self.descriptor, _shared_view[self._span_start : self._span_end])
+            except OSError:
+                sent = 0  # full, or broken: the transport finds out, and says so
+            self._span_start += sent
+            if self._span_start == self._span_end:
+                self._span_start = self._span_end = 0
+                return
+        self._close_span()
+        transport.write(self._parts.pop())
+
+    def _write(self, transport: Writable, parts: list[Octets]) -> None:
+        if transport.is_closing():
+            return
+        if self.descriptor >= 0 and len(parts) <= _PARTS_AT_ONCE and not transport.get_write_buffer_size():
+            try:
+                sent = os.write(self.descriptor, parts[0]) if len(parts) == 1 else os.writev(self.descriptor, parts)
+            except OSError:
+                sent = 0  # as above
+            parts = _unsent(parts, sent)
+            if not parts:
+                return
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
 
 
-def _write(transport: Writable, parts: list[Octets]) -> None:
-    if transport.is_closing():
-        return
-    if len(parts) == 1:
-        transport.write(parts[0])
-    else:
-        transport.writelines(parts)
+def _unsent(parts: list[Octets], sent: int) -> list[Octets]:
+    """What is left of parts after so many bytes."""
+    for index, part in enumerate(parts):
+        if sent < len(part):
+            return [memoryview(part)[sent:] if sent else part, *parts[index + 1 :]]
+        sent -= len(part)
+    return []
 
 
 class FrameReceiver(asyncio.BufferedProtocol):
@@ -333,6 +384,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def _keep(self, begin: memoryview, size: int) -> None:
         """Keep the beginning of a frame whose rest has not arrived."""
         rest = len(begin)
+        if self._trusted and size <= _SHORT:  # in the shared buffer, in front of what comes next
+            self._left = bytes(begin)
+            COPIES.copied_bytes += rest
+            return
         if self._trusted and size > _LEAST_GRANT:
             own = _pool.take(size)
         elif self.memory is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,23 @@ class Turn:
     since the start.
     """
 
-    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "cut", "elements", "opened", "running", "waited")
+    __slots__ = (
+        "_actions",
+        "_dirty",
+        "_notes",
+        "_scheduled",
+        "began",
+        "cut",
+        "elements",
+        "opened",
+        "running",
+        "waited",
+    )
 
     def __init__(self) -> None:
         self._actions: list[Callable[[], None]] = []
         self._dirty: list[Flushed] = []
+        self._notes: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = False
         self.running = False
         self.began = 0.0
@@ -63,6 +75,19 @@ class Turn:
                     outbox.flush()
                 except Exception as error:  # noqa: BLE001
                     _failed(error)
+        if self._notes:
+            notes, self._notes = self._notes, []
+            for note, found in notes:
+                note(*found)
+
+    def note(self, note: Callable[..., None], found: tuple[Any, ...]) -> None:
+        """Count something for people once what the frames of this read produced is written: nobody waits for that.
+        `note` never raises.
+        """
+        if self.running:
+            self._notes.append((note, found))
+        else:
+            note(*found)
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Do something once the frames of this read are all handled, before what they produced is flushed."""

@@ -17,7 +17,7 @@ from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
 
-from sidecar.network.framing import Frame, FrameReceiver, Outbox
+from sidecar.network.framing import Frame, FrameReceiver, Outbox, descriptor_of
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
@@ -370,7 +370,7 @@ class UpstreamConnection(FrameReceiver):
         transport = self._transport
         assert transport is not None
         self.stood = self._ready = True
-        self._outbox.transport = transport
+        self._outbox.transport, self._outbox.descriptor = transport, descriptor_of(transport)
         if self._finishing:
             self._say_goodbye(transport)
             return

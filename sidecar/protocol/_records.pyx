@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
 """The walk through the records of a batch, compiled: `_records_pure.py` says what it does and is its twin. Requests,
-answers and batches of Produce: `_produce.pxi`.
+answers and batches of Produce: `_produce.pxi`; requests and answers of Fetch: `_fetch.pxi`.
 
 Every read is checked against the end of the record (and that against the end of the section) before it is made:
 `Cursor.at <= Cursor.end` holds throughout, and a length is compared with what is left, never added first.
@@ -723,3 +723,4 @@ cdef void _want(Wanted* wanted, bytes id_header, bytes name_header) except *:
 
 
 include "_produce.pxi"
+include "_fetch.pxi"

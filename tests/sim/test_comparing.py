@@ -66,7 +66,7 @@ EDITS = {
         "KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)",
     ),
     "what is committed": Edit(
-        "sidecar/gateway/fetch.py",
+        "sidecar/gateway/whole_fetch.py",
         "limits = (fields.max_wait_ms, fields.min_bytes, fields.max_bytes, fields.isolation)",
         "limits = (fields.max_wait_ms, fields.min_bytes, fields.max_bytes, 0)",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sidecar.protocol import api, api_versions, fetch, metadata, partitioned, produce
+from sidecar.protocol import api, api_versions, metadata, partitioned, produce, usual_fetch
 from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.limits import elements
 from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
@@ -54,7 +54,7 @@ def _walk(call: Call, body: bytes) -> None:
         for part in produce.walk(body, 0, end, version).parts:
             assert 0 <= part.start <= part.end <= end, "records beyond the frame"
     elif key == api.FETCH:
-        request = fetch.walk(body, 0, end, version)
+        request = usual_fetch.walk(body, 0, end, version, {bytes(16): b"t"})
         for fetched in request.parts:
             assert 0 <= fetched.start <= fetched.end <= end, "an element beyond the frame"
     elif key == api.METADATA:

@@ -14,7 +14,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.fanout.crowd import LEAST
 from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.handler import Apis, Gateway
-from sidecar.protocol import fetch
+from sidecar.protocol import fetch, usual_fetch
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.tails import Fetched, Position, element_of
@@ -153,13 +153,13 @@ class Node:
         self.gateway.closed_callbacks.append(self.fetches.client_closed)
         self.gateway.serve(Apis({1: self.fetches.handle}, {}), [VersionRange(1, 4, 11)])
         self.walks = 0
-        walk = fetch.walk
+        walk = usual_fetch.walk
 
         def counted(*arguments: Any) -> Any:
             self.walks += 1
             return walk(*arguments)
 
-        monkeypatch.setattr(fetch, "walk", counted)
+        monkeypatch.setattr(usual_fetch, "walk", counted)
 
     async def reader(self, topic: bytes = b"orders") -> Consumer:
         """One that waits at the end with others, its request read."""

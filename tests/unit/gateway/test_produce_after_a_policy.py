@@ -92,3 +92,24 @@ def test_a_batch_waits_for_one_of_its_partition_that_was_sent_under_a_policy(cli
     assert not api._follows_governed(cast(Any, client), ProduceRequest(None, -1, 1_000, [OTHER]))
     governed.settle(ProduceResult(b"orders", 0, ErrorCode.NONE))
     assert not api._follows_governed(cast(Any, client), fields)
+
+
+class CountedPart(ProducePart):
+    """Counts how often somebody looked at which partition any of them is for."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        CountedPart.looks += 1
+        return super().__getitem__(index)
+
+
+def test_what_a_request_of_many_partitions_awaits_is_found_without_a_walk_for_each(client: Connected) -> None:
+    parts = [CountedPart(b"orders", index, 0, 70) for index in range(2_000)]
+    merge = client.asks(*parts, is_governed=True)
+    for part in parts[:1_000]:
+        merge.settle(ProduceResult(b"orders", part.partition, ErrorCode.NONE))
+    CountedPart.looks = 0
+    assert [merge.awaits(part) for part in parts] == [False] * 1_000 + [True] * 1_000
+    assert not merge.awaits(ProducePart(b"orders", 2_000, 0, 70))
+    assert CountedPart.looks <= 2 * len(parts), f"{CountedPart.looks} looks at {len(parts)} partitions"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.network.framing import COPIES, RECEIVE_BYTES, FrameReceiver, Outbox
+from sidecar.network.framing import COPIES, NO_DESCRIPTOR, RECEIVE_BYTES, FrameReceiver, Outbox, descriptor_of
 from sidecar.network.turn import TURN
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from sidecar.network.framing import Frame
     from sidecar.protocol.primitives import Octets
 
@@ -39,6 +44,9 @@ class Transport:
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     @property
     def bytes(self) -> bytes:
         return b"".join(self.written)
@@ -52,13 +60,13 @@ class Forwarder(FrameReceiver):
         self.transport = Transport()
         self.frames = 0
         self.bad: list[tuple[int, bytes]] = []
-        self._outbox = Outbox()
-        self._outbox.transport = self.transport
+        self.outbox = Outbox()
+        self.outbox.transport = self.transport
         self._owns = own
 
     def frame_received(self, frame: Frame) -> None:
         self.frames += 1
-        self._outbox.add_frame(frame.own() if self._owns else frame)
+        self.outbox.add_frame(frame.own() if self._owns else frame)
 
     def bad_length(self, size: int, head: bytes) -> None:
         self.bad.append((size, head))
@@ -253,6 +261,36 @@ def test_a_receiver_that_stops_forgets_what_it_had_left() -> None:
     assert receiver.frames == 3
 
 
+@pytest.mark.parametrize("size", [84, 4_000, 5_000, 100_000])
+def test_an_answer_of_a_broker_that_comes_in_pieces_is_one_frame(size: int) -> None:
+    class Trusting(Forwarder):
+        def __init__(self) -> None:
+            super().__init__()
+            self._trusted = True
+
+    receiver, stream = Trusting(), b""
+    for number in range(3):
+        frame = frame_of(bytes([number]) * size)
+        for piece in (frame[:84], frame[84:-3], frame[-3:] + frame_of(b"next")):
+            feed(receiver, piece)
+        stream += frame + frame_of(b"next")
+    assert receiver.frames == 6
+    assert receiver.transport.bytes == stream
+    assert receiver.unfinished_bytes == 0
+
+
+def test_a_short_answer_in_pieces_takes_no_buffer_of_its_own() -> None:
+    """What comes next may be read with its end, and it goes on as a borrowed frame does."""
+    receiver = FrameReceiver(LIMIT, trusted=True)
+    frame = frame_of(bytes(1_000))
+    for fed in (84, 500):
+        receiver.get_buffer(-1)[:fed] = frame[:fed]
+        receiver.buffer_updated(fed)
+        frame = frame[fed:]
+    assert receiver.unfinished_bytes == 584
+    assert len(receiver.get_buffer(-1)) == RECEIVE_BYTES - 584
+
+
 def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() -> None:
     outbox = Outbox()
     TURN.begin()
@@ -292,3 +330,108 @@ async def test_what_fails_at_the_end_of_a_turn_stalls_nobody_else_and_is_told() 
     sound.add(b" and later")  # outside a turn: at the end of this one of the loop
     await asyncio.sleep(0)
     assert sound.transport.bytes == b"kept and later"
+
+
+# The socket, written at once ------------------------------------------------------------------------------------------
+
+
+def with_socket(body: Callable[[Forwarder, asyncio.Transport, socket.socket], Awaitable[None]]) -> None:
+    """Run `body` on uvloop, with a receiver that passes frames on to a socket, its transport, and the socket's peer."""
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            ours = socket.create_connection(listening.getsockname())
+            peer, _ = listening.accept()
+        with peer:
+            transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+            receiver = Forwarder()
+            receiver.outbox.transport, receiver.outbox.descriptor = transport, descriptor_of(transport)
+            assert receiver.outbox.descriptor == ours.fileno()
+            await body(receiver, transport, peer)
+            transport.abort()
+
+    uvloop.run(run())
+
+
+def test_a_borrowed_frame_is_at_the_peer_when_its_turn_ends_and_was_never_copied() -> None:
+    async def body(receiver: Forwarder, _: asyncio.Transport, peer: socket.socket) -> None:
+        frames = frame_of(b"a") + frame_of(b"b")
+        copied = COPIES.copied_bytes
+        feed(receiver, frames)
+        assert peer.recv(100, socket.MSG_DONTWAIT) == frames
+        assert COPIES.copied_bytes == copied
+
+    with_socket(body)
+
+
+def test_what_a_full_socket_does_not_take_arrives_in_order_behind_what_it_took() -> None:
+    async def body(receiver: Forwarder, transport: asyncio.Transport, peer: socket.socket) -> None:
+        sent, waiting = bytearray(), 0
+        for number in range(400):
+            frame = frame_of(bytes([number % 256]) * 50_000)
+            feed(receiver, frame)
+            receiver.outbox.send([frame_of(b"x" * number), frame_of(b"y")])
+            sent += frame + frame_of(b"x" * number) + frame_of(b"y")
+            waiting = transport.get_write_buffer_size()
+        assert waiting, "the socket took all of it"
+        got = bytearray()
+        peer.setblocking(False)
+        for _ in range(100_000):
+            try:
+                got += peer.recv(1_000_000)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+            if len(got) >= len(sent):
+                break
+        assert got == sent
+
+    with_socket(body)
+
+
+def test_the_descriptor_of_a_transport_that_has_ended_is_not_written_to() -> None:
+    """It may be another connection's by then."""
+
+    async def body(receiver: Forwarder, transport: asyncio.Transport, _: socket.socket) -> None:
+        transport.abort()
+        await asyncio.sleep(0.01)
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        receiver.outbox.descriptor = writer
+        feed(receiver, frame_of(b"a"))
+        receiver.outbox.send([frame_of(b"b")])
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 1)
+        os.close(reader)
+        os.close(writer)
+
+    with_socket(body)
+
+
+def test_asyncios_own_transport_has_no_descriptor_to_write_to() -> None:
+    """It writes at once by itself."""
+
+    async def run() -> None:
+        ours, peer = socket.socketpair()
+        with peer:
+            transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+            assert descriptor_of(transport) == NO_DESCRIPTOR
+            transport.abort()
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(run())
+
+
+def test_what_is_counted_of_a_turn_is_counted_once_it_is_written() -> None:
+    transport, outbox, seen = Transport(), Outbox(), list[tuple[str, bytes]]()
+    outbox.transport = transport
+
+    def work() -> None:
+        outbox.add(b"answer")
+        TURN.note(lambda text: seen.append((text, transport.bytes)), ("first",))
+        TURN.note(lambda text: seen.append((text, transport.bytes)), ("second",))
+        assert not seen
+
+    TURN.run(work)
+    assert seen == [("first", b"answer"), ("second", b"answer")]
+    TURN.note(lambda text: seen.append((text, b"")), ("outside of a turn",))
+    assert seen[2:] == [("outside of a turn", b"")]
