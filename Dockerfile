@@ -41,7 +41,9 @@ FROM build AS pipeline-build
 COPY requirements/pipeline.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
     uv pip install --python /app/.venv --no-deps --require-hashes -r requirements/pipeline.txt
-RUN HOME=/app/home XDG_CACHE_HOME=/tmp /app/.venv/bin/python -c \
+# Maven Central's client reads this variable alone: a base image that knows a proxy's authority has it in the other one.
+RUN HOME=/app/home XDG_CACHE_HOME=/tmp REQUESTS_CA_BUNDLE="${REQUESTS_CA_BUNDLE:-${SSL_CERT_FILE:-}}" \
+    /app/.venv/bin/python -c \
     "from sidecar.local.jars import resolve_lock; resolve_lock('pipeline')"
 
 FROM ${PYTHON_IMAGE} AS pipeline

@@ -20,7 +20,7 @@ _COMMANDS: Final = {
     "healthcheck": Place("sidecar.cli.healthcheck:healthcheck", "Exit with 0 if the node is ready, else with 10."),
     "check-config": Place("sidecar.cli.config:check_config", "Check the settings and exit."),
     "config": Place("sidecar.cli.config:config", "Show the settings and where each comes from; print the JSON schema."),
-    "topic": Place("sidecar.cli.topic:topic", "List topics, show them, set and unset their policies, delete them."),
+    "topic": Place("sidecar.cli.topic:topic", "List, show, create and delete topics; set and unset their policies."),
     "producer": Place("sidecar.cli.producer:producer", "List owners and queues; fence or release an owner."),
     "dedup": Place("sidecar.cli.dedup:dedup", "Show producer names and their sequence ids; forget one."),
     "shadow": Place("sidecar.cli.shadow:shadow", "Create, show, change and delete shadow topics."),

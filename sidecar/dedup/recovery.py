@@ -153,7 +153,7 @@ def _ids_of(batch: memoryview, header: BatchHeader, reading: Reading) -> Iterato
 def _is_known(name: bytes | None, offset: int, reading: Reading) -> TypeGuard[bytes]:
     if name == FORGOTTEN:
         if offset >= reading.ids_from:
-            raise IdsLostError(f"whose the sequence ids at offset {offset} are is not known any more")
+            raise IdsLostError(f"the writer of the sequence ids at offset {offset} is not known any more")
         return False
     return name is not None
 

@@ -266,5 +266,6 @@ def _talking_to_central(wanted: str) -> Iterator[None]:
         raise ResolveError(
             f"{wanted} could not be brought from Maven Central: {error}\n"
             "It is needed once; afterwards no network is. "
-            "A proxy is taken from HTTPS_PROXY, a mirror from jgo's configuration."
+            "A proxy is taken from HTTPS_PROXY, its certificate authority from REQUESTS_CA_BUNDLE, a mirror from jgo's "
+            "configuration."
         ) from error

@@ -93,7 +93,11 @@ def over_time(
 def lines(series: Mapping[str, Points], label: str) -> Markup:
     """A line with dots for each series."""
     times = [at for points in series.values() for at, _ in points]
-    axes = _Axes(min(times), max(times), max(value for points in series.values() for _, value in points))
+    first, last = min(times), max(times)
+    if first == last:  # of one audit: its point stands between whole minutes
+        first = first // _MINUTE * _MINUTE - _MINUTE
+        last = first + 3 * _MINUTE
+    axes = _Axes(first, last, max(value for points in series.values() for _, value in points))
     shapes: list[Markup] = []
     for index, (name, points) in enumerate(series.items()):
         path = " ".join(f"{axes.x(at):.2f},{axes.y(value):.2f}" for at, value in points)

@@ -19,12 +19,18 @@ const COLUMNS = [
   { title: 'Client', by: nameOf, parts: (each) => [['span', { class: 'name' }, nameOf(each)]] },
   { title: 'Mode', by: (each) => each.mode, parts: (each) => [each.mode ? each.mode.replaceAll('_', ' ') : '–'] },
   { title: 'Software', by: softwareOf, parts: (each) => [['span', { class: 'name' }, softwareOf(each) || '–']] },
-  { title: 'Principal', by: (each) => each.principal, parts: (each) => [['span', { class: 'name' }, each.principal || '–']] },
+  { title: 'Principal', by: (each) => each.principal, parts: (each) => [['span', { class: 'name' }, ...principalOf(each)]] },
   { title: 'Listener', by: (each) => each.listener, parts: (each) => [['span', { class: 'name' }, each.listener || '–']] },
   { title: 'Address', by: (each) => each.address, parts: (each) => [each.connections > 1 ? `${number(each.connections)} connections` : ['span', { class: 'name' }, each.address]] },
   { title: 'Connected for', by: (each) => -Date.parse(each.since), parts: (each) => [since(each.since)] },
   ...FLOW,
 ];
+
+/** Its kind and its name, between which a line may end: `User:` and `ANONYMOUS`. */
+function principalOf(each) {
+  const [, kind, name] = /^([^:]*:)(.*)$/s.exec(each.principal) ?? [];
+  return kind ? [kind, ['wbr', {}], name] : [each.principal || '–'];
+}
 
 export class Clients extends Listed {
   constructor() {

@@ -100,7 +100,7 @@ export const WAITING = [
 
 export const PRODUCERS = [
   { title: 'Producer', by: (each) => each.name, parts: (each) => [['span', { class: 'name' }, each.name]] },
-  { title: 'In all partitions', numeric: true, by: (each) => each.last_sequence_id, parts: (each) => [number(each.last_sequence_id)] },
+  { title: 'In all partitions', numeric: true, by: (each) => each.last_sequence_id, parts: (each) => [number(each.last_sequence_id < 0 ? null : each.last_sequence_id)] },
   {
     title: 'By partition',
     parts: (each) => [['ul', { class: 'ids' }, ...Object.entries(each.last_sequence_ids).map(([partition, last]) => ['li', {}, ['span', { class: 'soft' }, partition], ` ${number(last)}`])]],

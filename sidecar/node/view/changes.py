@@ -17,7 +17,7 @@ from sidecar.node import port
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.topics import TopicsView
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import KafkaError, no_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ class Changes:
         await self.catch_up()
         described = await self._topics.of([name])
         if not described:
-            raise port.NotFoundError(f"there is no topic {name}")
+            raise port.NotFoundError(no_topic(name))
         if described[0].policy is None:
             raise port.ConflictError(f"{name} is not governed: nobody owns it")
         self.check_serving(name)

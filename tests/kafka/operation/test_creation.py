@@ -15,6 +15,7 @@ from tests.nodes import NodeProcess
 from tests.rest import Rest
 from tests.services import Services
 from tests.topics import create_topic
+from tests.wait import wait_for
 
 
 def in_kafka(services: Services, topic: str, *settings: str) -> tuple[int, int, dict[str, str]]:
@@ -48,7 +49,7 @@ def test_a_topic_is_made_as_it_is_asked_for_and_governed_from_the_beginning(
     assert (partitions, copies) == (3, 1)
     assert settings == {"retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
     with RawProducer(node.bootstrap, "first") as first, RawProducer(node.bootstrap, "second") as second:
-        assert first.send(topic, [b"v"]).error == 0
+        wait_for(lambda: first.send(topic, [b"v"]).error == 0, "a broker that knows the new partitions", 30)
         assert second.send(topic, [b"w"]).error != 0
 
 
@@ -75,7 +76,9 @@ def test_what_kafka_refuses_is_said_in_its_words_and_leaves_no_policy(
     assert (status, reason in answer["message"]) == (HTTPStatus.BAD_REQUEST, True), answer
     status, answer = rest.call("GET", f"/v1/topics/{topic}")
     assert status == HTTPStatus.NOT_FOUND
-    assert answer["message"] == f"there is no topic {topic}: make it with `sidecar topic create {topic}`"
+    missing = f"there is no topic {topic}: make it with `sidecar topic create {topic}`"
+    assert answer["message"] == missing
+    assert rest.call("POST", f"/v1/topics/{topic}/fence")[1]["message"] == missing
 
 
 def test_a_topic_that_is_there_is_left_as_it_is(rest: Rest, unique: Unique) -> None:

@@ -245,6 +245,7 @@ def test_data_of_an_older_kafka_is_taken_over(tmp_path: Path, unique) -> None:
         assert read_by_tool(kafka, topic, 3) == ["3.9.1", "4.1.1", "4.3.1"]
 
 
+@pytest.mark.timeout(300)  # three starts, one of which writes an archive as it ends
 def test_a_broker_leaves_its_classes_for_later_starts_only_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

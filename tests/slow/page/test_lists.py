@@ -137,6 +137,9 @@ def test_connections_stand_together_by_name_and_software(visit: Visit, cluster: 
         each.initialise()
     page = visit(f"{cluster.url}#/clients")
     expect(row(page, "twin")).to_have_count(2)
+    for column, lines in (("Principal", 2), ("Listener", 1)):  # no line ends within ANONYMOUS or PLAINTEXT
+        name = cell(page, "twin", column).first.locator(".name")
+        assert name.evaluate("each => new Set([...each.getClientRects()].map(({top}) => top)).size") <= lines, column
     page.get_by_label("together by name, software and principal").check()
     expect(row(page, "twin")).to_have_count(1)
     expect(cell(page, "twin", "Address")).to_have_text("2 connections")

@@ -87,6 +87,14 @@ def test_last_ids_are_shown_whichever_node_serves_the_topic(visit: Visit, cluste
     )
 
 
+def test_a_producer_without_ids_in_one_partition_has_none_in_all(visit: Visit, cluster: Cluster) -> None:
+    topic = cluster.govern(cluster.name("halved"), partitions=2, access_mode="shared", deduplication=True)
+    cluster.write_ids(topic, "half", range(3))
+    page = visit(f"{cluster.page_of(topic)}#/topics/{topic}")
+    expect(cell(page, "half", "In all partitions")).to_have_text("–")
+    expect(cell(page, "half", "By partition").get_by_role("listitem")).to_have_text(["0 2"])
+
+
 def test_owners_stand_by_partition_where_each_has_its_own(visit: Visit, cluster: Cluster) -> None:
     page = visit(f"{cluster.url}#/topics/{cluster.name('shipments')}")
     owners = page.get_by_role("table", name="Owners by partition")

@@ -37,7 +37,8 @@ class Log:
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        self.admin.create_topics([NewTopic(self.topic, self.partitions, 1)])[self.topic].result()
+        kept = {"retention.ms": "-1"}  # some tests write records of long ago
+        self.admin.create_topics([NewTopic(self.topic, self.partitions, 1, config=kept)])[self.topic].result()
         self._await_partitions(self.partitions)
 
     def write(

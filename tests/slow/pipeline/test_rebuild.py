@@ -260,7 +260,7 @@ async def test_ids_whose_writer_is_forgotten_are_never_anybodys(
     result = await asyncio.to_thread(cluster.rebuild_here, topic, spark, monkeypatch, code=1)
     (partition,) = json.loads(result.stdout)["partitions"]
     assert partition["outcome"] == "lost"
-    assert "whose the sequence ids at offset" in partition["problem"]
+    assert "the writer of the sequence ids at offset" in partition["problem"]
     assert f"sidecar topic set {topic} --no-dedup" in result.stderr
     written = (await asyncio.to_thread(chunks_of, cluster.kafka, cluster.name, topic)).values()
     assert [list(state.Snapshot.FromString(each).name) for each in written] == [[]], "what is in front of all ids"

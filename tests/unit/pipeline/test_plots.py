@@ -77,5 +77,6 @@ def test_marks_are_lines_with_what_they_are() -> None:
 
 def test_a_line_of_one_point_has_a_dot_and_a_flat_one_a_height() -> None:
     text = lines({"audit": [(T0, 0.0)]}, "Records behind")
-    assert 'd="M0.00 200.00h0"' in text
+    assert 'd="M333.33 200.00h0"' in text
+    assert "11:59:00 to 2026-01-01 12:02:00 UTC" in text  # not one ms
     assert "<figcaption>Records behind" in text
