@@ -21,7 +21,7 @@ from tests.slow.faults.checker import Floors, Key, Told
 from tests.slow.faults.conftest import StartFailing
 from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.failing_node import POINTS
-from tests.slow.faults.frame_proxy import FrameProxy, Way, produce_to
+from tests.slow.faults.frame_proxy import FrameProxy, Way
 from tests.slow.faults.scene import assert_once, forget_redis, judge, make_topic
 
 _IN_FLIGHT = 5
@@ -178,7 +178,7 @@ def break_something(line: Line, topic: str, rng: random.Random) -> None:
     if rng.random() < 0.5:
         line.near.cut(way, at)
     else:
-        line.far.cut(way, at, produce_to(topic))
+        line.far.cut(way, at, line.far.produce_to(topic))
     if rng.random() < 0.1:
         line.node.arm(rng.choice([*POINTS]), rng.randrange(1, 10))
         time.sleep(rng.uniform(0.0, 0.3))

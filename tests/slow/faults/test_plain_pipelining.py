@@ -19,7 +19,7 @@ from tests.slow.faults.application import Application
 from tests.slow.faults.checker import Attempt, Floors, Key, Told, check, summary
 from tests.slow.faults.conftest import StartFailing
 from tests.slow.faults.failing import FailingNode
-from tests.slow.faults.frame_proxy import FrameProxy, Way, produce_to
+from tests.slow.faults.frame_proxy import FrameProxy, Way
 from tests.slow.faults.scene import assert_once, judge, make_topic, read_log
 from tests.wait import wait_for
 
@@ -56,7 +56,7 @@ def _fill_the_buffer(
     application = Application(unique("billing"), topic, [small_node.bootstrap], [], plain=True, mode=mode)
     application.write(0)
     first, large, small = ([application.key(number)] for number in (1, 2, 3))
-    held = proxy.hold(Way.REPLY, produce_to(topic))
+    held = proxy.hold(Way.REPLY, proxy.produce_to(topic))
     connection = application.connect()
     connection.push(topic, 0, application.batch(first), 10_000)
     held.wait()
@@ -124,7 +124,7 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
 
     def slow() -> None:
         while not over.is_set():
-            held = proxy.hold(Way.REPLY, produce_to(topic))
+            held = proxy.hold(Way.REPLY, proxy.produce_to(topic))
             while not held.happened and not over.is_set():
                 time.sleep(0.002)
             time.sleep(0.05)
