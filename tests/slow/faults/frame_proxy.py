@@ -31,7 +31,7 @@ _NAMING = {METADATA, 10, 60}
 _RESET = struct.pack("ii", 1, 0)
 _HEAD = 120
 """Bytes of a Produce frame that may name its first topic. Records behind them may hold names of others."""
-_PATIENCE = 60.0
+_PATIENCE = 30.0
 
 
 class Way(Enum):
@@ -249,11 +249,13 @@ def _is_produce(seen: Seen) -> bool:
 
 
 def produce_to(topic: str, topic_id: UUID) -> Callable[[Seen], bool]:
-    """Fits the Produce of one topic, by name or, from version 13 on, by id: internal topics have theirs too."""
-    name = struct.pack(">h", len(topic)) + topic.encode()
-    return lambda seen: (
-        seen.api_key == PRODUCE and any(seen.data.find(each, 4, _HEAD) >= 0 for each in (name, topic_id.bytes))
-    )
+    """Fits the Produce of one topic in any version: by name to 8, by compact name to 12, by id from 13 on. Between node
+    and broker there are those of internal topics, too.
+    """
+    name = topic.encode()
+    assert len(name) < 127
+    words = (struct.pack(">h", len(name)) + name, bytes([len(name) + 1]) + name, topic_id.bytes)
+    return lambda seen: seen.api_key == PRODUCE and any(seen.data.find(each, 4, _HEAD) >= 0 for each in words)
 
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:

@@ -181,7 +181,10 @@ ORDERS = UUID(int=1 << 100)
 AUDIT = UUID(int=2 << 100)
 
 
-@pytest.mark.parametrize(("audit", "orders"), [(by_name(b"audit"), by_name(b"orders")), (AUDIT.bytes, ORDERS.bytes)])
+@pytest.mark.parametrize(
+    ("audit", "orders"),
+    [(by_name(b"audit"), by_name(b"orders")), (b"\x06audit", b"\x07orders"), (AUDIT.bytes, ORDERS.bytes)],
+)
 def test_other_connections_and_other_topics_go_on(
     proxy: FrameProxy, client: socket.socket, audit: bytes, orders: bytes
 ) -> None:

@@ -19,12 +19,13 @@ from tests.slow.faults.application import Application
 from tests.slow.faults.checker import Attempt, Floors, Key, Told, check, summary
 from tests.slow.faults.conftest import StartFailing
 from tests.slow.faults.failing import FailingNode
-from tests.slow.faults.frame_proxy import FrameProxy, Way
+from tests.slow.faults.frame_proxy import Fault, FrameProxy, Way
 from tests.slow.faults.scene import assert_once, judge, make_topic, read_log
 from tests.wait import wait_for
 
 END_TXN = 26
 _BUFFER = 6_000
+_SLOW_S = 0.05
 
 
 @pytest.fixture(scope="session")
@@ -120,15 +121,15 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
         number = int((message.value() or b"").rstrip(b".").rpartition(b":")[2])
         history.append(Attempt(Key(0, name, number), Told.OK if error is None else Told.INFO))
 
-    over = threading.Event()
+    over, faults, fits = threading.Event(), list[Fault](), proxy.produce_to(topic)
 
     def slow() -> None:
         while not over.is_set():
-            held = proxy.hold(Way.REPLY, proxy.produce_to(topic))
-            while not held.happened and not over.is_set():
+            faults.append(proxy.hold(Way.REPLY, fits))
+            while not faults[-1].happened and not over.is_set():
                 time.sleep(0.002)
-            time.sleep(0.05)
-            held.release()
+            over.wait(_SLOW_S)
+            faults[-1].release()
 
     slowing = threading.Thread(target=slow)
     slowing.start()
@@ -142,5 +143,7 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
     finally:
         over.set()
         slowing.join()
-    violations = check(read_log(services.kafka_bootstrap, topic), history, Floors(100))
+        proxy.forget()
+    happened = sum(fault.happened for fault in faults)
+    violations = check(read_log(services.kafka_bootstrap, topic), history, Floors(100, 3), faults=happened)
     assert not violations, summary(violations)
