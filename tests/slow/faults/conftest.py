@@ -13,7 +13,8 @@ from tests.services import Services
 from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.frame_proxy import FrameProxy
 
-QUICK = {"LEASE_MS": "600", "RECONNECT_GRACE_MS": "300"}
+QUICK = {"LEASE_MS": "600", "RECONNECT_GRACE_MS": "300", "REDIS_TIMEOUT_MS": "500"}
+"""Settings that `sidecar serve` has nothing to say of, so that a node is a fork."""
 
 
 class StartFailing(Protocol):
