@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 
 from tests.services import Services
+from tests.slow.faults.application import close_connections
 from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.frame_proxy import FrameProxy
 
@@ -30,6 +31,12 @@ class StartFailing(Protocol):
         haste: bool = False,
         **settings: str,
     ) -> FailingNode: ...
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_outlives_its_test() -> Iterator[None]:
+    yield
+    close_connections()
 
 
 @pytest.fixture(scope="session")
