@@ -113,6 +113,7 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
             "batch.num.messages": 10,
             "retries": 1_000,
             "retry.backoff.ms": 5,
+            "retry.backoff.max.ms": 20,
             "log_level": 0,
         }
     )

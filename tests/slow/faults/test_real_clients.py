@@ -52,6 +52,7 @@ class Restarting:
                 "linger.ms": 1,
                 "batch.num.messages": _BATCH,
                 "retry.backoff.ms": 10,
+                "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "message.timeout.ms": 20_000,
