@@ -96,8 +96,11 @@ def _server(what: str) -> _Server:
     return _servers[what]
 
 
-def start(environment: Mapping[str, str], directory: Path, log: Path) -> Forked | None:
-    """A node in this environment and directory; None where `sidecar serve` has something to say of its settings."""
+def start(environment: Mapping[str, str], directory: Path, log: Path, patch: str = "") -> Forked | None:
+    """A node in this environment and directory; None where `sidecar serve` has something to say of its settings.
+
+    `patch`: the module whose function `patch` changes the node before it serves.
+    """
     with _lock:
         given = {"environment": dict(environment), "directory": str(directory)}
         told = _server("settings").ask(**given)
@@ -106,6 +109,6 @@ def start(environment: Mapping[str, str], directory: Path, log: Path) -> Forked 
         nodes, libc = _server("nodes"), ctypes.CDLL(None)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
-            return Forked(nodes.ask(**given, told=told, log=str(log), parent=os.getpid()))
+            return Forked(nodes.ask(**given, told=told, log=str(log), patch=patch, parent=os.getpid()))
         finally:
             libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -1,8 +1,9 @@
 """A process whose forks become nodes: `forking.py settings|nodes DESCRIPTOR`, started by `tests.forked`.
 
 It imports everything once, and answers each message on the socket DESCRIPTOR from a fork: with settings as
-`sidecar serve` reads them, or with the id of a node, which then belongs to the process that asked. It ends with the
-other end of the socket.
+`sidecar serve` reads them, or with the id of a node, which then belongs to the process that asked. A node may be a
+changed one: a message names a module, whose `patch` is called in it before it serves. It ends with the other end of the
+socket.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ def _become_node(asker: socket.socket, asked: Any) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # as `sidecar serve` holds it
     asker.send(json.dumps(os.getpid()).encode())
     asker.close()
+    if asked["patch"]:
+        importlib.import_module(asked["patch"]).patch()
     node_process.run(LoadedSettings.from_json(asked["told"]))
 
 

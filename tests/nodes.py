@@ -50,6 +50,8 @@ class NodeProcess:
         self._log = directory / f"node-{cluster}-{node_id}.log"
         self._ports = (0, 0)
         self._child: Child | None = None
+        self._environment: dict[str, str] = {}
+        """What its process gets besides settings."""
         self._settings = {
             "BOOTSTRAP_SERVERS": kafka_bootstrap,
             "REDIS_URL": redis_url,
@@ -105,7 +107,11 @@ class NodeProcess:
         inherited: Mapping[str, str | None] = {name: None for name in os.environ if name.startswith("SIDECAR_")}
         listen, admin = (f"{HOST}:{port}" for port in self._ports)
         settings = {"LISTEN": listen, "ADMIN_LISTEN": admin, **self._settings}
-        environment = {**inherited, **{f"SIDECAR_{name}": value for name, value in settings.items()}}
+        environment = {
+            **inherited,
+            **{f"SIDECAR_{name}": value for name, value in settings.items()},
+            **self._environment,
+        }
         command = Command(
             f"node {self.node_id} of {self.cluster}",
             (sys.executable, "-W", "error", "-X", "faulthandler", "-m", "sidecar", "serve"),
@@ -117,7 +123,7 @@ class NodeProcess:
         self._child.wait_until(lambda: self.status(path) == http.client.OK, timeout)
 
     def _begin(self, command: Command) -> Child:
-        return _fork(command) or Child.start(command)
+        return fork(command) or Child.start(command)
 
     def status(self, path: str = "/readyz") -> int | None:
         """The HTTP status of `path` on the admin port, None where nobody answers."""
@@ -162,14 +168,16 @@ class CommandedNode(NodeProcess):
         return Child.start(command)
 
 
-def _fork(command: Command) -> Child | None:
-    """What `Child.start(command)` does, by a fork; None where `sidecar serve` would say something before."""
+def fork(command: Command, patch: str = "") -> Child | None:
+    """What `Child.start(command)` does, by a fork; None where `sidecar serve` would say something before.
+
+    `patch`: as in `tests.forked.start`.
+    """
     assert command.directory is not None
     environment = {**os.environ, **command.environment}
     log_start = command.log.stat().st_size if command.log.exists() else 0
-    process = forked.start(
-        {name: value for name, value in environment.items() if value is not None}, command.directory, command.log
-    )
+    given = {name: value for name, value in environment.items() if value is not None}
+    process = forked.start(given, command.directory, command.log, patch)
     return None if process is None else Child(command, cast("subprocess.Popen[bytes]", process), log_start)
 
 

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from sidecar.protocol import produce_upstream
 from tests.kafka.exclusive.producers import RawProducer, Sent, batch_of, id_headers
@@ -27,12 +28,23 @@ _AGAIN = frozenset({3, 5, 6, 7, 13, 19, 45})
 REFUSED = frozenset({44})
 
 
+_opened: WeakSet[Connection] = WeakSet()
+
+
+def close_connections() -> None:
+    """Close all that a test that failed left open: they would fail the test after it."""
+    for connection in list(_opened):
+        connection.close()
+    _opened.clear()
+
+
 class Connection(RawProducer):
     """One connection, batches with ids."""
 
     def __init__(self, bootstrap: str, client_id: str, producer_id: int = -1) -> None:
         super().__init__(bootstrap, client_id, producer_id)
         self.socket.settimeout(30)
+        _opened.add(self)
 
     def push(self, topic: str, partition: int, batch: Octets, timeout_ms: int) -> int:
         """Send a batch; its correlation id. The answer comes with `finish`."""

@@ -10,10 +10,12 @@ from typing import Protocol
 import pytest
 
 from tests.services import Services
+from tests.slow.faults.application import close_connections
 from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.frame_proxy import FrameProxy
 
-QUICK = {"LEASE_MS": "600", "RECONNECT_GRACE_MS": "300"}
+QUICK = {"LEASE_MS": "600", "RECONNECT_GRACE_MS": "300", "REDIS_TIMEOUT_MS": "500"}
+"""Settings that `sidecar serve` has nothing to say of, so that a node is a fork."""
 
 
 class StartFailing(Protocol):
@@ -29,6 +31,12 @@ class StartFailing(Protocol):
         haste: bool = False,
         **settings: str,
     ) -> FailingNode: ...
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_outlives_its_test() -> Iterator[None]:
+    yield
+    close_connections()
 
 
 @pytest.fixture(scope="session")

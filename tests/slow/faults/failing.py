@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import os
 import signal
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from sidecar.local.ports import HOST
 from sidecar.local.process import Child, Command
-from tests.nodes import NodeProcess
+from tests.nodes import NodeProcess, fork
+from tests.slow.faults import failing_node
 from tests.slow.faults.failing_node import MUTANTS, POINTS
 from tests.wait import wait_for
-
-PROGRAM = Path(__file__).with_name("failing_node.py")
 
 
 class FailingNode(NodeProcess):
@@ -37,27 +31,17 @@ class FailingNode(NodeProcess):
         assert not mutant or mutant in MUTANTS
         self._arm = directory / f"arm-{cluster}-{node_id}"
         self._reached = directory / f"reached-{cluster}-{node_id}"
-        self._faults = {
+        self._environment = {
             "FAULTS_ARM": str(self._arm),
             "FAULTS_REACHED": str(self._reached),
             "FAULTS_MUTANT": mutant,
             "FAULTS_HASTE": "1" if haste else "",
         }
 
-    def _launch(self, path: str, timeout: float) -> None:
-        inherited: Mapping[str, str | None] = {name: None for name in os.environ if name.startswith("SIDECAR_")}
-        listen, admin = (f"{HOST}:{port}" for port in self._ports)
-        settings = {"LISTEN": listen, "ADMIN_LISTEN": admin, **self._settings}
-        environment = {**inherited, **{f"SIDECAR_{name}": value for name, value in settings.items()}, **self._faults}
-        command = Command(
-            f"failing node {self.node_id} of {self.cluster}",
-            (sys.executable, "-W", "error", "-X", "faulthandler", str(PROGRAM), "serve"),
-            self._log,
-            environment,
-            self._log.parent,
-        )
-        self._child = Child.start(command)
-        self._child.wait_until(lambda: self.status(path) == http.client.OK, timeout)
+    def _begin(self, command: Command) -> Child:
+        child = fork(command, failing_node.__name__)
+        assert child is not None, "only a fork can be patched, and these settings allow none"
+        return child
 
     def arm(self, point: str, number: int = 1) -> None:
         """Have it die at the `number`th passage of a point from now on."""

@@ -1,25 +1,22 @@
-"""A test build of the node: `failing_node.py serve` is `sidecar serve`, but for what is patched in here.
+"""What a failing node is patched with, in its own process, before it serves (`tests.forking`).
 
 Failpoints: at the k-th passage of a named point the process kills itself with SIGKILL, so nothing is cleaned up, as in
 a crash. A test names the point in the file `FAULTS_ARM` (`point k`) while the node runs; what was reached is written to
 `FAULTS_REACHED`. Mutants, named by `FAULTS_MUTANT`: nodes with a mistake that tests have to notice.
 
 `FAULTS_HASTE` makes snapshots small, frequent and in many chunks, and reads logs in small pieces, so that points in the
-midst of them are reached by a few records. The product has no hook for any of this.
+midst of them are reached by a few records; claims of nodes that died end sooner. The product has no hook for any of
+this.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import runpy
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[3]
 
 POINTS = {
     "marked": "ids are marked as pushed, the batch is not forwarded",
@@ -142,15 +139,17 @@ def patch_failpoints(points: Failpoints) -> None:
 
 
 def patch_haste() -> None:
-    """Make snapshots and readings of many small parts."""
+    """Make snapshots and readings of many small parts, and wait for the claim of a node that died for a second only."""
     from sidecar.cluster.logs import LogReader  # noqa: PLC0415
     from sidecar.dedup import partition, snapshots  # noqa: PLC0415
+    from sidecar.exclusive import arbitration  # noqa: PLC0415
 
     LogReader.read.__defaults__ = (100,)
     for module, name, value in (
         (partition, "SNAPSHOT_BATCHES", 3),
         (partition, "_SNAPSHOT_LEAST_S", 0.1),
         (snapshots, "CHUNK_BYTES", 64),
+        (arbitration, "CLAIM_LEASE_MS", 1_000),
     ):
         assert hasattr(module, name)
         setattr(module, name, value)
@@ -255,30 +254,10 @@ def patch_mutant(mutant: str) -> None:
     MUTANTS[mutant](marks, epoch)
 
 
-def serve() -> None:
-    """Read the settings as `sidecar serve` does, and become this program once more, as a node."""
-    from sidecar.cli import launch, main  # noqa: PLC0415
-
-    launch._PROGRAM = Path(__file__).resolve()  # type: ignore[misc]  # pyright: ignore[reportConstantRedefinition]
-    main()
-
-
-def run() -> None:
-    """The node, patched."""
-    for unwanted in ("rich", "snappy"):  # as `node_process` has it, in front of the imports here
-        sys.modules[unwanted] = None  # type: ignore[assignment]  # pyright: ignore[reportArgumentType]
+def patch() -> None:
+    """Change the node whose process this is, as its environment says."""
     if mutant := os.environ.get("FAULTS_MUTANT"):
         patch_mutant(mutant)
     if os.environ.get("FAULTS_HASTE"):
         patch_haste()
     patch_failpoints(Failpoints(Path(os.environ["FAULTS_ARM"]), Path(os.environ["FAULTS_REACHED"])))
-    runpy.run_path(str(ROOT / "sidecar" / "cli" / "node_process.py"), run_name="__main__")
-
-
-if __name__ == "__main__":
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    if sys.argv[1:] == ["serve"]:
-        serve()
-    else:
-        run()

@@ -18,16 +18,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sidecar.network.listening import close_server
+from tests.raw import RawClient, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
+    from uuid import UUID
 
 HOST = "127.0.0.1"
 PRODUCE, METADATA = 0, 3
 _NAMING = {METADATA, 10, 60}
 _RESET = struct.pack("ii", 1, 0)
-_PATIENCE = 60.0
+_HEAD = 120
+"""Bytes of a Produce frame that may name its first topic. Records behind them may hold names of others."""
+_PATIENCE = 30.0
 
 
 class Way(Enum):
@@ -128,6 +132,13 @@ class FrameProxy:
     def hold(self, way: Way, fits: Callable[[Seen], bool] | None = None) -> Fault:
         """Hold the next frame that fits until it is released."""
         return self._add(Fault(way, fits or _is_produce))
+
+    def produce_to(self, topic: str) -> Callable[[Seen], bool]:
+        """Fits the Produce of a topic that the server has. Nodes name topics to brokers by name and by id."""
+        with RawClient(f"{self._target[0]}:{self._target[1]}") as client:
+            (found,) = client.ask(metadata([topic], version=12)).topics
+        assert found.topic_id is not None, f"{topic} has no id"
+        return produce_to(topic, found.topic_id)
 
     def forget(self) -> None:
         """Nothing that has not happened yet shall happen."""
@@ -237,10 +248,14 @@ def _is_produce(seen: Seen) -> bool:
     return seen.api_key == PRODUCE
 
 
-def produce_to(topic: str) -> Callable[[Seen], bool]:
-    """Fits a Produce request for one topic: between node and broker there are those of internal topics too."""
-    name = struct.pack(">h", len(topic)) + topic.encode()
-    return lambda seen: seen.api_key == PRODUCE and seen.data.find(name, 4, 120) >= 0
+def produce_to(topic: str, topic_id: UUID) -> Callable[[Seen], bool]:
+    """Fits the Produce of one topic in any version: by name to 8, by compact name to 12, by id from 13 on. Between node
+    and broker there are those of internal topics, too.
+    """
+    name = topic.encode()
+    assert len(name) < 127
+    words = (struct.pack(">h", len(name)) + name, bytes([len(name) + 1]) + name, topic_id.bytes)
+    return lambda seen: seen.api_key == PRODUCE and any(seen.data.find(each, 4, _HEAD) >= 0 for each in words)
 
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:

@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
@@ -172,17 +173,28 @@ def test_a_held_frame_may_be_lost_after_all(proxy: FrameProxy, client: socket.so
     assert echo.got == []
 
 
-def test_other_connections_and_other_topics_go_on(proxy: FrameProxy, client: socket.socket) -> None:
-    def of(topic: bytes) -> bytes:
-        return struct.pack(">h", len(topic)) + topic
+def by_name(topic: bytes) -> bytes:
+    return struct.pack(">h", len(topic)) + topic
 
-    fault = proxy.hold(Way.REQUEST, produce_to("orders"))
-    client.sendall(ask(1, body=of(b"audit")))
+
+ORDERS = UUID(int=1 << 100)
+AUDIT = UUID(int=2 << 100)
+
+
+@pytest.mark.parametrize(
+    ("audit", "orders"),
+    [(by_name(b"audit"), by_name(b"orders")), (b"\x06audit", b"\x07orders"), (AUDIT.bytes, ORDERS.bytes)],
+)
+def test_other_connections_and_other_topics_go_on(
+    proxy: FrameProxy, client: socket.socket, audit: bytes, orders: bytes
+) -> None:
+    fault = proxy.hold(Way.REQUEST, produce_to("orders", ORDERS))
+    client.sendall(ask(1, body=audit))
     receive(client)
-    client.sendall(ask(2, body=of(b"orders")))
+    client.sendall(ask(2, body=orders))
     fault.wait()
     with connect(proxy) as other:
-        other.sendall(ask(3, body=of(b"orders")))
+        other.sendall(ask(3, body=orders))
         receive(other)
     fault.release()
     receive(client)

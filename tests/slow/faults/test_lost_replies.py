@@ -20,7 +20,7 @@ from tests.services import Services
 from tests.slow.faults.application import Application
 from tests.slow.faults.checker import Attempt, Floors, Told
 from tests.slow.faults.conftest import QUICK, StartFailing
-from tests.slow.faults.frame_proxy import FrameProxy, Way, produce_to
+from tests.slow.faults.frame_proxy import FrameProxy, Way
 from tests.slow.faults.scene import assert_once, judge, make_topic
 
 SEED = 20
@@ -208,7 +208,7 @@ def check_towards_broker(
     application.write(_FIRST, _FIRST + 1)
     at, after, faults, length = 0, _FIRST + 2, 0, 1
     while at <= length:
-        fault = proxy.cut(way, at, produce_to(topic))
+        fault = proxy.cut(way, at, proxy.produce_to(topic))
         application.write(*range(after - faults % 2, after + 2))  # new ones, every other time behind one that is there
         length = len(fault.wait().data)
         application.write(after, after + 1)
@@ -238,7 +238,7 @@ def test_a_batch_that_was_given_up_in_doubt_is_there_once(
     application = Application(unique("billing"), topic, [node.bootstrap], history, plain=plain, mode=mode)
     application.write(0)
     keys = [application.key(1), application.key(2)]
-    held = proxy.hold(way, produce_to(topic))
+    held = proxy.hold(way, proxy.produce_to(topic))
     connection = application.connect()
     connection.push(topic, 0, application.batch(keys), _SHORT_MS)
     held.wait()
@@ -267,7 +267,7 @@ def test_a_frame_of_a_node_that_was_frozen_comes_too_late(
     application.write(0)
     second = start_failing(cluster=cluster, node_id=2)
     keys = [application.key(1), application.key(2)]
-    held = proxy.hold(Way.REQUEST, produce_to(topic))
+    held = proxy.hold(Way.REQUEST, proxy.produce_to(topic))
     application.connect().push(topic, 0, application.batch(keys), 10_000)
     held.wait()
     first.pause()

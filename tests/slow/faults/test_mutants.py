@@ -16,7 +16,7 @@ from tests.slow.faults.checker import Attempt, Floors, Key, Kind, Told, Violatio
 from tests.slow.faults.conftest import StartFailing
 from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.failing_node import MUTANTS
-from tests.slow.faults.frame_proxy import PRODUCE, FrameProxy, Way, produce_to
+from tests.slow.faults.frame_proxy import PRODUCE, FrameProxy, Way
 from tests.slow.faults.scene import judge, make_topic, read_log, set_policy
 from tests.topics import create_topic
 
@@ -70,7 +70,7 @@ def the_same_twice_in_flight(stage: Stage) -> list[Violation]:
     application = stage.application(topic, [], plain=True)
     application.write(0)
     keys = [application.key(1)]
-    held = stage.proxy.hold(Way.REPLY, produce_to(topic))
+    held = stage.proxy.hold(Way.REPLY, stage.proxy.produce_to(topic))
     connection = application.connect()
     connection.push(topic, 0, application.batch(keys), 10_000)
     held.wait()
@@ -92,7 +92,7 @@ def the_next_session_repeats_what_then_fails(stage: Stage) -> list[Violation]:
     first, second = (stage.application(topic, history) for _ in range(2))
     first.write(0)
     keys = [Key(0, stage.name, 1)]
-    held = stage.proxy.hold(Way.REPLY, produce_to(topic))
+    held = stage.proxy.hold(Way.REPLY, stage.proxy.produce_to(topic))
     first.connect().push(topic, 0, first.batch(keys, padding=_TOO_LARGE), 10_000)
     held.wait()
     first.lost_sight(keys)

@@ -19,12 +19,13 @@ from tests.slow.faults.application import Application
 from tests.slow.faults.checker import Attempt, Floors, Key, Told, check, summary
 from tests.slow.faults.conftest import StartFailing
 from tests.slow.faults.failing import FailingNode
-from tests.slow.faults.frame_proxy import FrameProxy, Way, produce_to
+from tests.slow.faults.frame_proxy import Fault, FrameProxy, Way
 from tests.slow.faults.scene import assert_once, judge, make_topic, read_log
 from tests.wait import wait_for
 
 END_TXN = 26
 _BUFFER = 6_000
+_SLOW_S = 0.05
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +57,7 @@ def _fill_the_buffer(
     application = Application(unique("billing"), topic, [small_node.bootstrap], [], plain=True, mode=mode)
     application.write(0)
     first, large, small = ([application.key(number)] for number in (1, 2, 3))
-    held = proxy.hold(Way.REPLY, produce_to(topic))
+    held = proxy.hold(Way.REPLY, proxy.produce_to(topic))
     connection = application.connect()
     connection.push(topic, 0, application.batch(first), 10_000)
     held.wait()
@@ -112,6 +113,7 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
             "batch.num.messages": 10,
             "retries": 1_000,
             "retry.backoff.ms": 5,
+            "retry.backoff.max.ms": 20,
             "log_level": 0,
         }
     )
@@ -120,15 +122,15 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
         number = int((message.value() or b"").rstrip(b".").rpartition(b":")[2])
         history.append(Attempt(Key(0, name, number), Told.OK if error is None else Told.INFO))
 
-    over = threading.Event()
+    over, faults, fits = threading.Event(), list[Fault](), proxy.produce_to(topic)
 
     def slow() -> None:
         while not over.is_set():
-            held = proxy.hold(Way.REPLY, produce_to(topic))
-            while not held.happened and not over.is_set():
+            faults.append(proxy.hold(Way.REPLY, fits))
+            while not faults[-1].happened and not over.is_set():
                 time.sleep(0.002)
-            time.sleep(0.05)
-            held.release()
+            over.wait(_SLOW_S)
+            faults[-1].release()
 
     slowing = threading.Thread(target=slow)
     slowing.start()
@@ -142,5 +144,7 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
     finally:
         over.set()
         slowing.join()
-    violations = check(read_log(services.kafka_bootstrap, topic), history, Floors(100))
+        proxy.forget()
+    happened = sum(fault.happened for fault in faults)
+    violations = check(read_log(services.kafka_bootstrap, topic), history, Floors(100, 3), faults=happened)
     assert not violations, summary(violations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-import time
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -16,6 +16,7 @@ from tests.slow.faults.conftest import StartFailing
 from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.failing_node import POINTS
 from tests.slow.faults.scene import forget_redis, make_topic, read_log
+from tests.wait import wait_for
 
 SEED = 6
 _BATCH = 20
@@ -51,6 +52,7 @@ class Restarting:
                 "linger.ms": 1,
                 "batch.num.messages": _BATCH,
                 "retry.backoff.ms": 10,
+                "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "message.timeout.ms": 20_000,
@@ -89,14 +91,15 @@ class Restarting:
         return missing
 
 
-def disturb(node: FailingNode, redis_url: str, rng: random.Random, kills: int) -> None:
-    """Let the node die so often, at points that it passes or else anywhere, every other time with an emptied Redis,
-    and start it again.
+def disturb(node: FailingNode, redis_url: str, rng: random.Random, kills: int, answered: Callable[[], int]) -> None:
+    """Let the node die so often, at points that it passes or else after some records that were `answered`, every other
+    time with an emptied Redis, and start it again.
     """
     for number in range(kills):
         point = rng.choice([*POINTS])
         node.arm(point, rng.randrange(1, 30))
-        time.sleep(rng.uniform(0.3, 0.8))
+        due = answered() + rng.randrange(1, 1_000)
+        wait_for(lambda: node.is_dead or answered() >= due, "the node to die or records to be answered", 60)  # noqa: B023
         if not node.is_dead:
             node.kill()
         if number % 2:
@@ -136,7 +139,13 @@ def check_restarts(
     for thread in working:
         thread.start()
     try:
-        disturb(node, services.redis_url, random.Random(SEED), kills)
+        disturb(
+            node,
+            services.redis_url,
+            random.Random(SEED),
+            kills,
+            lambda: sum(len(each.history) for each in applications),
+        )
     finally:
         enough.set()
         for thread in working:
