@@ -90,7 +90,10 @@ class UserTokens:
         return UserLogin(self, principal, broker_id)
 
     async def check(self) -> None:
-        """Whether brokers make tokens, and as whom the node asks. Raises `TokenError`, `UpstreamError`, `KafkaError`."""
+        """Whether brokers make tokens, and as whom the node asks.
+
+        Raises `TokenError`, `UpstreamError`, `KafkaError`.
+        """
         made = await self._ask(CreateDelegationToken(None, (), LIFE_MS), "itself")
         self._me = made.requester
         await self._end(made.hmac)
