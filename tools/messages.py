@@ -69,7 +69,8 @@ MODULES: Final = {
         {
             "sasl_handshake": 1, "sasl_authenticate": 2, "describe_acls": 3, "create_acls": 3, "delete_acls": 3,
             "describe_client_quotas": 1, "alter_client_quotas": 1, "describe_user_scram_credentials": 0,
-            "alter_user_scram_credentials": 0, "describe_delegation_token": 1,
+            "alter_user_scram_credentials": 0, "create_delegation_token": 3,
+            "expire_delegation_token": 1, "describe_delegation_token": 1,
         },
     ),
     "transactions": (

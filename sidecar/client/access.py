@@ -94,6 +94,9 @@ class _ProvidedTokens:
     def __init__(self, provider: TokenProvider) -> None:
         self._provider = provider
 
+    def refused(self, reason: str) -> None:
+        """See `Credentials`: the next login shows what there is then."""
+
     async def mechanism(self) -> Mechanism:
         token = await self._provider.token()
         try:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sidecar.cluster.hedging import PATIENCE_S, Hedged
 from sidecar.cluster.pools import Pool
+from sidecar.cluster.user_tokens import UserLogin, UserTokens
 from sidecar.cluster.view import ClusterView
 from sidecar.network.arriving import ClientUpstream
 from sidecar.network.backoff import ReconnectBackoff
@@ -72,6 +73,8 @@ class Brokers:
     ) -> None:
         """Timeouts in seconds; `access`: how connections begin, with TLS and login or without."""
         self._access = access
+        self.users: UserTokens | None = None
+        """Set where clients' connections to brokers are their principals', before the first client connects."""
         self.view = ClusterView()
         self.connect_timeout = connect_timeout
         self.request_timeout = request_timeout
@@ -97,12 +100,21 @@ class Brokers:
             raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
         return broker.host, broker.port
 
-    def open(self, owner: Owner, address: tuple[str, int], answers: AnswerMemory | None = None) -> UpstreamConnection:
-        """A new connection, which begins to connect; `answers`: what large ones of a client's wait for."""
+    def open(
+        self,
+        owner: Owner,
+        address: tuple[str, int],
+        answers: AnswerMemory | None = None,
+        login: UserLogin | None = None,
+    ) -> UpstreamConnection:
+        """A new connection, which begins to connect; `answers`: what large ones of a client's wait for. `login`: as
+        whom, None as the node.
+        """
+        access = self._access if login is None else BrokerAccess(self._access.tls, login)
         if answers is None:
-            connection = UpstreamConnection(owner, address, self.connect_timeout, self._access)
+            connection = UpstreamConnection(owner, address, self.connect_timeout, access)
         else:
-            connection = ClientUpstream(owner, address, self.connect_timeout, self._access)
+            connection = ClientUpstream(owner, address, self.connect_timeout, access)
             connection.answers = answers
         connection.open()
         return connection
@@ -275,6 +287,8 @@ class Brokers:
 
     async def close_connections(self) -> None:
         """Calls under way fail with `DisconnectedError`."""
+        if self.users is not None:
+            await self.users.close()
         for connection in list(self._connections.values()):
             connection.close()
         for pool in self._pools.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sidecar.cluster.pools import Counted
 from sidecar.cluster.resolver import ANONYMOUS
@@ -30,12 +30,14 @@ from sidecar.protocol.session import Caller
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.cluster.user_tokens import UserLogin
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.client_login import ClientLogin
     from sidecar.gateway.refusals import Refusals
     from sidecar.gateway.rights import Rights
     from sidecar.gateway.share_sessions import Sessions
     from sidecar.protocol.session import Session
+    from sidecar.shadow.views import Read
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
@@ -54,6 +56,7 @@ class ClientLinks:
         "_connections",
         "_full",
         "_keys",
+        "_logins",
         "_paused",
         "_unconfirmed",
         "_upstream",
@@ -69,6 +72,7 @@ class ClientLinks:
         self.opened = opened
         self._connections: dict[tuple[int, int], UpstreamConnection] = {}
         self._keys: dict[UpstreamConnection, tuple[int, int]] = {}
+        self._logins: dict[UpstreamConnection, UserLogin] = {}
         self._full: set[UpstreamConnection] = set()
         self._backoff: dict[int, ReconnectBackoff] = {}
         self._unconfirmed: dict[UpstreamConnection, set[bytes]] = {}
@@ -85,12 +89,24 @@ class ClientLinks:
         """Whether the clients of this node have so many that they are to share what they can."""
         return self.opened.are_many
 
+    @property
+    def user(self) -> str | None:
+        """As whom its own connections log in at brokers: its principal. None: as the node."""
+        if self._upstream.users is None:
+            return None
+        principal: str = self._client.state.principal
+        return None if principal == ANONYMOUS else principal
+
     def stands(self, broker_id: int) -> bool:
         """Whether there is a connection to a broker for ordinary requests."""
         return (broker_id, MAIN) in self._connections
 
-    def to(self, broker_id: int, lane: int = MAIN) -> UpstreamConnection:
-        """The connection to a broker, opened if need be. Raises `DisconnectedError` while the broker is left alone."""
+    def to(self, broker_id: int, lane: int = MAIN, *, as_node: bool = False) -> UpstreamConnection:
+        """The connection to a broker, opened if need be. `as_node`: for a shadow's source, which its principal need not
+        be allowed to read. Raises `DisconnectedError` while the broker is left alone.
+        """
+        if as_node and self._upstream.users is not None:
+            lane = ~lane
         connection = self._connections.get((broker_id, lane))
         if connection is not None:
             return connection
@@ -100,7 +116,13 @@ class ClientLinks:
         own = self._backoff.get(broker_id)
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
-        connection = self._upstream.open(self, address, self._client.answers)
+        user = None if lane < MAIN else self.user
+        if user is None or self._upstream.users is None:
+            connection = self._upstream.open(self, address, self._client.answers)
+        else:
+            login = self._upstream.users.login(user, broker_id)
+            connection = self._upstream.open(self, address, self._client.answers, login)
+            self._logins[connection] = login
         connection.count(self._client.memory)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)
@@ -111,11 +133,16 @@ class ClientLinks:
             asyncio.get_running_loop().call_later(_LAST_S, connection.close, "its client is gone")
         return connection
 
+    def divides(self, reads: Iterable[Read[Any]]) -> bool:
+        """Whether some of these go by the principal's connection, others (shadows) by one of the node's."""
+        return self._upstream.users is not None and len({read.is_renamed for read in reads}) > 1
+
     def drop(self, broker_id: int, lane: int) -> None:
         """Close one connection: what is parked on it is not wanted any more."""
-        connection = self._connections.get((broker_id, lane))
-        if connection is not None:
-            connection.close("not wanted any more")
+        for each in (lane, ~lane):
+            connection = self._connections.get((broker_id, each))
+            if connection is not None:
+                connection.close("not wanted any more")
 
     def rest(self, broker_id: int) -> None:
         """Close the connection for ordinary requests if nothing is under way on it: its client reads elsewhere now."""
@@ -173,7 +200,8 @@ class ClientLinks:
         self.opened.upstream_closed()
         if self._connections.get(key) is connection:
             del self._connections[key]
-        if connection.failure is not None and connection.stood:
+        login = self._logins.pop(connection, None)
+        if connection.failure is not None and (connection.stood or (login is not None and login.began)):
             # A broker hangs up on what it cannot read: that is between it and this client, nobody else waits for it.
             self._backoff.setdefault(key[0], ReconnectBackoff()).failed(_now())
         elif connection.failure is not None:
@@ -183,6 +211,8 @@ class ClientLinks:
             # A broker refuses records with acks=0 by closing: pass that on, or the client would write into the void.
             self._upstream.refresh_soon(topics)
             self._client.close()
+        if login is not None and login.problem is not None:
+            self._client.reject("delegation_token", login.problem)
 
 
 def _now() -> float:

@@ -166,7 +166,7 @@ class FetchApi:
                 self._tasks.start(self._learn(client, request, unknown))
                 return True
         leader = self._view.only_leader(logs)
-        if leader == NO_LEADER or (reads is None and fields.has_rack):
+        if leader == NO_LEADER or (fields.has_rack if reads is None else client.links.divides(reads)):
             return self._split(client, request, fields)
         if shares:
             self._fetching[client.connection.id].alone_at = self._loop_time()
@@ -174,7 +174,7 @@ class FetchApi:
         exchange = WholeFetch(client, request, fields, self._node, names, ends)
         client.connection.expect(exchange)
         try:
-            connection = client.links.to(leader)
+            connection = client.links.to(leader, as_node=reads is not None)
         except DisconnectedError:
             exchange.give_up()
             return False

@@ -67,7 +67,12 @@ class GroupLinks:
     async def ask(self, client: Client, broker_id: int, request: Request) -> Frame:
         """The coordinator's answer. Raises `DisconnectedError`."""
         links = client.links
-        if not links.are_many or links.stands(broker_id) or not _may_share(links.throttled, request):
+        if (
+            links.user is not None
+            or not links.are_many
+            or links.stands(broker_id)
+            or not _may_share(links.throttled, request)
+        ):
             return await passing.ask(client, broker_id, request)
         pool, waits = self._upstream.pool(broker_id), request.key in _UNBOUNDED
         connection = await pool.take(links.opened, client.connection.answers, at_once=waits)

@@ -172,7 +172,7 @@ class OwnPoll(LeaderPoll):
         if self.place is not None:
             self._fetching.polls[self.place] = self
         try:
-            client.links.to(broker, lane).send_parts([message], self)
+            client.links.to(broker, lane, as_node=self.reads[0].is_renamed).send_parts([message], self)
         except DisconnectedError as error:
             self.answer_lost(UpstreamLostError(str(error), sent=False))
 
@@ -268,7 +268,7 @@ class SplitFetch(GatheredFetch):
         places = {
             (leader, index): reads
             for leader, of_leader in by_leader.items()
-            for index, reads in enumerate(layers(of_leader))
+            for index, reads in enumerate(layers(of_leader, apart=self._client.links.user is not None))
         }
         self._poll_bytes = max(1, self._fields.max_bytes // max(1, len(places)))
         self.upstream = math.inf if places else 0.0  # each poll may have begun before, and outlive this request

@@ -16,11 +16,12 @@ from sidecar.protocol.api import API_VERSIONS, LOGIN_APIS, SASL_HANDSHAKE, api_n
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import security
-from sidecar.security.errors import LoginError
+from sidecar.security.errors import LoginError, TokenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sidecar.cluster.user_tokens import UserTokens
     from sidecar.gateway.client import Client
     from sidecar.security.logins import Authenticator, Offer
 
@@ -47,8 +48,11 @@ class LoginHooks(Protocol):
 class Logins:
     """The logins of a listener's clients."""
 
-    def __init__(self, authenticator: Authenticator, hooks: LoginHooks, login_s: float = LOGIN_S) -> None:
-        """`login_s`: how long a client may take for its login."""
+    def __init__(
+        self, authenticator: Authenticator, hooks: LoginHooks, login_s: float = LOGIN_S, users: UserTokens | None = None
+    ) -> None:
+        """`login_s`: how long a client may take for its login. `users`: where brokers have to have a token for it."""
+        self._users = users
         self.authenticator = authenticator
         self.admits: Callable[[Client], bool] = lambda _client: True
         """Whether one more client of its principal is let in."""
@@ -122,6 +126,8 @@ class Logins:
         client.connection.park()  # a client that goes meanwhile gives its place up
         try:
             answer = await offer.exchange.receive(message)
+            if offer.exchange.accepted is not None and self._users is not None:
+                await self._have_token(self._users, offer.exchange.accepted.principal)
             lifetime_ms = 0 if offer.exchange.accepted is None else self._let_in(client, login, offer)
             if login.done and not self.admits(client):
                 client.connection.close()  # without an answer: clients take a refusal for a wrong password
@@ -134,6 +140,13 @@ class Logins:
             client.connection.close()
             return
         _answer_login(exchange, ErrorCode.NONE, None, answer, lifetime_ms)
+
+    async def _have_token(self, users: UserTokens, principal: str) -> None:
+        """Raises LoginError where brokers make none: nobody is served under the node's name instead."""
+        try:
+            await users.of(principal)
+        except TokenError as error:
+            raise LoginError(f"Authentication failed: {error}", reason=str(error)) from None
 
     def _let_in(self, client: Client, login: ClientLogin, offer: Offer) -> int:
         """Returns how long the session lasts, in ms, 0 for ever. Raises LoginError."""

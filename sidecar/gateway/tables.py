@@ -188,7 +188,7 @@ class TablesApi:
                 exchange.refuse(parts[first : first + BOUNDS.turn], code)
                 yield
         for leader, of_leader in by_leader.items():
-            for reads in (yield from layer_steps(of_leader.values())):
+            for reads in (yield from layer_steps(of_leader.values(), apart=client.links.user is not None)):
                 asked_for: list[TablePart] = []
                 parts_of: dict[tuple[bytes, int], TablePart] = {}
                 for some in _portions(reads):
@@ -201,7 +201,7 @@ class TablesApi:
                     return
                 reply = _PartReply(exchange, parts_of)
                 try:
-                    client.links.to(leader).send_parts([message], reply)
+                    client.links.to(leader, as_node=reads[0].is_renamed).send_parts([message], reply)
                 except DisconnectedError:
                     reply.refuse_all()
 

@@ -12,6 +12,7 @@ from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.gateway.topic_partitions import TopicPartitionsApi
+from sidecar.node.connecting import check_tokens
 from sidecar.node.limits import audiences
 from sidecar.protocol import api
 
@@ -24,6 +25,7 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     """Answer clients from here on. What is returned has to `run` as long as the node does."""
     cluster = ClusterApi(node.upstream, node.nodes, node.resolver, rooms.gateway.tasks)
     cluster.served = sorted(served_versions(await node.upstream.api_versions()))
+    await check_tokens(node.upstream)
     await cluster.learn_features()
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
     tables = TablesApi(node.upstream, node.resolver, tasks)

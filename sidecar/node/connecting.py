@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from metadata.nodes import ListenerAddress
 from sidecar.cluster.nodes import NodeAddress
+from sidecar.cluster.user_tokens import UserTokens
 from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.logins import Logins
 from sidecar.gateway.relay import RelayedLogins
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.calls.security import CreateDelegationToken
+from sidecar.protocol.errors import KafkaError
 from sidecar.security.broker_access import broker_access
+from sidecar.security.credentials import KINDS
+from sidecar.security.errors import TokenError
 from sidecar.security.listener import listener_tls
 from sidecar.security.logins import chosen, own_logins
 
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
     from sidecar.security.listener import ListenerTls
     from sidecar.settings import Settings
     from sidecar.settings.listeners import ListenerSettings
+
+
+_RETRY_S: Final = 1.0
 
 
 class StartError(Exception):
@@ -49,10 +59,29 @@ def access_to_kafka(settings: Settings) -> BrokerAccess:
 
 def client_listeners(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> list[ClientListener]:
     """Every listener, in the order of the settings. Raises `StartError`."""
+    if settings.kafka_delegation_tokens is not None:
+        upstream.users = UserTokens(upstream, KINDS[settings.kafka_delegation_tokens])
     return [
         ClientListener(each.name, _tls_of_clients(each), _logins_of_clients(each, settings, upstream, hooks))
         for each in settings.all_listeners
     ]
+
+
+async def check_tokens(upstream: KafkaUpstream) -> None:
+    """Whether brokers make tokens, where clients' connections are to log in by them. Raises `StartError`."""
+    asked = CreateDelegationToken
+    if upstream.users is not None and not upstream.serves(asked.api_key, asked.api_version):
+        raise StartError("SIDECAR_KAFKA_DELEGATION_TOKENS takes brokers of Kafka 3.3 or newer (KIP-373)")
+    while upstream.users is not None:
+        try:
+            await upstream.users.check()
+        except TokenError as error:
+            raise StartError(f"{error}, or take SIDECAR_KAFKA_DELEGATION_TOKENS out") from None
+        except (UpstreamError, KafkaError) as error:
+            structlog.get_logger().warning("delegation_tokens_unchecked", problem=str(error), retry_in_s=_RETRY_S)
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return
 
 
 def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
@@ -103,4 +132,4 @@ def _logins_of_clients(
         raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SASL_…") from None
     if own is None:
         own = RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim, whole.logins_at_once)
-    return Logins(own, hooks, whole.login_timeout_ms / 1000)
+    return Logins(own, hooks, whole.login_timeout_ms / 1000, upstream.users)

@@ -20,7 +20,10 @@ NEWEST: Final = {
 # fmt: on
 """By API key. GetTelemetrySubscriptions and PushTelemetry are offered where a broker has a reporter of metrics."""
 
-_TOKENS: Final = "tokens belong to the principal of a connection to a broker, which is the node's: ask a broker"
+_TOKENS: Final = (
+    "tokens belong to the principal of a connection to a broker: the node's, or a client's that logged in by a token,"
+    " over which brokers refuse them with 64; ask a broker"
+)
 _BROKERS: Final = "for brokers alone: it takes CLUSTER_ACTION"
 _QUORUM: Final = "the controllers' quorum is upstream's: ask a broker"
 _TELEMETRY: Final = (

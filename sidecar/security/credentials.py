@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sidecar.security.mechanisms import Mechanism
     from sidecar.security.tokens import Tokens
 
-_HASHES = {kind.mechanism: kind for kind in Hash}
-MECHANISMS = (PLAIN, *_HASHES, OAUTHBEARER)
+KINDS = {kind.mechanism: kind for kind in Hash}
+MECHANISMS = (PLAIN, *KINDS, OAUTHBEARER)
 
 
 class Credentials(Protocol):
@@ -24,6 +24,10 @@ class Credentials(Protocol):
 
     async def mechanism(self) -> Mechanism:
         """A mechanism for one login. Raises TokenError where there is no token or password."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """A broker does not take what the last mechanism showed."""
         ...
 
     async def close(self) -> None:
@@ -61,11 +65,11 @@ class PasswordCredentials:
     def __init__(
         self, mechanism: str, username: str, password: str | Callable[[], str], *, token_auth: bool = False
     ) -> None:
-        if mechanism != PLAIN and mechanism not in _HASHES:
-            raise ValueError(f"{mechanism!r} is no mechanism with a password: PLAIN, {', '.join(_HASHES)}")
+        if mechanism != PLAIN and mechanism not in KINDS:
+            raise ValueError(f"{mechanism!r} is no mechanism with a password: PLAIN, {', '.join(KINDS)}")
         if token_auth and mechanism == PLAIN:
             raise ValueError("a delegation token is for SCRAM")
-        self._kind = _HASHES.get(mechanism)
+        self._kind = KINDS.get(mechanism)
         self._username = username
         self._read = password if callable(password) else None
         self._password = "" if callable(password) else password
@@ -81,6 +85,9 @@ class PasswordCredentials:
             if password != self._password:
                 self._password, self._secret = password, None
         return self._made()
+
+    def refused(self, reason: str) -> None:
+        """See `Credentials`: it is shown again, as the broker may learn of it yet."""
 
     async def close(self) -> None:
         """See `Credentials`; there are none."""
@@ -106,6 +113,9 @@ class TokenCredentials:
             return OauthBearerClient(token.value, token.extensions)
         except ValueError as error:
             raise TokenError(f"the provider's token cannot be sent: {error}") from None
+
+    def refused(self, reason: str) -> None:
+        """See `Credentials`: the next login may have another token."""
 
     async def close(self) -> None:
         """See `Credentials`."""

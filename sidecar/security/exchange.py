@@ -73,6 +73,7 @@ async def login(
     for _ in range(_ROUNDS):
         answer = await _ask(connection, SaslAuthenticate(message))
         if answer.error:
+            credentials.refused(_printable(answer.message))
             raise LoginError(_printable(answer.message), answer.error)
         lifetime_ms = answer.lifetime_ms
         message = await _next(mechanism, answer.data)

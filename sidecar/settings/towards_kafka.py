@@ -36,6 +36,8 @@ Mechanism = Annotated[
     Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"),
 ]
 
+TokenMechanism = Annotated[Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] | None, Needs("SCRAM-SHA-256 or SCRAM-SHA-512")]
+
 
 def _check_token_url(value: str) -> None:
     """What the endpoint answers is logged with its URL, so that holds no password."""
@@ -79,6 +81,11 @@ class TowardsKafka(SettingsGroup):
     kafka_sasl_token_provider: Text = optional(
         "OAUTHBEARER: an installed entry point of `sidecar.token_providers` that gives the tokens instead.", "mycloud"
     )
+    kafka_delegation_tokens: TokenMechanism = optional(
+        "How clients' own connections to brokers log in as their principals, by delegation tokens that this node has"
+        " made for them (KIP-373); as the node by default.",
+        "SCRAM-SHA-512",
+    )
 
 
 def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
@@ -95,13 +102,18 @@ def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
     if protocol.startswith("SASL_"):
         _check_login(settings, report)
     else:
-        for name in (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism"):
+        for name in (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_delegation_tokens"):
             if is_set(name):
                 report(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SASL_SSL has a login")
     if not protocol.endswith("SSL"):
         for name in _TLS:
             if is_set(name):
                 report(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SSL and SASL_SSL have TLS")
+    if is_set("kafka_delegation_tokens") and not settings.enforces_acls:
+        report(
+            "kafka_delegation_tokens",
+            "needs clients that authenticate, and SIDECAR_AUTHORIZER kafka: some of their requests stay this node's",
+        )
     if is_set("kafka_ssl_key") and not is_set("kafka_ssl_certificate"):
         report("kafka_ssl_certificate", "is missing: SIDECAR_KAFKA_SSL_KEY is the key of one")
     return found

@@ -126,6 +126,7 @@ class Settings(ListenerSecurity):
     kafka_sasl_client_secret: str | None = field(default=None, repr=False)
     kafka_sasl_scope: str | None = None
     kafka_sasl_token_provider: str | None = None
+    kafka_delegation_tokens: str | None = None
     listener_settings: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Settings that one listener has of its own, by their names: `listener_inside_ssl_client_auth`."""
 

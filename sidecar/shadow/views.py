@@ -41,6 +41,11 @@ class Read(NamedTuple, Generic[PartT]):
         """The partition that is read."""
         return self.log, self.part.partition
 
+    @property
+    def is_renamed(self) -> bool:
+        """Whether the log is another topic's: a shadow's source."""
+        return self.log != self.part.topic
+
 
 class Views:
     """The names of this node's clients."""
@@ -97,12 +102,14 @@ class Views:
         return self._view.missing((log, partition) for log, partition in logs if log is not None)
 
 
-def layers(reads: Iterable[Read[PartT]]) -> list[list[Read[PartT]]]:
-    """Split reads into the fewest requests, none of which names a partition of a log twice."""
-    return at_once(layer_steps(reads))
+def layers(reads: Iterable[Read[PartT]], *, apart: bool = False) -> list[list[Read[PartT]]]:
+    """Split reads into the fewest requests, none of which names a partition of a log twice. `apart`: none has shadows
+    and other topics.
+    """
+    return at_once(layer_steps(reads, apart=apart))
 
 
-def layer_steps(reads: Iterable[Read[PartT]]) -> Generator[None, None, list[list[Read[PartT]]]]:
+def layer_steps(reads: Iterable[Read[PartT]], *, apart: bool = False) -> Generator[None, None, list[list[Read[PartT]]]]:
     """As `layers`, in slices."""
     found: list[list[Read[PartT]]] = []
     seen: list[set[tuple[bytes, int]]] = []
@@ -110,7 +117,14 @@ def layer_steps(reads: Iterable[Read[PartT]]) -> Generator[None, None, list[list
         if not number % PORTION:
             yield
         key = read.log, read.part.partition
-        index = next((index for index, keys in enumerate(seen) if key not in keys), len(found))
+        index = next(
+            (
+                index
+                for index, keys in enumerate(seen)
+                if key not in keys and not (apart and found[index][0].is_renamed != read.is_renamed)
+            ),
+            len(found),
+        )
         if index == len(found):
             found.append([])
             seen.append(set())

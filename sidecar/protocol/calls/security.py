@@ -1,7 +1,8 @@
-"""Calls about logins and rules: SaslHandshake, SaslAuthenticate, DescribeAcls, DescribeDelegationToken."""
+"""Calls about logins and rules: SaslHandshake, SaslAuthenticate, DescribeAcls, and about delegation tokens."""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -128,13 +129,74 @@ class TokenOwners:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTokenOwners(View[TokenOwners], of=security.DESCRIBE_DELEGATION_TOKEN, version=1):
-    """Whose each delegation token is (KIP-48): all that its sender may DESCRIBE. 61 where brokers have none, 64 over a
-    connection without a login.
+    """Whose each delegation token is (KIP-48): all that its sender may DESCRIBE, or those of one `owner` (type, name).
+    61 where brokers have none, 64 over a connection without a login.
     """
 
+    owner: tuple[str, str] | None = None
+
     def asked(self) -> Values:
-        return {"owners": None}
+        return {"owners": None if self.owner is None else [_principal(self.owner)]}
 
     def answered(self, values: Values) -> TokenOwners:
         owners = {each["token_id"]: f"{each['principal_type']}:{each['principal_name']}" for each in values["tokens"]}
         return TokenOwners(values["error_code"], owners)
+
+
+def _principal(of: tuple[str, str]) -> Values:
+    return {"principal_type": of[0], "principal_name": of[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class MadeToken:
+    """Answer of CreateDelegationToken. `requester`: type and name of the principal that asked."""
+
+    error: int
+    requester: tuple[str, str]
+    id: str
+    hmac: bytes = field(repr=False)
+    life_ms: int
+
+    @property
+    def password(self) -> str:
+        """What SCRAM takes for it."""
+        return base64.b64encode(self.hmac).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDelegationToken(View[MadeToken], of=security.CREATE_DELEGATION_TOKEN, version=3):
+    """A token for its sender, or for an `owner` (type, name; KIP-373), for whom that takes CREATE_TOKENS. `renewers`
+    may renew, end and see it, too.
+    """
+
+    owner: tuple[str, str] | None
+    renewers: tuple[tuple[str, str], ...]
+    max_life_ms: int
+
+    def asked(self) -> Values:
+        kind, name = (None, None) if self.owner is None else self.owner
+        return {
+            "owner_principal_type": kind,
+            "owner_principal_name": name,
+            "renewers": [_principal(each) for each in self.renewers],
+            "max_lifetime_ms": self.max_life_ms,
+        }
+
+    def answered(self, values: Values) -> MadeToken:
+        requester = values["token_requester_principal_type"], values["token_requester_principal_name"]
+        life_ms = values["expiry_timestamp_ms"] - values["issue_timestamp_ms"]
+        return MadeToken(values["error_code"], requester, values["token_id"], bytes(values["hmac"]), life_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDelegationToken(View[int], of=security.EXPIRE_DELEGATION_TOKEN, version=1):
+    """End a token at once; the answer is an error code."""
+
+    hmac: bytes = field(repr=False)
+
+    def asked(self) -> Values:
+        return {"hmac": self.hmac, "expiry_time_period_ms": -1}
+
+    def answered(self, values: Values) -> int:
+        code: int = values["error_code"]
+        return code

@@ -187,6 +187,35 @@ ALTER_USER_SCRAM_CREDENTIALS: Final = Message(
     ),
 )
 
+CREATE_DELEGATION_TOKEN: Final = Message(
+    38, 2,
+    record(
+        Field("owner_principal_type", NULLABLE_TEXT, since=3),
+        Field("owner_principal_name", NULLABLE_TEXT, since=3),
+        Field("renewers", Array(record(Field("principal_type", TEXT), Field("principal_name", TEXT)))),
+        Field("max_lifetime_ms", INT64),
+    ),
+    record(
+        Field("error_code", INT16),
+        Field("principal_type", TEXT),
+        Field("principal_name", TEXT),
+        Field("token_requester_principal_type", TEXT, since=3),
+        Field("token_requester_principal_name", TEXT, since=3),
+        Field("issue_timestamp_ms", INT64),
+        Field("expiry_timestamp_ms", INT64),
+        Field("max_timestamp_ms", INT64),
+        Field("token_id", TEXT),
+        Field("hmac", BYTES),
+        Field("throttle_time_ms", INT32),
+    ),
+)
+
+EXPIRE_DELEGATION_TOKEN: Final = Message(
+    40, NEVER,
+    record(Field("hmac", BYTES), Field("expiry_time_period_ms", INT64)),
+    record(Field("error_code", INT16), Field("expiry_timestamp_ms", INT64), Field("throttle_time_ms", INT32)),
+)
+
 DESCRIBE_DELEGATION_TOKEN: Final = Message(
     41, NEVER,
     record(

@@ -115,6 +115,9 @@ def _log_in(which: int, answers: list[bytes]) -> None:
     left = iter(answers)
 
     class Credentials:
+        def refused(self, reason: str) -> None:
+            """See `Credentials`: the next login shows what there is then."""
+
         async def mechanism(self) -> Any:
             mechanism.is_slow = False
             return mechanism

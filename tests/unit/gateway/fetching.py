@@ -46,6 +46,7 @@ class Broker:
             leader=lambda *_: 1, only_leader=lambda _: 1, route=lambda _: None, missing=lambda _: set(), names={}
         )
         self.end = 7
+        self.users = None
         self.polls: list[asyncio.Future[None]] = []
 
     def may_connect(self, _: int) -> bool:

@@ -47,6 +47,8 @@ class Counted:
 class Brokers:
     """One broker, as `KafkaUpstream` leads to it."""
 
+    users = None
+
     where: tuple[str, int]
     topics: set[bytes] = field(default_factory=set[bytes])
 

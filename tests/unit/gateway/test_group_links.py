@@ -81,7 +81,7 @@ class Opened:
 
 def client(*, are_many: bool = True, stands: bool = False) -> Any:
     links = SimpleNamespace(
-        are_many=are_many, throttled=False, stands=lambda _broker: stands, opened=Opened(), borrowed=None
+        user=None, are_many=are_many, throttled=False, stands=lambda _broker: stands, opened=Opened(), borrowed=None
     )
     return SimpleNamespace(links=links, identity=None, connection=SimpleNamespace(answers=None, closed=False))
 

@@ -49,6 +49,7 @@ class Paper:
         self.sent: list[tuple[bytes, Any]] = []
         self.connection = ClientConnection(cast(Any, self), 1, 1 << 27)
         self.answers: list[bytes] = []
+        self.user = None
         identity = SimpleNamespace(name="c", has_settings=False)
         self.client = cast(
             Any,
@@ -62,7 +63,7 @@ class Paper:
     def _failed(self, error: BaseException) -> None:
         raise error
 
-    def to(self, _broker: int) -> Paper:
+    def to(self, _broker: int, **_: object) -> Paper:
         return self
 
     def send_parts(self, parts: list[Octets], reply: Any) -> None:

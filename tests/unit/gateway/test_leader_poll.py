@@ -78,8 +78,9 @@ class Links:
     open: dict[tuple[int, int], Link] = field(default_factory=dict[tuple[int, int], Link])
     dropped: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     is_away: bool = False
+    user: str | None = None
 
-    def to(self, broker: int, lane: int = 0) -> Link:
+    def to(self, broker: int, lane: int = 0, *, as_node: bool = False) -> Link:
         if self.is_away:
             raise DisconnectedError("left alone", sent=False)
         return self.open.setdefault((broker, lane), Link(broker, lane))

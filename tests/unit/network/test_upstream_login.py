@@ -149,6 +149,9 @@ class Broken:
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
+    def refused(self, reason: str) -> None:
+        """See `Credentials`: the next login shows what there is then."""
+
     async def mechanism(self) -> Mechanism:
         raise self._error
 

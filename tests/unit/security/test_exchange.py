@@ -141,6 +141,9 @@ async def test_a_broker_cannot_keep_a_login_going_for_ever() -> None:
             return b"?"
 
     class Credentials:
+        def refused(self, reason: str) -> None:
+            """See `Credentials`: the next login shows what there is then."""
+
         async def mechanism(self) -> Mechanism:
             return Endless()
 

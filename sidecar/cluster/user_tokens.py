@@ -1,0 +1,221 @@
+"""Delegation tokens that the node has brokers make for its clients' principals (KIP-48, KIP-373), and logins by them.
+
+A token is made when its principal first needs one, once for all that ask meanwhile, and anew when half of its life is
+over. It is kept in memory alone, and its life is short: what a node leaves behind that is killed ends by itself. The
+node is among a token's renewers, so that it may see and end it. Never falls back to the node's own login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sidecar.network.tasks import take_failure
+from sidecar.protocol.caller import Channel, UpstreamError
+from sidecar.protocol.calls.security import CreateDelegationToken, DescribeTokenOwners, ExpireDelegationToken
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
+from sidecar.security.errors import TokenError
+from sidecar.security.mechanisms import ScramClient, ScramSecret
+
+if TYPE_CHECKING:
+    from sidecar.protocol.caller import AnswerT, Request
+    from sidecar.protocol.calls.security import MadeToken
+    from sidecar.security.mechanisms import Mechanism
+    from sidecar.security.scram import Hash
+
+LIFE_MS: Final = 3_600_000
+"""How long a token lives at most; brokers may have a shorter `delegation.token.expiry.time.ms`."""
+MOST: Final = 4096
+"""Tokens that are kept. Beyond them the one that was needed longest ago is ended; sessions by it go on."""
+END_S: Final = 2.0
+"""For how long the end of a node waits until brokers have ended its tokens."""
+_AT_ONCE: Final = 16
+_KNOWN_S: Final = 10.0
+_LOOK_S: Final = 0.05
+"""A broker knows a token some tenths of a second after it was made: how often it is asked, and for how long."""
+_CHANNEL: Final = Channel("tokens")
+_ADVICE: Final[dict[int, str]] = {
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key at the brokers",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "this node has to log in at brokers, and not by a token",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "this node's principal needs CREATE_TOKENS on that user",
+    ErrorCode.INVALID_PRINCIPAL_TYPE: "tokens are for principals of type User",
+}
+
+
+class Asks(Protocol):
+    """Whom the node asks: `KafkaUpstream`."""
+
+    async def call(
+        self,
+        broker_id: int | None,
+        request: Request[AnswerT],
+        *,
+        timeout: float | None = None,
+        channel: Channel = ...,
+    ) -> AnswerT: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Token:
+    secret: ScramSecret = field(repr=False)
+    hmac: bytes = field(repr=False)
+    begun: float
+    life: float
+    """From `begun`, by the loop's clock, in seconds."""
+    known_at: set[int] = field(default_factory=set[int])
+
+
+class UserTokens:
+    """The tokens of a node's clients, by principal."""
+
+    def __init__(self, asks: Asks, kind: Hash) -> None:
+        """`kind`: by which of SCRAM's hashes brokers take tokens."""
+        self._asks = asks
+        self.kind = kind
+        self._tokens: dict[str, _Token] = {}
+        """The one that was needed last is the last one."""
+        self._making: dict[str, asyncio.Task[_Token]] = {}
+        self._ending: set[asyncio.Task[Any]] = set()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._me: tuple[str, str] | None = None
+
+    @property
+    def count(self) -> int:
+        """Tokens that are kept."""
+        return len(self._tokens)
+
+    def login(self, principal: str, broker_id: int) -> UserLogin:
+        """For one connection to a broker."""
+        return UserLogin(self, principal, broker_id)
+
+    async def check(self) -> None:
+        """Whether brokers make tokens, and as whom the node asks.
+
+        Raises `TokenError`, `UpstreamError`, `KafkaError`.
+        """
+        made = await self._ask(CreateDelegationToken(None, (), LIFE_MS), "itself")
+        self._me = made.requester
+        await self._end(made.hmac)
+
+    async def of(self, principal: str) -> _Token:
+        """The principal's token, made where there is none with half of its life left.
+
+        Raises `TokenError` where brokers refuse to make one, `UpstreamError` and `KafkaError` where they cannot now.
+        """
+        token = self._tokens.pop(principal, None)
+        if token is not None and asyncio.get_running_loop().time() < token.begun + token.life / 2:
+            self._tokens[principal] = token
+            return token
+        making = self._making.get(principal)
+        if making is None:
+            making = self._making[principal] = asyncio.get_running_loop().create_task(self._make(principal))
+            making.add_done_callback(lambda done: self._made(principal, done))
+        return await asyncio.shield(making)
+
+    def _made(self, principal: str, task: asyncio.Task[_Token]) -> None:
+        self._making.pop(principal, None)
+        take_failure(task, UpstreamError, KafkaError, TokenError)
+
+    async def _make(self, principal: str) -> _Token:
+        kind, _, name = principal.partition(":")
+        async with self._places:
+            if self._me is None:
+                await self.check()
+            assert self._me is not None
+            begun = asyncio.get_running_loop().time()
+            made = await self._ask(CreateDelegationToken((kind, name), (self._me,), LIFE_MS), principal)
+        token = _Token(ScramSecret(made.id, made.password), made.hmac, begun, made.life_ms / 1000)
+        self._tokens[principal] = token
+        if len(self._tokens) > MOST:
+            oldest = next(iter(self._tokens))
+            ending = asyncio.get_running_loop().create_task(self._end(self._tokens.pop(oldest).hmac))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        return token
+
+    async def _ask(self, request: CreateDelegationToken, whose: str) -> MadeToken:
+        made = await self._asks.call(None, request, channel=_CHANNEL)
+        if (advice := _ADVICE.get(made.error)) is not None:
+            raise TokenError(
+                f"brokers make no delegation token for {whose} ({made.error} {error_name(made.error)}): {advice}"
+            )
+        if made.error:
+            raise KafkaError(made.error, f"no delegation token for {whose}")
+        return made
+
+    async def known(self, principal: str, token: _Token, broker_id: int) -> None:
+        """Returns when a broker takes this token. Raises `TokenError` where it does not come to know it."""
+        if broker_id in token.known_at:
+            return
+        kind, _, name = principal.partition(":")
+        until = asyncio.get_running_loop().time() + _KNOWN_S
+        while asyncio.get_running_loop().time() < until:
+            found = await self._asks.call(broker_id, DescribeTokenOwners((kind, name)), channel=_CHANNEL)
+            if token.secret.username in found.owners:
+                token.known_at.add(broker_id)
+                return
+            await asyncio.sleep(_LOOK_S)
+        self.forget(principal, token)
+        raise TokenError(f"broker {broker_id} does not know the delegation token of {principal}")
+
+    def forget(self, principal: str, token: _Token) -> None:
+        """A broker does not take it: the next login has another one made."""
+        if self._tokens.get(principal) is token:
+            del self._tokens[principal]
+
+    async def _end(self, hmac: bytes) -> None:
+        try:
+            await self._asks.call(None, ExpireDelegationToken(hmac), timeout=END_S, channel=_CHANNEL)
+        except (UpstreamError, KafkaError):
+            return  # it ends by itself
+
+    async def close(self) -> None:
+        """End all tokens, as far as brokers do that within `END_S`."""
+        making = [*self._making.values()]
+        for task in making:
+            task.cancel()
+        tokens, self._tokens = self._tokens, {}
+        ends = [asyncio.get_running_loop().create_task(self._end(token.hmac)) for token in tokens.values()]
+        if waiting := [*making, *ends, *self._ending]:
+            _, left = await asyncio.wait(waiting, timeout=END_S)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+
+class UserLogin:
+    """Logs one connection in as a principal. Implements `sidecar.security.credentials.Credentials`."""
+
+    __slots__ = ("_broker_id", "_principal", "_token", "_tokens", "began", "problem")
+
+    def __init__(self, tokens: UserTokens, principal: str, broker_id: int) -> None:
+        self._tokens = tokens
+        self._principal = principal
+        self._broker_id = broker_id
+        self._token: _Token | None = None
+        self.began = False
+        self.problem: str | None = None
+        """Why brokers do not let the principal in, where they have said so."""
+
+    async def mechanism(self) -> Mechanism:
+        """See `Credentials`."""
+        self.began = True
+        try:
+            token = self._token = await self._tokens.of(self._principal)
+            await self._tokens.known(self._principal, token, self._broker_id)
+        except TokenError as error:
+            self.problem = str(error)
+            raise
+        except (UpstreamError, KafkaError) as error:
+            raise TokenError(f"no delegation token for {self._principal} now: {error}") from None
+        return ScramClient(self._tokens.kind, token.secret, token_auth=True)
+
+    def refused(self, reason: str) -> None:
+        """See `Credentials`."""
+        self.problem = f"brokers refuse the delegation token of {self._principal}: {reason}"
+        if self._token is not None:
+            self._tokens.forget(self._principal, self._token)
+
+    async def close(self) -> None:
+        """See `Credentials`: the tokens are the node's."""

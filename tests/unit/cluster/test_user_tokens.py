@@ -1,0 +1,116 @@
+"""Tokens for clients' principals, with brokers that say what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sidecar.cluster import user_tokens
+from sidecar.cluster.user_tokens import UserTokens
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.calls.security import CreateDelegationToken, DescribeTokenOwners, MadeToken, TokenOwners
+from sidecar.protocol.errors import KafkaError
+from sidecar.security.errors import TokenError
+from sidecar.security.scram import Hash
+
+
+class Brokers:
+    """Make tokens; `error`: what they say instead, `life_ms`: how long one lives."""
+
+    def __init__(self) -> None:
+        self.error = 0
+        self.life_ms = 3_600_000
+        self.made: list[CreateDelegationToken] = []
+        self.ended: list[bytes] = []
+        self.away = False
+
+    async def call(self, broker_id: int | None, request: Any, **_: Any) -> Any:
+        await asyncio.sleep(0)
+        if self.away:
+            raise DisconnectedError("away", sent=False)
+        if isinstance(request, CreateDelegationToken):
+            self.made.append(request)
+            number = len(self.made)
+            return MadeToken(self.error, ("User", "node"), f"id-{number}", b"secret-%d" % number, self.life_ms)
+        if isinstance(request, DescribeTokenOwners):
+            return TokenOwners(0, {f"id-{number}": "User:alice" for number in range(1, 1 + len(self.made))})
+        self.ended.append(request.hmac)
+        return 0
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+def tokens(brokers: Brokers) -> UserTokens:
+    return UserTokens(brokers, Hash.SCRAM_SHA_256)
+
+
+async def test_one_is_made_for_all_that_ask_and_the_node_may_end_it(brokers: Brokers, tokens: UserTokens) -> None:
+    await tokens.check()
+    first, second = await asyncio.gather(tokens.of("User:alice"), tokens.of("User:alice"))
+    assert first is second is await tokens.of("User:alice")
+    assert [each.owner for each in brokers.made] == [None, ("User", "alice")]
+    assert brokers.made[1].renewers == (("User", "node"),)
+    await tokens.close()
+    assert brokers.ended == [b"secret-1", b"secret-2"]
+    assert "secret" not in repr(first)
+
+
+async def test_one_is_made_anew_when_half_its_life_is_over(brokers: Brokers, tokens: UserTokens) -> None:
+    brokers.life_ms = 0
+    first = await tokens.of("User:alice")
+    assert await tokens.of("User:alice") is not first
+    assert tokens.count == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(61, "delegation.token.secret.key"), (64, "has to log in"), (65, "CREATE_TOKENS"), (67, "type User")],
+)
+async def test_brokers_that_refuse_are_named_with_what_to_do(
+    brokers: Brokers, tokens: UserTokens, code: int, advice: str
+) -> None:
+    await tokens.check()
+    brokers.error = code
+    login = tokens.login("User:alice", 1)
+    with pytest.raises(TokenError, match=advice):
+        await login.mechanism()
+    assert login.problem is not None
+    assert tokens.count == 0
+
+
+async def test_brokers_that_cannot_answer_now_are_no_refusal(brokers: Brokers, tokens: UserTokens) -> None:
+    await tokens.check()
+    brokers.error = 41
+    with pytest.raises(KafkaError):
+        await tokens.of("User:alice")
+    brokers.away = True
+    login = tokens.login("User:alice", 1)
+    with pytest.raises(TokenError, match="away"):
+        await login.mechanism()
+    assert login.problem is None
+
+
+async def test_a_refused_token_is_not_shown_again(brokers: Brokers, tokens: UserTokens) -> None:
+    login = tokens.login("User:alice", 1)
+    await login.mechanism()
+    login.refused("invalid credentials")
+    assert login.problem is not None
+    assert tokens.count == 0
+    await tokens.login("User:alice", 1).mechanism()
+    assert len(brokers.made) == 3
+
+
+async def test_their_number_is_bounded(brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_tokens, "MOST", 2)
+    await tokens.check()
+    for user in ("alice", "bob", "carol"):
+        await tokens.of(f"User:{user}")
+    assert tokens.count == 2
+    await tokens.close()
+    assert len(brokers.ended) == 4
