@@ -55,7 +55,7 @@ class Restarting:
                 "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
-                "message.timeout.ms": 20_000,
+                "message.timeout.ms": 300_000,  # a record that it gives up on is passed over by those behind it
                 "log_level": 0,
             }
         )
