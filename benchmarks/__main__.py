@@ -137,6 +137,8 @@ def _own(kind: OwnRun, options: argparse.Namespace, directory: Path, when: str) 
         work = replace(work, subscribers=options.subscribers)
     if options.workers:
         work = replace(work, workers=options.workers)
+    if options.every:
+        work = replace(work, every_s=options.every)
     nodes = max(kind.nodes, getattr(work, "nodes", 1))
     with Arena(directory, sampled=options.profile, nodes=nodes, settings=kind.settings) as arena:
         if options.profile:
@@ -165,12 +167,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         if (options.profile and not profiled) or options.rounds or options.targets or options.limit:
             profile = "--profile, " if profiled else ""
             profile += "--subscribers, " if chosen in (FANOUT, GROUPS) else ""
-            profile += "--workers, " if chosen == FANOUT else ""
+            profile += "--workers, --every, " if chosen == FANOUT else ""
             parser.error(f"--only {chosen} takes {profile}--quick, --json and --write-docs alone")
     if options.subscribers and options.own_run not in (FANOUT, GROUPS):
         parser.error(f"--subscribers goes with --only {FANOUT} or {GROUPS}")
-    if options.workers and options.own_run != FANOUT:
-        parser.error(f"--workers goes with --only {FANOUT}")
+    if (options.workers or options.every) and options.own_run != FANOUT:
+        parser.error(f"--workers and --every go with --only {FANOUT}")
     return options
 
 
@@ -191,6 +193,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help=f"nodes that share the crowds of --only {FANOUT}, by who leads a name"
+    )
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="for fanout: a record every so many seconds (default 1)"
     )
     parser.add_argument("--json", metavar="FILE", help="where the figures go (default bench-results/TIME.json)")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")

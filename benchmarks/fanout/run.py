@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import profiles
@@ -28,26 +29,27 @@ subscribers have the same one here, and do not try again.
 @dataclass(frozen=True, slots=True)
 class Work:
     """Sizes of crowds, for how long records are written (s), and up to which size the broker gets them itself, too.
-    `workers`: so many nodes instead of as few as can carry a crowd, each subscriber at the node that leads its name.
+    `every_s`: seconds from one record to the next. `workers`: so many nodes instead of as few as can carry a crowd,
+    each subscriber at the node that leads its name.
     """
 
     subscribers: Sequence[int] = (1_000, 5_000, 10_000, 40_000)
     seconds: float = 20.0
     most_direct: int = 5_000
     workers: int = 0
+    every_s: float = 1.0
 
     @property
     def loads(self) -> list[Load]:
         """Every crowd at as few nodes as can carry it, and at the broker."""
+        load = partial(Load, every_s=self.every_s, seconds=self.seconds)
         if self.workers:
-            return [
-                Load(size, self.workers, seconds=self.seconds, shadows=_SHADOWS, led=True) for size in self.subscribers
-            ]
+            return [load(size, self.workers, shadows=_SHADOWS, led=True) for size in self.subscribers]
         found = list[Load]()
         for size in self.subscribers:
-            found.append(Load(size, -(-size // MOST_FILES), seconds=self.seconds))
+            found.append(load(size, -(-size // MOST_FILES)))
             if size <= self.most_direct:
-                found.append(Load(size, direct=True, seconds=self.seconds))
+                found.append(load(size, direct=True))
         return found
 
     @property
