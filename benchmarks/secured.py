@@ -1,9 +1,12 @@
 """`python -m benchmarks.secured`: what TLS and logins cost a node, in CPU seconds of its process.
 
 One broker with a listener of each kind, three nodes in front of its listener without TLS, which differ in their own
-listeners alone: PLAINTEXT, SSL, SASL_SSL. Records pass all of them in turn, so that a busy machine meets them alike.
-CPU seconds say what the work costs whoever else is busy; latency does not, and is told with that of the broker itself.
+listeners alone: PLAINTEXT, SSL, SASL_SSL. Two more log in at the broker, one of them by tokens of its clients. Records
+pass all of them in turn, so that a busy machine meets them alike. CPU seconds say what the work costs whoever else is
+busy; latency does not, and is told with that of the broker itself.
 """
+
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from sidecar.local import Valkey
 from sidecar.local.ports import HOST
@@ -29,6 +33,7 @@ from sidecar.security.credentials import PasswordCredentials
 from sidecar.security.tls import TlsFiles, client_context
 from sidecar.security.users import user_line
 from tests.kafka.security.secured import NODE, PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.test_listener import allow
 from tests.nodes import NodeProcess
 
 if TYPE_CHECKING:
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 BARE: Final = {"PLAINTEXT": False, "SSL": True}
 KINDS: Final = ("PLAINTEXT", "SSL", "SASL_SSL")
+UPSTREAM: Final = ("relaying", "by token")
+"""Nodes that log in at the broker: clients' connections as the node, and by a delegation token of the client."""
 RECORD_BYTES: Final = 10_000
 _TICKS: Final = 100
 _ALICE: Final = "alice"
@@ -69,10 +76,17 @@ class Bench:
             "SSL": {"SECURITY_PROTOCOL": "SSL", **tls},
             "SASL_SSL": {"SECURITY_PROTOCOL": "SASL_SSL", **tls, **own},
             "relaying": {"SECURITY_PROTOCOL": "SASL_SSL", **tls, **relay},
+            "by token": {
+                "SECURITY_PROTOCOL": "SASL_SSL",
+                **tls,
+                **relay,
+                "AUTHORIZER": "kafka",
+                "KAFKA_DELEGATION_TOKENS": "SCRAM-SHA-256",
+            },
         }
         self.nodes = {}
         for number, (name, given) in enumerate(settings.items(), 1):
-            port = secured.ports["SASL_PLAINTEXT" if name == "relaying" else "PLAINTEXT"]
+            port = secured.ports["SASL_PLAINTEXT" if name in UPSTREAM else "PLAINTEXT"]
             node = NodeProcess(
                 directory, f"{HOST}:{port}", valkey.url, cluster=f"bench-{number}", node_id=number, **given
             )
@@ -129,6 +143,17 @@ class Bench:
                 producer.poll(1)
             taken.append((time.perf_counter() - began) * 1000)
         return statistics.median(taken[times // 10 :])
+
+    def newcomers_ms(self, name: str, topic: str, times: int) -> float:
+        """CPU ms of the node for a client that connects with TLS and SCRAM, has it connect to the broker, and writes a
+        record; the mean of so many, one after the other.
+        """
+        node = self.nodes[name]
+        self.p50_ms("SASL_SSL", node.bootstrap, topic, 1)  # for this user the node has a token from here on
+        began = cpu_s(node)
+        for _ in range(times):
+            self.p50_ms("SASL_SSL", node.bootstrap, topic, 1)
+        return 1000 * (cpu_s(node) - began) / times
 
     async def logins(self, name: str, mechanism: str, times: int) -> float:
         """CPU seconds of the node for a connection with TLS and a login; the mean of so many, one after the other."""
@@ -200,7 +225,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         directory = Path(made)
-        secured = stack.enter_context(secured_kafka(directory))
+        secured = stack.enter_context(secured_kafka(directory, delegation_token_secret_key=PASSWORD))
         secured.scram_user(_ALICE, "SCRAM-SHA-256")
         bench = Bench(secured, directory, stack)
         rounds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
@@ -209,7 +234,8 @@ def main() -> None:
                 topic = f"gigabytes-{kind.lower()}-{number}"
                 secured.topics(topic)
                 rounds[kind].append(bench.through(kind, topic, asked.megabytes))
-        secured.topics("latency")
+        secured.topics("latency", "hers")
+        allow(secured, ResourceType.TOPIC, "hers", AclOperation.WRITE, AclOperation.DESCRIBE)
         plain = f"{HOST}:{secured.ports['PLAINTEXT']}"
         found: dict[str, Any] = {
             "produce, CPU s/GB": {kind: statistics.median(each[0] for each in rounds[kind]) for kind in KINDS},
@@ -219,9 +245,15 @@ def main() -> None:
             },
             "p50 ms, broker without TLS": bench.p50_ms("PLAINTEXT", plain, "latency", 500),
             "p50 ms": {kind: bench.p50_ms(kind, bench.nodes[kind].bootstrap, "latency", 500) for kind in KINDS},
+            "p50 ms, node that logs in": {
+                name: bench.p50_ms("SASL_SSL", bench.nodes[name].bootstrap, "hers", 500) for name in UPSTREAM
+            },
+            "CPU ms per client with one record": {
+                name: bench.newcomers_ms(name, "hers", asked.logins // 3) for name in UPSTREAM
+            },
             "CPU ms per login": {
                 f"{name}, {mechanism}": 1000 * asyncio.run(bench.logins(name, mechanism, asked.logins))
-                for name in ("SASL_SSL", "relaying")
+                for name in ("SASL_SSL", *UPSTREAM)
                 for mechanism in ("PLAIN", "SCRAM-SHA-256")
             },
         }

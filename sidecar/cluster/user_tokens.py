@@ -8,6 +8,7 @@ node is among a token's renewers, so that it may see and end it. Never falls bac
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,7 +30,9 @@ LIFE_MS: Final = 3_600_000
 MOST: Final = 4096
 """Tokens that are kept. Beyond them the one that was needed longest ago is ended; sessions by it go on."""
 END_S: Final = 2.0
-"""For how long the end of a node waits until brokers have ended its tokens."""
+"""For how long the end of a node waits for brokers: half of it for tokens that they are making, half until they have
+ended all.
+"""
 _AT_ONCE: Final = 16
 _KNOWN_S: Final = 10.0
 _LOOK_S: Final = 0.05
@@ -75,7 +78,14 @@ class UserTokens:
         self.kind = kind
         self._tokens: dict[str, _Token] = {}
         """The one that was needed last is the last one."""
+        self._past: deque[_Token] = deque()
+        """Those that were replaced, or that a broker refused: no login shows them any more, and brokers may have them
+        until they end.
+        """
         self._making: dict[str, asyncio.Task[_Token]] = {}
+        self._looking: dict[tuple[_Token, int], asyncio.Task[None]] = {}
+        """Whether a broker knows a token: asked once for all connections that wait for it."""
+        self._closed = False
         self._ending: set[asyncio.Task[Any]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._me: tuple[str, str] | None = None
@@ -104,9 +114,11 @@ class UserTokens:
         Raises `TokenError` where brokers refuse to make one, `UpstreamError` and `KafkaError` where they cannot now.
         """
         token = self._tokens.pop(principal, None)
-        if token is not None and asyncio.get_running_loop().time() < token.begun + token.life / 2:
-            self._tokens[principal] = token
-            return token
+        if token is not None:
+            if asyncio.get_running_loop().time() < token.begun + token.life / 2:
+                self._tokens[principal] = token
+                return token
+            self._put_away(token)
         making = self._making.get(principal)
         if making is None:
             making = self._making[principal] = asyncio.get_running_loop().create_task(self._make(principal))
@@ -120,6 +132,8 @@ class UserTokens:
     async def _make(self, principal: str) -> _Token:
         kind, _, name = principal.partition(":")
         async with self._places:
+            if self._closed:
+                raise TokenError("this node is about to end")
             if self._me is None:
                 await self.check()
             assert self._me is not None
@@ -128,11 +142,22 @@ class UserTokens:
         token = _Token(ScramSecret(made.id, made.password), made.hmac, begun, made.life_ms / 1000)
         self._tokens[principal] = token
         if len(self._tokens) > MOST:
-            oldest = next(iter(self._tokens))
-            ending = asyncio.get_running_loop().create_task(self._end(self._tokens.pop(oldest).hmac))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._end_soon(self._tokens.pop(next(iter(self._tokens))))
         return token
+
+    def _put_away(self, token: _Token) -> None:
+        """A login that began with it may still be under way, so it is ended with the node, or ends by itself."""
+        past, now = self._past, asyncio.get_running_loop().time()
+        past.append(token)
+        while past and past[0].begun + past[0].life <= now:
+            past.popleft()
+        if len(past) > MOST:
+            self._end_soon(past.popleft())
+
+    def _end_soon(self, token: _Token) -> None:
+        ending = asyncio.get_running_loop().create_task(self._end(token.hmac))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def _ask(self, request: CreateDelegationToken, whose: str) -> MadeToken:
         made = await self._asks.call(None, request, channel=_CHANNEL)
@@ -145,13 +170,32 @@ class UserTokens:
         return made
 
     async def known(self, principal: str, token: _Token, broker_id: int) -> None:
-        """Returns when a broker takes this token. Raises `TokenError` where it does not come to know it."""
+        """Returns when a broker takes this token.
+
+        Raises `TokenError` where it does not come to know it, `UpstreamError` and `KafkaError` where it cannot say.
+        """
         if broker_id in token.known_at:
             return
+        key = token, broker_id
+        looking = self._looking.get(key)
+        if looking is None:
+            looking = self._looking[key] = asyncio.get_running_loop().create_task(
+                self._look(principal, token, broker_id)
+            )
+            looking.add_done_callback(lambda done: self._looked(key, done))
+        await asyncio.shield(looking)
+
+    def _looked(self, key: tuple[_Token, int], task: asyncio.Task[None]) -> None:
+        self._looking.pop(key, None)
+        take_failure(task, UpstreamError, KafkaError, TokenError)
+
+    async def _look(self, principal: str, token: _Token, broker_id: int) -> None:
         kind, _, name = principal.partition(":")
         until = asyncio.get_running_loop().time() + _KNOWN_S
         while asyncio.get_running_loop().time() < until:
             found = await self._asks.call(broker_id, DescribeTokenOwners((kind, name)), channel=_CHANNEL)
+            if found.error:
+                raise KafkaError(found.error, f"broker {broker_id} does not say whether it knows the token")
             if token.secret.username in found.owners:
                 token.known_at.add(broker_id)
                 return
@@ -162,7 +206,7 @@ class UserTokens:
     def forget(self, principal: str, token: _Token) -> None:
         """A broker does not take it: the next login has another one made."""
         if self._tokens.get(principal) is token:
-            del self._tokens[principal]
+            self._put_away(self._tokens.pop(principal))
 
     async def _end(self, hmac: bytes) -> None:
         try:
@@ -172,13 +216,18 @@ class UserTokens:
 
     async def close(self) -> None:
         """End all tokens, as far as brokers do that within `END_S`."""
+        self._closed = True
         making = [*self._making.values()]
-        for task in making:
+        if making:  # a broker may have made it already: only its answer says how to end it
+            await asyncio.wait(making, timeout=END_S / 2)
+        for task in (*making, *self._looking.values()):
             task.cancel()
-        tokens, self._tokens = self._tokens, {}
-        ends = [asyncio.get_running_loop().create_task(self._end(token.hmac)) for token in tokens.values()]
-        if waiting := [*making, *ends, *self._ending]:
-            _, left = await asyncio.wait(waiting, timeout=END_S)
+        tokens = [*self._tokens.values(), *self._past]
+        self._tokens = {}
+        self._past.clear()
+        ends = [asyncio.get_running_loop().create_task(self._end(token.hmac)) for token in tokens]
+        if waiting := [*making, *self._looking.values(), *ends, *self._ending]:
+            _, left = await asyncio.wait(waiting, timeout=END_S / 2)
             for task in left:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)

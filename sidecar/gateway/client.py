@@ -94,8 +94,9 @@ class ClientLinks:
         """As whom its own connections log in at brokers: its principal. None: as the node."""
         if self._upstream.users is None:
             return None
-        principal: str = self._client.state.principal
-        return None if principal == ANONYMOUS else principal
+        client: Client = self._client.state
+        is_nobody = client.principal == ANONYMOUS and client.login is None  # one that logs in may have that name
+        return None if is_nobody else client.principal
 
     def stands(self, broker_id: int) -> bool:
         """Whether there is a connection to a broker for ordinary requests."""
@@ -145,10 +146,11 @@ class ClientLinks:
                 connection.close("not wanted any more")
 
     def rest(self, broker_id: int) -> None:
-        """Close the connection for ordinary requests if nothing is under way on it: its client reads elsewhere now."""
-        connection = self._connections.get((broker_id, MAIN))
-        if connection is not None and not connection.unanswered and not self._unconfirmed.get(connection):
-            connection.close("its client reads together with others")
+        """Close the connections for ordinary requests on which nothing is under way: its client reads elsewhere now."""
+        for lane in (MAIN, ~MAIN):
+            connection = self._connections.get((broker_id, lane))
+            if connection is not None and not connection.unanswered and not self._unconfirmed.get(connection):
+                connection.close("its client reads together with others")
 
     def unconfirmed(self, connection: UpstreamConnection, topics: Iterable[bytes]) -> None:
         """Records of these topics went out with acks=0: only closing the connection can show an error."""

@@ -3,7 +3,7 @@
 `LeaderPoll` reads the leader's answer; a subclass is a strategy for what becomes of it:
 
 - `OwnPoll` keeps it for the request that waits, or for the client's next one: a poll may outlive the request.
-- `fetch.WholeFetch` passes it straight to the client. Poll and request are one object.
+- `whole_fetch.WholeFetch` passes it straight to the client. Poll and request are one object.
 
 `SplitFetch` has a poll for each leader, and for each name of a log. The client is answered as soon as there are enough
 records. Pending polls stay open, and the client's next request for the same positions uses them instead of asking

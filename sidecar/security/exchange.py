@@ -64,10 +64,13 @@ async def login(
     mechanism = await credentials.mechanism()
     offered = await _ask(connection, SaslHandshake(mechanism.name))
     if offered.error == ErrorCode.ILLEGAL_SASL_STATE:
+        credentials.refused("there is no login at this port")
         raise LoginError("there is no login at this port", offered.error)
     if offered.error:
         known = ", ".join(offered.mechanisms) or "none"
-        raise LoginError(f"the broker refuses {mechanism.name}; it offers {known}", offered.error)
+        reason = _printable(f"the broker refuses {mechanism.name}; it offers {known}")
+        credentials.refused(reason)
+        raise LoginError(reason, offered.error)
     message: bytes | None = mechanism.start()
     lifetime_ms = 0
     for _ in range(_ROUNDS):

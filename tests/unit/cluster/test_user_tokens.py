@@ -25,6 +25,13 @@ class Brokers:
         self.made: list[CreateDelegationToken] = []
         self.ended: list[bytes] = []
         self.away = False
+        self.looks = 0
+        self.unknown = 0
+        """How often they do not know a token yet, when they are asked for it."""
+        self.looked = asyncio.Event()
+        self.making = asyncio.Event()
+        """Set when they were asked for a token while they are `slow`; they answer once they are not."""
+        self.slow: asyncio.Event | None = None
 
     async def call(self, broker_id: int | None, request: Any, **_: Any) -> Any:
         await asyncio.sleep(0)
@@ -33,9 +40,16 @@ class Brokers:
         if isinstance(request, CreateDelegationToken):
             self.made.append(request)
             number = len(self.made)
+            if self.slow is not None:
+                self.making.set()
+                await self.slow.wait()
             return MadeToken(self.error, ("User", "node"), f"id-{number}", b"secret-%d" % number, self.life_ms)
         if isinstance(request, DescribeTokenOwners):
-            return TokenOwners(0, {f"id-{number}": "User:alice" for number in range(1, 1 + len(self.made))})
+            self.looks += 1
+            self.looked.set()
+            if self.looks <= self.unknown:
+                return TokenOwners(self.error, {})
+            return TokenOwners(self.error, {f"id-{number}": "User:alice" for number in range(1, 1 + len(self.made))})
         self.ended.append(request.hmac)
         return 0
 
@@ -114,3 +128,88 @@ async def test_their_number_is_bounded(brokers: Brokers, tokens: UserTokens, mon
     assert tokens.count == 2
     await tokens.close()
     assert len(brokers.ended) == 4
+
+
+async def test_replaced_and_refused_tokens_end_with_the_node(brokers: Brokers, tokens: UserTokens) -> None:
+    await tokens.check()
+    login = tokens.login("User:alice", 1)
+    await login.mechanism()
+    login.refused("another broker does not know it")
+    replaced = await tokens.of("User:alice")
+    replaced.begun -= replaced.life / 2
+    await tokens.of("User:alice")
+    await tokens.close()
+    assert sorted(brokers.ended) == [b"secret-1", b"secret-2", b"secret-3", b"secret-4"]
+
+
+async def test_of_replaced_tokens_no_more_are_kept_than_live(
+    brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_tokens, "MOST", 2)
+    for _ in range(4):
+        await tokens.login("User:alice", 1).mechanism()
+        tokens.forget("User:alice", await tokens.of("User:alice"))
+    await tokens.close()
+    assert len(brokers.ended) == 5
+    assert len(set(brokers.ended)) == 5
+    brokers.life_ms, brokers.ended = 0, []
+    others = UserTokens(brokers, Hash.SCRAM_SHA_256)
+    for _ in range(4):
+        await others.of("User:alice")
+    await others.close()
+    assert len(brokers.ended) <= 3  # its own, the last one, and one that ended this moment
+
+
+async def test_a_token_that_is_being_made_when_the_node_stops_is_ended(brokers: Brokers, tokens: UserTokens) -> None:
+    await tokens.check()
+    brokers.slow = asyncio.Event()
+    waiting = asyncio.create_task(tokens.of("User:alice"))
+    await brokers.making.wait()
+    closing = asyncio.create_task(tokens.close())
+    await asyncio.sleep(0)
+    brokers.slow.set()
+    await closing
+    await waiting
+    assert brokers.ended == [b"secret-1", b"secret-2"]
+    with pytest.raises(TokenError, match="about to end"):
+        await tokens.of("User:bob")
+
+
+async def test_brokers_that_never_answer_do_not_hold_up_the_end(
+    brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_tokens, "END_S", 0.02)
+    await tokens.check()
+    brokers.slow = asyncio.Event()
+    waiting = asyncio.create_task(tokens.of("User:alice"))
+    await brokers.making.wait()
+    async with asyncio.timeout(5):
+        await tokens.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+async def test_connections_that_wait_for_a_broker_to_know_a_token_ask_it_once(
+    brokers: Brokers, tokens: UserTokens
+) -> None:
+    """Also for those that gave up meanwhile: a connection may have less time than a broker."""
+    brokers.unknown = 1
+    logins = [tokens.login("User:alice", 1).mechanism() for _ in range(50)]
+    hasty = asyncio.create_task(tokens.login("User:alice", 1).mechanism())
+    await brokers.looked.wait()
+    hasty.cancel()
+    await asyncio.gather(*logins)
+    assert brokers.looks == 2
+
+
+async def test_a_broker_that_cannot_say_what_it_knows_is_not_asked_on_and_on(
+    brokers: Brokers, tokens: UserTokens
+) -> None:
+    token = await tokens.of("User:alice")
+    brokers.error = 64
+    login = tokens.login("User:alice", 1)
+    with pytest.raises(TokenError, match="64"):
+        await login.mechanism()
+    assert brokers.looks == 1
+    assert login.problem is None
+    assert await tokens.of("User:alice") is token

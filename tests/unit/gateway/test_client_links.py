@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,4 +91,65 @@ async def test_what_a_client_asked_last_arrives_and_its_connection_ends_soon(mon
         assert counted.opened == 1
         async with asyncio.timeout(3):
             await ended.wait()
+        assert counted.opened == 0
+
+
+class _Users:
+    """Tokens for principals; who asked is kept."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def login(self, principal: str, _broker: int) -> Any:
+        self.asked.append(principal)
+        return SimpleNamespace(began=False, problem=None)
+
+
+class _WithTokens(Brokers):
+    users: Any
+
+    def open(self, owner: Any, address: tuple[str, int], _answers: object, _login: object = None) -> UpstreamConnection:
+        return super().open(owner, address, _answers)
+
+
+def _links(where: tuple[str, int], principal: str, login: object) -> tuple[ClientLinks, _Users, Counted]:
+    client: Any = Gone(closed=False)
+    client.state = SimpleNamespace(principal=principal, login=login)
+    upstream: Any = _WithTokens(where)
+    upstream.users, counted = _Users(), Counted()
+    return ClientLinks(client, upstream, counted), upstream.users, counted
+
+
+@pytest.mark.parametrize(
+    ("principal", "login", "asked"),
+    [
+        ("User:alice", None, ["User:alice"]),  # by certificate
+        ("User:ANONYMOUS", object(), ["User:ANONYMOUS"]),  # a user with that name
+        ("User:ANONYMOUS", None, []),
+    ],
+)
+async def test_who_has_logged_in_is_not_served_under_the_nodes_name(
+    principal: str, login: object, asked: list[str]
+) -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.ended()
+
+    async with broker(talk) as where:
+        links, users, _ = _links(where, principal, login)
+        links.to(1)
+        links.to(1, as_node=True)
+        assert users.asked == asked
+        links.close()
+
+
+async def test_a_client_that_reads_elsewhere_gives_up_its_connection_for_sources_of_shadows_too() -> None:
+    async def talk(peer: Peer) -> None:
+        await peer.ended()
+
+    async with broker(talk) as where:
+        links, _, counted = _links(where, "User:alice", None)
+        links.to(1)
+        links.to(1, as_node=True)
+        assert counted.opened == 2
+        links.rest(1)
         assert counted.opened == 0

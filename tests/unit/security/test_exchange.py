@@ -105,6 +105,19 @@ async def test_a_mechanism_that_the_broker_does_not_have_is_named_with_those_tha
     assert refused.value.code == 33
 
 
+async def test_credentials_learn_that_a_broker_does_not_have_their_mechanism() -> None:
+    class Noting(PasswordCredentials):
+        said = ""
+
+        def refused(self, reason: str) -> None:
+            self.said = reason
+
+    credentials = Noting("SCRAM-SHA-512", "id", "hmac", token_auth=True)
+    with pytest.raises(LoginError):
+        await login(Broker([]).connection, credentials)
+    assert credentials.said == "the broker refuses SCRAM-SHA-512; it offers PLAIN, SCRAM-SHA-256, OAUTHBEARER"
+
+
 async def test_a_refusal_says_what_the_broker_says_fit_for_a_log() -> None:
     broker = Broker([says(error=58, message="no\nsuch user")])
     with pytest.raises(LoginError, match="no\\?such user") as refused:
