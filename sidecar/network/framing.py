@@ -96,8 +96,8 @@ class Writable(Protocol):
 
 
 def descriptor_of(transport: asyncio.Transport) -> int:
-    """The socket that an `Outbox` may write to itself; `NO_DESCRIPTOR` where the transport has to (TLS), or does so at
-    once (asyncio's own). uvloop's writes when all that was read in this turn of the loop is handled.
+    """The socket that an `Outbox` may write to itself, without the copy of a borrowed frame that a transport keeps.
+    `NO_DESCRIPTOR` where the transport has to write (TLS), and for asyncio's own, which simulations have.
     """
     is_plain = type(transport).__module__ == "uvloop.loop" and transport.get_extra_info("ssl_object") is None
     return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
