@@ -35,7 +35,9 @@ _NO_FILES_S: Final = 1.0
 
 
 class HandshakeHooks(Protocol):
-    """What becomes of handshakes; implementations never raise."""
+    """What becomes of handshakes; implementations never raise. One that was closed before it began has failed, too,
+    unless the client hung up itself.
+    """
 
     def handshake_done(self) -> None: ...
     def handshake_failed(self, peer: str, reason: str) -> None: ...
@@ -74,8 +76,10 @@ class TlsListener:
         self._sockets: list[socket.socket] = []
         self._accepting = False
         self._closed = False
-        self._unfinished: dict[socket.socket, Callable[[], object]] = {}
-        """Connections without a finished handshake, the oldest first, each with how to close it."""
+        self._unfinished: dict[socket.socket, Callable[[], bool]] = {}
+        """Connections without a finished handshake, the oldest first, each with how to close it; False where that is
+        under way, or too late.
+        """
         self._ready: deque[tuple[socket.socket, float]] = deque()
         self._beginning = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -169,19 +173,30 @@ class TlsListener:
         accepted.setblocking(False)
         loop = asyncio.get_running_loop()
         if len(self._unfinished) >= self._most_unfinished:
-            next(iter(self._unfinished.values()))()
-        timer = loop.call_later(self._handshake_s, self._drop, accepted)
+            self._end_oldest()
+        timer = loop.call_later(self._handshake_s, self._give_up, accepted)
         self._unfinished[accepted] = partial(self._drop, accepted, timer)
         loop.add_reader(accepted, self._spoke, accepted, timer)
 
-    def _drop(self, accepted: socket.socket, timer: asyncio.TimerHandle | None = None) -> None:
-        """Close a connection whose handshake has not begun."""
+    def _end_oldest(self) -> None:
+        oldest, end = next(iter(self._unfinished.items()))
+        peer = _peer(oldest)
+        if end():
+            self._hooks.handshake_failed(peer, "too many without a finished handshake")
+
+    def _give_up(self, accepted: socket.socket) -> None:
+        self._hooks.handshake_failed(_peer(accepted), "said nothing in time")
+        self._drop(accepted)
+
+    def _drop(self, accepted: socket.socket, timer: asyncio.TimerHandle | None = None) -> bool:
+        """Close a connection whose handshake has not begun: True."""
         if timer is not None:
             timer.cancel()
         asyncio.get_running_loop().remove_reader(accepted)
         self._unfinished.pop(accepted, None)
         self._leave(accepted)
         accepted.close()
+        return True
 
     def _spoke(self, accepted: socket.socket, timer: asyncio.TimerHandle) -> None:
         try:
@@ -215,7 +230,7 @@ class TlsListener:
             task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, deadline))
             self._tasks.add(task)
             task.add_done_callback(partial(self._shaken, accepted))
-            self._unfinished[accepted] = task.cancel
+            self._unfinished[accepted] = partial(_cancel, task)
         if len(self._ready) < _READY // 2:
             self._accept_on()
         self._begin_soon()
@@ -259,6 +274,17 @@ class TlsListener:
         if seat is not None:
             cast("Seated", protocol).seat = seat
         return protocol
+
+
+def _cancel(task: asyncio.Task[None]) -> bool:
+    return not task.cancelling() and task.cancel()
+
+
+def _peer(accepted: socket.socket) -> str:
+    try:
+        return host_port(accepted.getpeername())
+    except OSError:  # it has hung up
+        return "?"
 
 
 def _reason(error: Exception) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+_TOO_MANY = "too many without a finished handshake"
+
 
 class Told:
     """What was told of handshakes."""
@@ -202,7 +204,7 @@ async def test_a_probe_that_only_connects_is_no_failure(authority: Authority) ->
 
 @on_uvloop
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"])
-async def test_who_takes_too_long_is_closed(authority: Authority, said: bytes) -> None:
+async def test_who_takes_too_long_is_closed_and_told(authority: Authority, said: bytes) -> None:
     context, told = server(authority), Told()
     admission = Admission(ConnectionLimits(10, 10, 0, 0, 10, 10))
     async with listening(Recorder(), lambda: context, told, admission, 0.5) as listener:
@@ -212,7 +214,8 @@ async def test_who_takes_too_long_is_closed(authority: Authority, said: bytes) -
         peer = Peer(*await asyncio.open_connection(sock=silent))
         assert await peer.ended()
         peer.close()
-    assert len(told.failed) == bool(said)
+    assert len(told.failed) == 1
+    assert said or told.failed == ["said nothing in time"]
     assert admission.connections == 0
 
 
@@ -246,7 +249,7 @@ async def _is(condition: Callable[[], bool]) -> bool:
 
 
 @on_uvloop
-async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(authority: Authority) -> None:
+async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest_and_is_told(authority: Authority) -> None:
     context, told, recorder = server(authority), Told(), Recorder()
     recorder.act = lambda connection, request, exchange: exchange.answer(answer(request.correlation_id))
     async with listening(recorder, lambda: context, told, unfinished=3) as listener:
@@ -254,6 +257,7 @@ async def test_one_too_many_without_a_handshake_takes_the_place_of_the_oldest(au
         silent[1].writer.write(b"\x16\x03\x01")  # one of them has begun
         peer = await connect(listener, client(authority))
         assert await silent[0].ended()
+        assert told.failed == [_TOO_MANY]
         second = await connect(listener, client(authority))
         for each in (peer, second):
             each.writer.write(request(1))
@@ -291,7 +295,7 @@ async def test_the_oldest_may_go_between_the_turn_that_begins_its_handshake_and_
         for each in (oldest, next_one, last):
             each.close()
         await wait_for_async(lambda: _is(lambda: admission.connections == 0), "all seats are free")
-        assert told.failed == []
+        assert told.failed == [_TOO_MANY, _TOO_MANY]
 
 
 @on_uvloop
