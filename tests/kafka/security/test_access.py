@@ -241,6 +241,11 @@ def questions() -> list[Question]:
         ),
         Question(admin.DESCRIBE_LOG_DIRS, 4, {"topics": []}),
         Question(admin.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None, "timeout_ms": 5000}),
+        *(
+            Question(admin.ELECT_LEADERS, version, {"topic_partitions": named_partitions, "timeout_ms": 5000})
+            for version in (0, 2)
+            for named_partitions in (None, [{"topic": name, "partitions": [0]} for name in NAMES])
+        ),
         Question(
             security.DESCRIBE_ACLS,
             3,
