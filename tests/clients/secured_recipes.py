@@ -25,10 +25,10 @@ MECHANISMS: Final = {
     "aiokafka": (*PASSWORDS, "OAUTHBEARER"),
     "kafka-python": (*PASSWORDS, "OAUTHBEARER"),
     "kafkajs": (*PASSWORDS, "OAUTHBEARER"),
-    "sarama": ("PLAIN", "OAUTHBEARER"),  # SCRAM takes a third module: the library has none of its own
+    "sarama": (*PASSWORDS, "OAUTHBEARER"),  # SCRAM by `sarama.go.txt`: the library has none of its own
     "franz-go": (*PASSWORDS, "OAUTHBEARER"),
 }
-"""Of each client: those that it has by itself."""
+"""Of each client, those that a node offers: all of them."""
 _PYTHON: Final = {
     "confluent-kafka": ("confluent.py", "secure_confluent", '"bootstrap.servers": bootstrap,'),
     "aiokafka": ("aio.py", "secure_aio", "bootstrap_servers=bootstrap,"),
