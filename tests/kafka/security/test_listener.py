@@ -250,6 +250,20 @@ def test_logins_are_checked_against_a_file(
     passes(sasl(node, "PLAIN", "alice", PASSWORD, **tls), topic)
     assert "Authentication failed" in refusal_of(sasl(node, "SCRAM-SHA-256", "alice", "wrong", **tls))
     assert "PLAIN,SCRAM-SHA-256" in refusal_of(sasl(node, "SCRAM-SHA-512", "alice", PASSWORD, **tls))
+    assert "Authentication failed" in refusal_of(sasl(node, "SCRAM-SHA-256", "bob", PASSWORD, **tls))
+    users.write_text(f"[users]\n{user_line('bob', PASSWORD)}\n")
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+
+        def is_gone(mechanism: str = mechanism) -> bool:
+            producer = Producer(sasl(node, mechanism, "alice", PASSWORD, **tls))
+            try:
+                producer.list_topics(timeout=3)
+            except KafkaException:
+                return True
+            return False
+
+        wait_for(is_gone, "the user who is not in the file any more", 20)
+        passes(sasl(node, mechanism, "bob", PASSWORD, **tls), unique("file"))
 
 
 def test_each_listener_has_its_own_way_in(
