@@ -6,6 +6,7 @@ written is lost in silence: nobody's request fails because the reader of stderr 
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ import structlog
 from sidecar.telemetry.seldom import Seldom
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
     from types import TracebackType
 
     Event = MutableMapping[str, Any]
@@ -115,11 +116,29 @@ def _failure(exc_info: Any) -> ExcInfo | None:
     return found if found and found[0] is not None else None
 
 
-def _console(stream: TextIO) -> structlog.dev.ConsoleRenderer:
+def _console(stream: TextIO) -> Callable[[Any, str, Event], str]:
     colors = stream.isatty() and not os.environ.get("NO_COLOR")
-    return structlog.dev.ConsoleRenderer(
+    renderer = structlog.dev.ConsoleRenderer(
         colors=colors,
         timestamp_key="ts",
         pad_event_to=24,
-        exception_formatter=structlog.dev.plain_traceback,  # the pretty one shows local variables, so secrets too
+        exception_formatter=_harmless_traceback,
     )
+
+    def render(logger: Any, method: str, event: Event) -> str:
+        harmless = {key: _harmless(each) if isinstance(each, str) else each for key, each in event.items()}
+        return renderer(logger, method, harmless)
+
+    return render
+
+
+def _harmless_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    """Plain, as the pretty one shows local variables, so secrets too; its message may be a stranger's."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    stream.write("\n".join(map(_harmless, text.getvalue().split("\n"))))
+
+
+def _harmless(text: str) -> str:
+    """In one line and without a word to a terminal."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

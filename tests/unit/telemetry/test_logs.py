@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -57,6 +58,17 @@ def test_nothing_that_a_stranger_says_ends_a_line_or_reaches_a_terminal():
         if form == "json":
             assert json.loads(line)["who"] == said
             assert "\U0001f600 é" in line
+
+
+@pytest.mark.parametrize("said", ["\x9b2J", "\u202eevil", "\u2028x", "\x1b]0;x\x07", "\ud800"])
+def test_no_single_control_character_reaches_a_terminal(said: str):
+    out = Terminal()
+    configure("info", "console", stream=out)
+    structlog.get_logger().warning("audit", who=said, exc_info=ValueError(said))
+    logging.getLogger("lib").warning(said)
+    ours = re.sub(r"\x1b\[[0-9]+m", "", out.getvalue())
+    assert "ValueError" in ours
+    assert all(line.isprintable() for line in ours.split("\n"))
 
 
 def test_events_below_the_level_are_not_written():
