@@ -38,6 +38,13 @@ def octets(data: bytes | None) -> bytes | None:
         raise TypeError(message) from None
 
 
+def header_name(name: object) -> str:
+    """The same. Raises TypeError for what is no text."""
+    if not isinstance(name, str):
+        raise TypeError(f"names of headers are str, not {type(name).__name__}: {name!r:.100}")
+    return name
+
+
 def largest_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """An upper bound of what a record takes in a batch, in bytes."""
     sizes = [_RECORD_BYTES, *(len(part) for part in (key, value) if part is not None)]

@@ -107,8 +107,8 @@ class Numbering:
     def _check(self, number: int) -> None:
         if not self._counts:
             raise _error(f"topic {self.topic} has no deduplication; `sidecar topic set {self.topic} --dedup` begins it")
-        if not 0 <= number <= HIGHEST:
-            raise _error(f"{number} is none: sequence ids go from 0 to 2^63-1")
+        if type(number) is not int or not 0 <= number <= HIGHEST:
+            raise _error(f"{number!r:.100} is none: sequence ids are whole numbers from 0 to 2^63-1")
 
 
 def _error(message: str) -> SequenceError:

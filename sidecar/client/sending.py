@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.client.batches import largest_size, octets, partition_of
+from sidecar.client.batches import header_name, largest_size, octets, partition_of
 from sidecar.client.claim import again
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.receipt import Pending, Receipt, Record
@@ -56,7 +56,7 @@ class Sender:
         """
         if self.pipeline.error is not None:
             raise again(self.pipeline.error)
-        headers = tuple((name, octets(content)) for name, content in record.headers)
+        headers = tuple((header_name(name), octets(content)) for name, content in record.headers)
         key, value = octets(record.key), octets(record.value)
         if any(name in (ID_HEADER, NAME_HEADER) for name, _ in headers):
             raise ValueError(f"{ID_HEADER} and {NAME_HEADER} are not yours to set: give sequence_id, or another name")

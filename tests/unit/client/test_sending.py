@@ -137,6 +137,27 @@ async def test_what_can_be_no_record_stops_no_other() -> None:
     assert shown(await bench.sender.send_all([*wrong, *numbered(2)])) == [(3, False), (87, False), (87, False), 0, 1]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": [(b"name", b"1")]},
+        {"headers": [(None, b"1")]},
+        {"headers": None},
+        {"sequence_id": 1.0},
+        {"sequence_id": True},
+        {"sequence_id": "9"},
+    ],
+    ids=str,
+)
+async def test_a_part_of_another_type_has_an_error_of_its_own_and_the_others_their_receipts(wrong: Any) -> None:
+    bench = Bench()
+    outcomes = await bench.sender.send_all(
+        [Record(b"a", partition=0), Record(b"b", **wrong), Record(b"c", partition=0)]
+    )
+    assert shown(outcomes) == [0, (87, False), 1]
+    assert bench.node.logs == {0: [b"a", b"c"], 1: []}
+
+
 async def test_once_the_topic_is_lost_the_rest_is_fenced_and_nothing_of_it_is_written() -> None:
     bench = Bench(p0n2=[ErrorCode.PRODUCER_FENCED])
     outcomes = await bench.sender.send_all([*numbered(5)])
