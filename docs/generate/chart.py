@@ -77,7 +77,12 @@ def schema() -> str:
         ),
         kafka=_kafka(),
         redis=_object(
-            url={"type": "string", "pattern": "^rediss?://[^@]+$", "description": "Without a password: see urlSecret."},
+            url={
+                "type": "string",
+                "pattern": "^rediss?://[^@]+$",
+                "not": {"pattern": "[?&][A-Za-z0-9_]*[pP][aA][sS][sS]"},  # redis-py takes `password` there, too
+                "description": "Without a password: see urlSecret.",
+            },
             urlSecret=_secret("key"),
             ca=_secret("key"),
         ),
@@ -120,7 +125,14 @@ def _setting(name: str) -> dict[str, Any]:
 def _settings() -> dict[str, Any]:
     """What may stand under `settings`."""
     properties = json_schema()["properties"]
-    return _object(**{name: each for name, each in properties.items() if name not in _WRITTEN and not is_secret(name)})
+    found = {name: each for name, each in properties.items() if name not in _WRITTEN and not is_secret(name)}
+    registry = found["schema_registry_url"]
+    found["schema_registry_url"] = {
+        **registry,
+        "not": {"pattern": "//[^/?#]*@"},
+        "description": f"{registry['description']} With a password it belongs into a Secret: see extraEnv.",
+    }
+    return _object(**found)
 
 
 def _kafka() -> dict[str, Any]:

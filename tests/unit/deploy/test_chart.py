@@ -28,6 +28,32 @@ def test_values_follow_the_schema(path: Any):
     jsonschema_rs.validate(SCHEMA, merged(load_yaml(CHART / "values.yaml"), load_yaml(path)))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"redis": {"url": "redis://user:hush@redis:6379/0"}},
+        {"redis": {"url": "redis://redis:6379/0?password=hush"}},
+        {"redis": {"url": "rediss://redis:6379/0?ssl_ca_certs=/ca.crt&ssl_password=hush"}},
+        {"settings": {"schema_registry_url": "https://user:hush@registry:8081"}},
+        {"settings": {"admin_token": "hush"}},
+        {"settings": {"kafka_sasl_password": "hush"}},
+        {"settings": {"kafka_sasl_client_secret": "hush"}},
+    ],
+    ids=str,
+)
+def test_no_value_takes_a_password_that_the_config_map_would_show(values: Any):
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(SCHEMA, merged(load_yaml(CHART / "values.yaml"), values))
+
+
+def test_urls_without_a_password_are_taken():
+    urls = {
+        "redis": {"url": "rediss://redis:6380/0?ssl_ca_certs=/etc/sidecar-redis/ca.crt"},
+        "settings": {"schema_registry_url": "https://registry:8081/api"},
+    }
+    jsonschema_rs.validate(SCHEMA, merged(load_yaml(CHART / "values.yaml"), urls))
+
+
 def test_every_value_has_a_default_that_shows_what_there_is():
     def missing(schema: dict[str, Any], values: dict[str, Any], at: str) -> list[str]:
         found: list[str] = []
