@@ -21,6 +21,8 @@ _LEAST_VALUE: Final = 20
 """Cells beside a name: with fewer a value is not folded."""
 _WITHIN: Final = re.compile(r"(?<=[-_/.,;:@=&?])(?=[^\W\d])|(?<=\dT)(?=\d)")
 """Where a word may be broken: behind a mark, and between the day and the hour of a time."""
+_UNIT: Final = re.compile(r"\x1b\[[\d;]*m|.", re.DOTALL)
+"""What a word is never broken within: a letter, or the code of a colour."""
 
 
 def cells(text: str) -> int:
@@ -119,13 +121,16 @@ def fold(text: str, width: int, *, within_words: bool = True) -> list[str]:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """A word in pieces that fit."""
+    """A word in pieces that fit; in time that grows with its length alone, as strangers choose it."""
     found: list[str] = []
-    for piece in _WITHIN.split(word):
-        rest = piece
-        while cells(rest) > width:
-            at = next(end for end in range(len(rest), 0, -1) if end == 1 or cells(rest[:end]) <= width)
-            found.append(rest[:at])
-            rest = rest[at:]
-        found.append(rest)
+    for part in _WITHIN.split(word):
+        begin, end, taken = 0, 0, 0
+        for unit in _UNIT.findall(part):
+            more = cells(unit)
+            if taken + more > width and end > begin:
+                found.append(part[begin:end])
+                begin, taken = end, 0
+            end += len(unit)
+            taken += more
+        found.append(part[begin:])
     return found

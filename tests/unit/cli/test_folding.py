@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.cli import folding
 from sidecar.cli.folding import cells, fold, named, narrow_table
 
 HEADS = ("TOPIC", "ACCESS", "OWNER", "LAST SEQUENCE ID")
@@ -93,3 +94,19 @@ def test_a_value_goes_on_below_itself_and_a_word_is_never_broken():
     command = "sidecar-" + "x" * 40
     lines = plain(named(["node", "try"], ["1 of cluster default, version 0.1.0", f"this: {command}"], 30))
     assert lines == ["node  1 of cluster default,", "      version 0.1.0", "try   this:", f"      {command}"]
+
+
+def test_letters_are_looked_at_as_often_however_long_a_word_is(monkeypatch: pytest.MonkeyPatch):
+    looked = []
+
+    def counted(text: str) -> int:
+        looked.append(len(text))
+        return cells(text)
+
+    monkeypatch.setattr(folding, "cells", counted)
+    taken = []
+    for letters in (250, 2_500):
+        looked.clear()
+        assert "".join(folding.fold("Z\u0300" * letters, 10)) == "Z\u0300" * letters
+        taken.append(sum(looked))
+    assert taken[1] <= 11 * taken[0]
