@@ -9,7 +9,7 @@ import gc
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from benchmarks.raw_client import (
     PASSING,
@@ -21,10 +21,11 @@ from benchmarks.raw_client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from benchmarks.measures import Target
 
+LaneT = TypeVar("LaneT")
 VALUE_BYTES: Final = 1024
 WARM: Final = 3
 _SETTLE_S: Final = 30.0
@@ -95,19 +96,23 @@ def measure(
         lanes: dict[Target, _Lane] = {}
         for target, (port, topic) in topics.items():
             lanes[target] = _Lane(connections.enter_context(Connection(port)), topic)
-        order = list(lanes)
-        gc.collect()
-        gc.disable()
-        try:
-            for turn in range(blocks):
-                shift = turn % len(order)
-                for target in order[shift:] + order[:shift]:
-                    lanes[target].append_block(calls)
-                    if list_offsets:
-                        lanes[target].list_offsets_block(calls)
-        finally:
-            gc.enable()
+        for lane in in_turns(list(lanes.values()), blocks):
+            lane.append_block(calls)
+            if list_offsets:
+                lane.list_offsets_block(calls)
         return {target: lane.found for target, lane in lanes.items()}
+
+
+def in_turns(lanes: Sequence[LaneT], blocks: int) -> Iterator[LaneT]:
+    """All lanes, `blocks` times; each time the next one begins. Python collects no garbage meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(blocks):
+            shift = turn % len(lanes)
+            yield from (*lanes[shift:], *lanes[:shift])
+    finally:
+        gc.enable()
 
 
 def percentile(values: list[int], share: float) -> float:

@@ -6,13 +6,12 @@ A thousand records a second: each waits until its Fetch has surely reached the b
 
 from __future__ import annotations
 
-import gc
 import time
 from contextlib import ExitStack
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.latency import VALUE_BYTES, WARM, settle
+from benchmarks.latency import VALUE_BYTES, WARM, in_turns, settle
 from benchmarks.raw_client import CLIENT_ID, Connection, IdempotentProducer, new_producer
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
@@ -82,14 +81,6 @@ def measure(topics: Mapping[TargetT, tuple[int, str]], blocks: int, records: int
         for target, (port, topic) in topics.items():
             writer, reader = (connections.enter_context(Connection(port)) for _ in range(2))
             pairs[target] = _Pair(writer, reader, topic)
-        order = list(pairs)
-        gc.collect()
-        gc.disable()
-        try:
-            for turn in range(blocks):
-                shift = turn % len(order)
-                for target in order[shift:] + order[:shift]:
-                    pairs[target].block(records)
-        finally:
-            gc.enable()
+        for each in in_turns(list(pairs.values()), blocks):
+            each.block(records)
         return {target: pair.found for target, pair in pairs.items()}

@@ -68,6 +68,11 @@ class _Token:
     """From `begun`, by the loop's clock, in seconds."""
     known_at: set[int] = field(default_factory=set[int])
 
+    @property
+    def age(self) -> float:
+        """How much of its life is over: 1 for all of it."""
+        return (asyncio.get_running_loop().time() - self.begun) / self.life if self.life > 0 else 1.0
+
 
 class UserTokens:
     """The tokens of a node's clients, by principal."""
@@ -109,21 +114,26 @@ class UserTokens:
         await self._end(made.hmac)
 
     async def of(self, principal: str) -> _Token:
-        """The principal's token, made where there is none with half of its life left.
+        """The principal's token, made where there is none with half of its life left. The old one serves while brokers
+        cannot make another, until an eighth of its life is left.
 
         Raises `TokenError` where brokers refuse to make one, `UpstreamError` and `KafkaError` where they cannot now.
         """
         token = self._tokens.pop(principal, None)
         if token is not None:
-            if asyncio.get_running_loop().time() < token.begun + token.life / 2:
-                self._tokens[principal] = token
+            self._tokens[principal] = token
+            if token.age < 1 / 2:
                 return token
-            self._put_away(token)
         making = self._making.get(principal)
         if making is None:
             making = self._making[principal] = asyncio.get_running_loop().create_task(self._make(principal))
             making.add_done_callback(lambda done: self._made(principal, done))
-        return await asyncio.shield(making)
+        try:
+            return await asyncio.shield(making)
+        except (UpstreamError, KafkaError):
+            if token is None or self._tokens.get(principal) is not token or token.age > 7 / 8:
+                raise
+            return token
 
     def _made(self, principal: str, task: asyncio.Task[_Token]) -> None:
         self._making.pop(principal, None)
@@ -140,6 +150,8 @@ class UserTokens:
             begun = asyncio.get_running_loop().time()
             made = await self._ask(CreateDelegationToken((kind, name), (self._me,), LIFE_MS), principal)
         token = _Token(ScramSecret(made.id, made.password), made.hmac, begun, made.life_ms / 1000)
+        if (before := self._tokens.pop(principal, None)) is not None:
+            self._put_away(before)
         self._tokens[principal] = token
         if len(self._tokens) > MOST:
             self._end_soon(self._tokens.pop(next(iter(self._tokens))))

@@ -82,6 +82,34 @@ async def test_one_is_made_anew_when_half_its_life_is_over(brokers: Brokers, tok
     assert tokens.count == 1
 
 
+async def test_the_old_one_serves_while_brokers_can_make_no_other(
+    brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await tokens.of("User:alice")
+    for age, serves in ((0.6, True), (0.9, False)):
+        monkeypatch.setattr(first, "begun", asyncio.get_running_loop().time() - age * first.life)
+        brokers.away = True
+        if serves:
+            assert await tokens.of("User:alice") is first
+        else:
+            with pytest.raises(DisconnectedError):
+                await tokens.of("User:alice")
+    brokers.away = False
+    assert await tokens.of("User:alice") is not first
+    await tokens.close()
+    assert brokers.ended.count(first.hmac) == 1
+
+
+async def test_the_old_one_does_not_serve_who_is_refused_another(
+    brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await tokens.of("User:alice")
+    monkeypatch.setattr(first, "begun", asyncio.get_running_loop().time() - 0.6 * first.life)
+    brokers.error = 65
+    with pytest.raises(TokenError):
+        await tokens.of("User:alice")
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [(61, "delegation.token.secret.key"), (64, "has to log in"), (65, "CREATE_TOKENS"), (67, "type User")],
