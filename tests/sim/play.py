@@ -119,8 +119,9 @@ class Play:
         )
 
     def take(self, step: Step) -> None:
-        """Have it happen now."""
-        STEPS[step.kind](self, **step.args)
+        """Have it happen now. The last step may come a moment behind the end: nothing happens once all is healed."""
+        if not self.over:
+            STEPS[step.kind](self, **step.args)
 
     def later(self, seconds: float, heal: Callable[[], None]) -> None:
         """Heal by itself after some time, or with everything else at the end."""

@@ -136,6 +136,14 @@ def test_nothing_that_a_client_sends_holds_a_node(worker: Worker, step: Step) ->
     assert outcome.effects[step.kind]
 
 
+def test_nothing_goes_wrong_any_more_once_all_is_healed(worker: Worker) -> None:
+    """As in seed 1795750940, whose last step came a rounding behind the end."""
+    late = Step(1.01, "refuse", {"broker": 0, "api": 0, "error": 51, "times": 5, "after_append": False})
+    outcome = worker.play(History(1, Shape(nodes=1), 1.0, (Step(0.1, "produce", produced()), late), {}))
+    assert outcome.wrong == []
+    assert "refused" not in outcome.effects
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_topic_created_anew_under_batches_that_wait_is_answered_once(worker: Worker, seed: int) -> None:
     """The batch in front in a gate found another topic under its name: all that waited was answered, it too."""
