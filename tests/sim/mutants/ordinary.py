@@ -15,15 +15,15 @@ _AWAY: Final = Schedule(
             produce(app=f"app{number}", topic="ordinary", library="librdkafka", every=0.002, burst=1, batches=900)
             for number in range(3)
         ],
-        *[Step(at, "delete topic", {"topic": "ordinary", "lasts": 0.15}) for at in (0.5, 1.0, 1.5, 2.0, 2.5)],
+        Step(0.5, "delete topic", {"topic": "ordinary", "lasts": 0.15}),
     ],
     nodes=1,
-    latency=0.002,
+    latency=0.0005,
     jitter=0.1,
 )
-"""A topic is gone for a moment, again and again, while clients send it batches: to the new one each is a producer's
-first. No more than three seeds: a broker that comes to lead a partition between two requests that it has already got
-refuses one and takes the next, with a node or without.
+"""A topic is gone for a moment while clients send it batches: to the new one each is a producer's first. Once alone and
+over a short way, and three seeds: a broker that comes to lead a partition between two requests that it has already got
+refuses one and takes the next, with a node or without, in one history of twenty.
 """
 
 MUTANTS: Final = (
