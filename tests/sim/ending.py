@@ -107,7 +107,9 @@ def go_on(play: Play) -> None:
         fine = each.delivered or each.code in _DEFINITE or (each.delivered is None and producer.is_queued)
         numbering = producer.library.raises == "never" and each.code == clients.OUT_OF_ORDER
         limited = producer.library.retries is not None and each.code in (5, 6, 7)  # it tries no longer than that
-        if not fine and not numbering and not limited and producer.fatal is None:
+        # A batch that was refused for good leaves a gap in its numbering, which a new epoch alone gets over.
+        waits = producer.library.raises == "nothing" and any(one.code in _DEFINITE for one in _of(play, producer))
+        if not fine and not numbering and not limited and not waits and producer.fatal is None:
             play.stuck.append(f"{producer.session} ({producer.library.name}): code {each.code}, {producer.waits_for()}")
 
 
