@@ -223,5 +223,6 @@ MUTANTS: Final = (
         ),
         _DROPPED,
         by=("stuck",),
+        seeds=300,
     ),
 )

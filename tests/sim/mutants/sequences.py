@@ -237,7 +237,7 @@ MUTANTS: Final = (
         "A raise from memory does not wait for what is in flight, nor asks whether anything is in doubt.",
         (Edit(WRITER, "if await epoch.quiet() and epoch.certain and self.epoch is epoch:", "if self.epoch is epoch:"),),
         _TROUBLE,
-        seeds=120,
+        seeds=140,
     ),
     Mutant(
         "one client epoch for all partitions",

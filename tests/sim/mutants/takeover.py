@@ -340,7 +340,7 @@ MUTANTS: Final = (
             ),
         ),
         BESIDE,
-        seeds=80,
+        seeds=90,
     ),
     Mutant(
         "other slots' records are not asked",
