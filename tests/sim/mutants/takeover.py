@@ -165,7 +165,7 @@ MUTANTS: Final = (
                 SLOT,
                 "sorted(found)) for topic, found in partitions.items() if found}",
                 "sorted(found)) for topic, found in partitions.items() if found"
-                ' and (not topic.startswith("__") or self.transactional_id.endswith("/policy"))}',
+                ' and (not topic.startswith("__") or self.transactional_id.endswith(("/policy", "/shadow")))}',
             ),
         ),
         _CONTESTED,
