@@ -96,6 +96,7 @@ byId('skip').addEventListener('click', (event) => {
   byId('main').focus();
 });
 window.addEventListener('hashchange', () => route(true));
+byId('unloaded').remove();
 startToken();
 startDialog();
 startHealth();

@@ -165,3 +165,14 @@ def test_errors_of_a_section_are_told_and_asked_about_less_often(visit: Visit, c
     assert page.locator("main tbody tr").count() > 0  # what was known stays
     page.unroute("**/v1/topics?*")
     expect(page.locator("main .problem")).to_be_empty()
+
+
+def test_a_page_whose_scripts_do_not_load_says_so(visit: Visit, node_process: StartNode) -> None:
+    page = visit(f"{node_process().admin_url}/")
+    told = page.get_by_text("Its scripts did not load.")
+    expect(page.locator("#feed-state")).to_have_text("live")
+    expect(told).to_have_count(0)
+    page.route("**/page/format.js", lambda route: route.abort())
+    page.reload()
+    expect(told).to_be_hidden()
+    expect(told).to_be_visible()
