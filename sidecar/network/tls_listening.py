@@ -84,6 +84,11 @@ class TlsListener:
         self._beginning = False
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def unfinished(self) -> int:
+        """Connections without a finished handshake."""
+        return len(self._unfinished)
+
     async def bind(self, host: str, port: int) -> None:
         """See `Listener`."""
         loop = asyncio.get_running_loop()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sidecar.network.client import ClientConnection
     from sidecar.network.idling import Idling
     from sidecar.node.hooks import NodeHooks
+    from sidecar.node.listening import ClientSockets
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
 
@@ -59,13 +60,12 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
     return Admission(limits, hooks.connection_refused)
 
 
-def bound_clients(
-    gateway: Gateway, listeners: Sequence[ClientListener], settings: Settings, metrics: NodeMetrics
-) -> None:
-    """Bound what clients of these listeners may take, before the first one connects."""
+def bound_clients(gateway: Gateway, sockets: ClientSockets, settings: Settings, metrics: NodeMetrics) -> None:
+    """Bound what clients of these sockets may take, before the first one connects."""
     gateway.answers, gateway.quotas = answer_memory(settings, metrics), quotas(settings, metrics)
     bound_work(settings, metrics)
-    count_logins(listeners, metrics)
+    count_logins(sockets.listeners, metrics)
+    metrics.read_gauge("tls_handshakes_unfinished", lambda: float(sockets.unfinished))
 
 
 def bound_work(settings: Settings, metrics: NodeMetrics) -> None:

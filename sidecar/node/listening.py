@@ -31,15 +31,20 @@ class ClientSockets:
 
     async def bind(self, gateway: Gateway) -> list[int]:
         """Take the addresses; returns the port of each. Raises OSError where one is taken or is not this machine's."""
-        handshake_s = self._settings.login_timeout_ms / 1000
+        handshake_s, unfinished = self._settings.login_timeout_ms / 1000, self._settings.max_unfinished_handshakes
         for each, listener in zip(self._settings.all_listeners, self.listeners, strict=True):
             new, tls = partial(gateway.new_connection, listener), listener.tls
             bound: Listener = PlainListener(new)
             if tls is not None:
-                bound = TlsListener(new, tls.context, self._hooks, gateway.admission, handshake_s)
+                bound = TlsListener(new, tls.context, self._hooks, gateway.admission, handshake_s, unfinished)
             self._bound.append(bound)
             await bound.bind(each.listen.host, each.listen.port)
         return [bound.port for bound in self._bound]
+
+    @property
+    def unfinished(self) -> int:
+        """Connections of all TLS listeners without a finished handshake."""
+        return sum(bound.unfinished for bound in self._bound if isinstance(bound, TlsListener))
 
     async def start(self) -> None:
         """Accept clients from now on."""

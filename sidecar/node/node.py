@@ -121,7 +121,7 @@ class Node:
             admission_of_clients(settings, self.hooks),
             request_memory(settings, self.metrics),
         )
-        bound_clients(gateway, self._listening.listeners, settings, self.metrics)
+        bound_clients(gateway, self._listening, settings, self.metrics)
         gateway.acted = self.hooks.acted
         await self._bind(gateway)
         await self._reach_kafka()

@@ -10,19 +10,27 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
 import cramjam
 import zstandard
 
 from sidecar.protocol.codec import Codec, too_large
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.limits import BATCH_AT_ONCE_BYTES
 from sidecar.protocol.primitives import Octets
+from sidecar.protocol.room import room_for
 
 
 def decompress(codec: int, data: Octets, limit: int) -> Octets:
-    """`sidecar.protocol.compression.decompress` of what is compressed."""
-    return _DECOMPRESS[_known(codec)](data, limit)
+    """`sidecar.protocol.compression.decompress` of what is compressed.
+
+    By a thread that has a `room`, the result may be there: then it holds until the thread's next batch.
+    """
+    found = _DECOMPRESS[_known(codec)](data, limit, room_for(limit))
+    if isinstance(found, memoryview) and len(found) <= BATCH_AT_ONCE_BYTES < limit:
+        return bytes(found)  # it may be kept
+    return found
 
 
 def compress(codec: int, data: Octets, like: Octets) -> Octets:
@@ -47,7 +55,8 @@ def _at_level(codec: Codec, data: Octets, level: int) -> Octets:
         return zlib.compress(data, level, _GZIP)
     if codec == Codec.LZ4:
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(bytes(data))  # it takes nothing else
+        for at in range(0, len(data), _ADDED_BYTES):  # it takes only `bytes`: to copy these takes Python's lock too
+            frame.compress(bytes(data[at : at + _ADDED_BYTES]))
         return memoryview(frame.finish())
     return zstandard.ZstdCompressor(level=level).compress(data)
 
@@ -73,9 +82,9 @@ _ADDED_BYTES: Final = 1 << 18
 """What is made at a time: to append it takes Python's lock, which a thread shall not hold for long."""
 
 
-def _gzip(data: Octets, limit: int) -> Octets:
+def _gzip(data: Octets, limit: int, room: memoryview | None) -> Octets:
     view = memoryview(data)
-    out = bytearray()
+    out = bytearray() if room is None else _Filled(room)
     at = 0
     while True:
         member = zlib.decompressobj(_GZIP)
@@ -85,14 +94,36 @@ def _gzip(data: Octets, limit: int) -> Octets:
                 raise _damaged(Codec.GZIP, "cut off")
             try:
                 # One byte more than there may be distinguishes "too large" from "just fits".
-                out += member.decompress(piece, min(limit + 1 - len(out), _ADDED_BYTES))
+                made = member.decompress(piece, min(limit + 1 - len(out), _ADDED_BYTES))
             except zlib.error as error:
                 raise _damaged(Codec.GZIP, error) from None
-            if len(out) > limit:
+            if len(out) + len(made) > limit:
                 raise too_large(limit)
+            out += made
             at += len(piece) - len(member.unused_data if member.eof else member.unconsumed_tail)
         if len(view) - at < _LEAST_MEMBER_BYTES or bytes(view[at : at + len(_MEMBER)]) != _MEMBER:
-            return out
+            return out if isinstance(out, bytearray) else out.found
+
+
+class _Filled:
+    """Memory that is filled from its beginning, as a `bytearray` grows."""
+
+    __slots__ = ("_room", "_size")
+
+    def __init__(self, room: memoryview) -> None:
+        self._room, self._size = room, 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iadd__(self, piece: bytes) -> Self:
+        self._room[self._size : self._size + len(piece)] = piece
+        self._size += len(piece)
+        return self
+
+    @property
+    def found(self) -> memoryview:
+        return self._room[: self._size]
 
 
 # lz4 and zstd: into a buffer that grows; the size a frame declares is a stranger's word -------------------------------
@@ -105,10 +136,12 @@ _expected: dict[Codec, int] = {}
 _NO_ROOM: Final = "failed to write whole buffer"  # what cramjam says of an output that is full; tests hold it to that
 
 
-def _growing(codec: Codec, into: Callable[[Octets, bytearray], int], data: Octets, limit: int) -> Octets:
-    size = _first_guess(codec, data, limit)
+def _growing(
+    codec: Codec, into: Callable[[Octets, Octets], int], data: Octets, limit: int, room: memoryview | None
+) -> Octets:
+    size = _first_guess(codec, data, limit) if room is None else limit
     while True:
-        out = bytearray(size)
+        out = bytearray(size) if room is None else room
         try:
             found = into(data, out)
             _expected[codec] = min(_LARGEST_GUESS, max(_GUESS, 1 + found * 5 // 4 // max(1, len(data))))
@@ -131,12 +164,12 @@ _STORED: Final = 0x80000000  # the bit of a block that is not compressed
 _LE32: Final = struct.Struct("<I")
 
 
-def _lz4(data: Octets, limit: int) -> Octets:
+def _lz4(data: Octets, limit: int, room: memoryview | None) -> Octets:
     try:
         end = _end_of_lz4(data)
     except struct.error:
         raise _damaged(Codec.LZ4, "cut off") from None
-    return _growing(Codec.LZ4, cramjam.lz4.decompress_into, memoryview(data)[:end], limit)
+    return _growing(Codec.LZ4, cramjam.lz4.decompress_into, memoryview(data)[:end], limit, room)
 
 
 def _end_of_lz4(data: Octets) -> int:
@@ -168,15 +201,15 @@ class _OfThread(threading.local):
 _MINE: Final = _OfThread()
 
 
-def _zstd(data: Octets, limit: int) -> Octets:
+def _zstd(data: Octets, limit: int, room: memoryview | None) -> Octets:
     try:
         declared = zstandard.frame_content_size(data)
-        if declared <= limit and _is_one_zstd(data):
-            room = 0 if declared >= 0 else _first_guess(Codec.ZSTD, data, limit)
-            return _MINE.zstd.decompress(data, max_output_size=room)
+        if room is None and declared <= limit and _is_one_zstd(data):
+            most = 0 if declared >= 0 else _first_guess(Codec.ZSTD, data, limit)
+            return _MINE.zstd.decompress(data, max_output_size=most)
     except (zstandard.ZstdError, struct.error, IndexError):
         pass  # damaged, or larger than guessed: the code below finds out which
-    return _growing(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit)
+    return _growing(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit, room)
 
 
 def _is_one_zstd(data: Octets) -> bool:
@@ -201,7 +234,7 @@ def _is_framed(data: Octets) -> bool:
     return len(data) >= len(_FRAMING) and data[: len(_MAGIC)] == _MAGIC
 
 
-def _snappy(data: Octets, limit: int) -> Octets:
+def _snappy(data: Octets, limit: int, room: memoryview | None) -> Octets:
     view = memoryview(data)
     try:
         blocks = _blocks(view) if _is_framed(view) else [view]
@@ -209,7 +242,7 @@ def _snappy(data: Octets, limit: int) -> Octets:
         total = sum(sizes)
         if total > limit:
             raise too_large(limit)
-        out = memoryview(bytearray(total))
+        out = memoryview(bytearray(total)) if room is None else room[:total]
         at = 0
         for block, size in zip(blocks, sizes, strict=True):
             cramjam.snappy.decompress_raw_into(block, out[at : at + size])
@@ -248,7 +281,7 @@ def _frame_snappy(data: Octets) -> bytearray:
     return out
 
 
-_DECOMPRESS: Final[dict[Codec, Callable[[Octets, int], Octets]]] = {
+_DECOMPRESS: Final[dict[Codec, Callable[[Octets, int, memoryview | None], Octets]]] = {
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,

@@ -64,6 +64,11 @@ class Limits(SettingsGroup):
         "How long a client may take for its TLS handshake, for its login, and without a login for a request.",
         between=(100, 600_000),
     )
+    max_unfinished_handshakes: Count = setting(
+        1_024,
+        "Connections of one listener with TLS whose handshake is not finished. For one more the oldest is closed.",
+        between=(16, MOST_CONNECTIONS),
+    )
     logins_at_once: Count = setting(
         64,
         "Logins that are relayed to brokers at one time. One address may have a quarter of them.",

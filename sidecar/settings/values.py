@@ -99,6 +99,7 @@ class Settings(ListenerSecurity):
     reserved_files: int = 0
     connections_max_idle_ms: int = 600_000
     login_timeout_ms: int = 10_000
+    max_unfinished_handshakes: int = 1_024
     logins_at_once: int = 64
     queued_max_request_bytes: int = 64 * 1024 * 1024
     queued_max_response_bytes: int = 80 * 1024 * 1024

@@ -59,6 +59,7 @@ GAUGES: Final = {
     "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",
     "fanout_waiting": "Partitions for which readers wait in shared long polls, counted per reader.",
     "live_nodes": "Live nodes of this cluster, including this one.",
+    "tls_handshakes_unfinished": "Connections of clients whose TLS handshake is not finished, or has not begun.",
     "logins_under_way": "Logins that brokers are asked about.",
     "logins_waiting": "Logins that wait for others to end, as there are so many.",
     "request_memory_bytes": "Memory for requests that is taken: large ones being received, and all that wait.",

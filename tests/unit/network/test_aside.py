@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Coroutine
 
 import pytest
 
 from sidecar.network.aside import Allowance, aside
-from sidecar.protocol.limits import OPENED_A_SECOND
+from sidecar.protocol.limits import BATCH_BYTES, OPENED_A_SECOND
+from sidecar.protocol.room import room_for
 from tests.unit.network.peers import on_uvloop
 
 
@@ -118,3 +121,24 @@ async def test_who_is_cancelled_while_it_waits_leaves_the_place_to_the_next() ->
     allowance.spend(-1000 * OPENED_A_SECOND)
     async with asyncio.timeout(5), allowance:
         pass
+
+
+@on_uvloop
+async def test_the_thread_gives_its_memory_back_when_nothing_is_left_to_do() -> None:
+    def fill() -> bytes:
+        room = room_for(BATCH_BYTES)
+        assert room is not None
+        room[:5] = b"batch"
+        return bytes(room[:5])
+
+    first, second = await asyncio.gather(aside(fill), aside(lambda: bytes((room_for(BATCH_BYTES) or b"")[:5])))
+    assert (first, second) == (b"batch", b"batch")
+    assert not any(await aside(lambda: bytes((room_for(BATCH_BYTES) or b"x")[:5])))
+
+
+@on_uvloop
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own in Linux alone")
+async def test_the_thread_has_a_lower_priority_than_the_loop() -> None:
+    mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    its = await aside(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    assert its > mine or mine == 19
