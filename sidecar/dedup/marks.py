@@ -17,13 +17,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.forwarder.sequences import MODULUS
-from sidecar.protocol.ids import NO_SEQUENCE
-
-if TYPE_CHECKING:
-    from sidecar.protocol.ids import ClientSequence
+from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence
 
 _HALF: Final = MODULUS // 2
 NO_ID: Final = -1

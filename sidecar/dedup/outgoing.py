@@ -5,21 +5,17 @@ client's order, once its outcome is known.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from sidecar.forwarder.lane import Append
+from sidecar.dedup.arrival import Arrival
+from sidecar.dedup.content import Content
+from sidecar.dedup.marks import Pushed, UnderWay
+from sidecar.dedup.order import ClientOrder, Passed
+from sidecar.dedup.partition import PartitionIds
+from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import MODULUS, SequenceSpace
 from sidecar.protocol.ids import ClientSequence
-
-if TYPE_CHECKING:
-    from sidecar.dedup.arrival import Arrival
-    from sidecar.dedup.content import Content
-    from sidecar.dedup.marks import Pushed, UnderWay
-    from sidecar.dedup.order import ClientOrder, Passed
-    from sidecar.dedup.partition import PartitionIds
-    from sidecar.forwarder.lane import Lane
-    from sidecar.forwarder.sequences import SequenceSpace
 
 
 class Over(Protocol):

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.exclusive.claims import Claimant
+from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.network.tasks import Tasks
 
 _HELD_S: Final = 2.0
 NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, NO_SEQUENCE, 0)

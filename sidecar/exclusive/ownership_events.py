@@ -2,30 +2,24 @@
 log.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
+from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES
+from sidecar.exclusive.interfaces import OwnershipHooks, Owning
+from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Claim, Request
+from sidecar.exclusive.slots import TakenSlot
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.access.services import NodeServices
-    from sidecar.exclusive.interfaces import OwnershipHooks, Owning
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.session import Caller
 
 
 class OwnershipEvents:

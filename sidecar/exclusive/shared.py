@@ -12,38 +12,31 @@ it lost it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.changelog import FAILURES, shared_slot
+from sidecar.changelog import FAILURES, SlotName, shared_slot
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
-from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
-from sidecar.exclusive.slots import OutdatedMasterError, SlotScope
+from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
+from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
+from sidecar.fencing import WriterSlot
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sidecar.changelog import SlotName
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.newcomers import Refusals
-    from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.exclusive.upkeep import Upkeep
-    from sidecar.fencing import WriterSlot
-    from sidecar.forwarder.lane import Lane
 
 POOL: Final = 64
 """Slots that are opened before one is taken from a session that went away."""

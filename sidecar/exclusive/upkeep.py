@@ -7,29 +7,23 @@ adopted by the node that would lead it. On topics with CreateTime, a batch of ol
 forget the owner before the next keep-alive: it is refused with 32 INVALID_TIMESTAMP.
 """
 
-from __future__ import annotations
-
 import math
 import random
+from collections.abc import Callable, Collection
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.access.services import NodeServices
+from sidecar.changelog import Clock
 from sidecar.dedup.content import payload_at_once, payload_of
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, retire_formers
+from sidecar.fencing import DEFAULT_KEEP_ALIVE, KeepAlive, WriterSlot, retire_formers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import newest_timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Clock
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.slots import SlotScope, TakenSlot
-    from sidecar.fencing import KeepAlive, WriterSlot
 
 _RECORDS_AT_ONCE: Final = 500
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""

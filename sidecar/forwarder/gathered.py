@@ -7,21 +7,17 @@ goes into the next request. Opens no connection and decides no time: its link do
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
+from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.framing import Frame
+from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.topic_ids import names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.forwarder.lane import Append, Lane
-    from sidecar.network.framing import Frame
-    from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.topic_ids import Ids
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.topic_ids import Ids, names_of
 
 Batches: TypeAlias = "dict[tuple[bytes, int], tuple[Lane, Append]]"
 """By topic and partition."""

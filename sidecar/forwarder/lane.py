@@ -13,24 +13,19 @@ leader answered with 6 NOT_LEADER_OR_FOLLOWER, because a leader also answers thi
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+from uuid import UUID
 
-from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome
+from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome, Witness
 from sidecar.forwarder.recovery import Recovery
+from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
-from sidecar.protocol.ids import NO_SEQUENCE
+from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, Stamp, StampedSequence
 from sidecar.protocol.produce_upstream import table_head
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Sequence
-    from uuid import UUID
-
-    from sidecar.forwarder.outcome import Witness
-    from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
-    from sidecar.protocol.ids import ClientSequence, Stamp, StampedSequence
 
 MAX_IN_FLIGHT: Final = 5
 _APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})

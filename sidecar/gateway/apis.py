@@ -1,16 +1,18 @@
 """Which module handles which API outside the hot path; the table of APIs itself is `sidecar.protocol.api`."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.producers import Producers
 from sidecar.gateway import groups, members, topics, transactions
 from sidecar.gateway.access import members as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
 from sidecar.gateway.guarded_cursors import GuardedCursors, refusal_of_deleting
+from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.offset_fetch import OffsetFetchApi
@@ -19,15 +21,8 @@ from sidecar.gateway.replicas import ReplicasApi
 from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
-
-if TYPE_CHECKING:
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.producers import Producers
-    from sidecar.gateway.handler import ColdApi
-    from sidecar.resources.readers import ReaderClaims
-    from sidecar.shadow.auto_reset import AutoReset
+from sidecar.resources.readers import ReaderClaims
+from sidecar.shadow.auto_reset import AutoReset
 
 _ANY_BROKER = (29, 48)
 _CONTROLLER = (30, 31, 49, 50, 51)

@@ -4,31 +4,23 @@ A request that changes nothing may go to another broker when one is lost; any ot
 was not sent before. Never answers the client: the caller turns a failure into the API's own error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import passing
-from sidecar.gateway.client import AnswerWaiter
+from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
-from sidecar.network.request import Request
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import first_fields
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import MalformedFrameError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange
-    from sidecar.protocol.errors import KafkaError
-    from sidecar.protocol.schema import Message, Values
-
+from sidecar.protocol.schema import Message, Values
 
 _HEAD_BYTES: Final = 14
 """From the length prefix to the client id."""

@@ -9,12 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from metadata.ownership import AccessMode
 from sidecar.cluster.pools import Counted
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.cluster.user_tokens import UserLogin
+from sidecar.exclusive.identity import ClientIdentity
 from sidecar.exclusive.producing import ProducingState
+from sidecar.gateway.client_login import ClientLogin
 from sidecar.gateway.gaps import OrdinaryBatches
+from sidecar.gateway.refusals import Refusals
+from sidecar.gateway.rights import Rights
+from sidecar.gateway.share_sessions import Sessions
 from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection
@@ -25,19 +33,8 @@ from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
-from sidecar.protocol.session import Caller
-
-if TYPE_CHECKING:
-    from metadata.ownership import AccessMode
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.cluster.user_tokens import UserLogin
-    from sidecar.exclusive.identity import ClientIdentity
-    from sidecar.gateway.client_login import ClientLogin
-    from sidecar.gateway.refusals import Refusals
-    from sidecar.gateway.rights import Rights
-    from sidecar.gateway.share_sessions import Sessions
-    from sidecar.protocol.session import Session
-    from sidecar.shadow.views import Read
+from sidecar.protocol.session import Caller, Session
+from sidecar.shadow.views import Read
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""

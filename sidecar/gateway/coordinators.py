@@ -5,25 +5,20 @@ do after NOT_COORDINATOR. Failures on the way become 15 COORDINATOR_NOT_AVAILABL
 coordinator up again; messages to clients never name brokers.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking, passing
+from sidecar.gateway.client import Client
 from sidecar.gateway.group_links import GroupLinks
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _LOOKUPS_AT_ONCE: Final = 64
 

@@ -7,31 +7,25 @@ Where no ACLs are enforced everything is allowed that the node may do, but for w
 that is for super users alone (`OPERATORS_ALONE`).
 """
 
-from __future__ import annotations
+from collections.abc import Awaitable, Callable, Container
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked, Asking
 from sidecar.gateway.access.table import ACCESS
+from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.client import Client
 from sidecar.gateway.rights import Rights, WithoutRules
-from sidecar.network.request import Exchange
+from sidecar.network.request import Connection, Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.api import api_name
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.schema import Message, Values
 from sidecar.security.acls import java_address
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.acl_mirror import AclMirror
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Connection, Request
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.schema import Message, Values
-
-    Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
+Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
 
 _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""

@@ -21,27 +21,22 @@ topic which it may not see any more gets 128 instead of its assignment. One that
 broker.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten, streams_topics
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import Coordinators
 from sidecar.gateway.rights import may_see
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import new_groups, shares
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.coordinators import Coordinators
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _HEARTBEATS: Final = {
     message.key: message

@@ -18,27 +18,23 @@ KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log dire
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, passing
 from sidecar.gateway.access.asked import TOPIC, error_fields
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.messages import admin, groups, transactions
 from sidecar.protocol.metadata import MetadataRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _Answer = TypeVar("_Answer")
 _NO_LOG_DIR: Final[Values] = {"log_dir": "(none)", "topics": [], "total_bytes": -1, "usable_bytes": -1}

@@ -6,16 +6,10 @@ address in its answer, so nothing is rewritten; a broker that is lost before a c
 afterwards the client's connection is closed, as the broker's would be.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
-
-if TYPE_CHECKING:
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 
 
 class OpaqueApi:

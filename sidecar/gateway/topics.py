@@ -13,29 +13,22 @@ The rest is passed on, unchanged if nothing was refused. Kafka judges the replic
 of nodes that clients see.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import ids_in
 from sidecar.gateway.broker_names import names_brokers
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
-from sidecar.protocol.schema import NEVER
+from sidecar.protocol.schema import NEVER, Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
 
 _ASSIGNED: Final = KafkaError(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,

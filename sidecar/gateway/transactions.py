@@ -9,30 +9,23 @@ ids `sidecar.*` are refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FA
 topic's owner.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.admission import NO_TRANSACTIONS
+from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking
 from sidecar.gateway.access.transactions import not_added
-from sidecar.gateway.coordinators import Keyed
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import Coordinators, Keyed
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import transactions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.producers import Producers
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.coordinators import Coordinators
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _NONE: Final = -1
 _GOVERNED: Final = KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)

@@ -9,30 +9,24 @@ finishes (`keeper`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
-from sidecar.changelog import Kind
-from sidecar.cluster.resolver import Source, is_legal
+from sidecar.changelog import Change, Changelog, Kind
+from sidecar.cluster.resolver import NameResolver, Source, is_legal
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked
-from sidecar.shadow.records import OvertakenError
+from sidecar.shadow.records import OvertakenError, ShadowRecords
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from sidecar.changelog import Change, Changelog
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.shadow.records import ShadowRecords
 
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000

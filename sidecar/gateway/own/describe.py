@@ -4,35 +4,26 @@ Changes nothing. Topics that other nodes serve are described from the changelog,
 serving node knows.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from sidecar.changelog import claim_key
+from sidecar.changelog import Key, claim_key
+from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import is_legal
-from sidecar.gateway.catching_up import BehindError
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.gateway.catching_up import BehindError, CatchingUp
+from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
-from sidecar.gateway.owners import standing
+from sidecar.gateway.owners import Standing, standing
 from sidecar.gateway.rights import may_see
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.resources.coordinator import Coordinator
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.changelog import Key
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.gateway.catching_up import CatchingUp
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.owners import Standing
-    from sidecar.network.request import Exchange, Request
-    from sidecar.resources.coordinator import Coordinator
 
 
 class _NotAuthorizedError(Exception):
