@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -61,22 +62,18 @@ class Mark(NamedTuple):
     seen: int
 
 
+@dataclass(slots=True, eq=False)
 class UnderWay:
     """A batch that was sent and has no outcome. `producer_id` is the one that it is stamped with; `sequence` its
     client's first one, -1 for a plain session, and `records` how many the client numbered from there.
     """
 
-    __slots__ = ("floor", "is_over", "marks", "producer_id", "records", "sequence")
-
-    def __init__(
-        self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: ClientSequence, records: int
-    ) -> None:
-        self.marks = marks
-        self.floor = floor
-        self.producer_id = producer_id
-        self.sequence = sequence
-        self.records = records
-        self.is_over = False
+    marks: tuple[Pushed, ...]
+    floor: int
+    producer_id: int
+    sequence: ClientSequence
+    records: int
+    is_over: bool = False
 
     def follows(self, other: UnderWay) -> bool:
         """Whether it can be in the log only after all of another batch, which has to be there then."""

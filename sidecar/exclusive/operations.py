@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -50,6 +50,7 @@ class Offer:
         return self.header is NO_BATCH
 
 
+@dataclass(eq=False)
 class Operations:
     """The operation under way, if any, and what waits for it.
 
@@ -58,24 +59,16 @@ class Operations:
     raises again. `idle` is called when an operation and what it held is done with.
     """
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        forwarder: Forwarder,
-        judge: Callable[[Offer], None],
-        failed: Callable[[Exception], Outcome | None],
-        idle: Callable[[], None],
-    ) -> None:
-        self.busy = False
-        self._tasks = tasks
-        self._forwarder = forwarder
-        self._judge = judge
-        self._failed = failed
-        self._idle = idle
-        self._slow = False
-        self._task: asyncio.Task[None] | None = None
-        self._held: deque[Offer] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+    _tasks: Tasks
+    _forwarder: Forwarder
+    _judge: Callable[[Offer], None]
+    _failed: Callable[[Exception], Outcome | None]
+    _idle: Callable[[], None]
+    busy: bool = False
+    _slow: bool = False
+    _task: asyncio.Task[None] | None = None
+    _held: deque[Offer] = field(default_factory=deque[Offer])
+    _timer: asyncio.TimerHandle | None = None
 
     def offer(self, offer: Offer) -> None:
         """Judge a batch, now or when the operation under way is over."""

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
@@ -22,21 +23,15 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 
+@dataclass(eq=False)
 class OwnershipEvents:
     """Publishes changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
 
-    def __init__(
-        self,
-        services: NodeServices,
-        tasks: Tasks,
-        hooks: OwnershipHooks,
-        generation_of: Callable[[str], int],
-    ) -> None:
-        self._services = services
-        self._tasks = tasks
-        self._hooks = hooks
-        self._generation_of = generation_of
-        self._in_order = asyncio.Lock()
+    _services: NodeServices
+    _tasks: Tasks
+    _hooks: OwnershipHooks
+    _generation_of: Callable[[str], int]
+    _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def taken_over(
         self, topic: Owning, request: Request, before: Holder | None, seconds: float, by: Caller | None

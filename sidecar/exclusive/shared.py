@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -174,33 +175,25 @@ class SharedSession:
             self.writer.drop_epoch(MOVED)
 
 
+@dataclass(eq=False)
 class SharedSessions:
     """The shared sessions of one topic on the node that serves it. `ids` returns its sequence ids, where it has any.
     `share_anew` fences the topic as a whole, if that is still due under the master slot as this node has taken it by
     then.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        environment: Environment,
-        upkeep: Upkeep,
-        refusals: Refusals,
-        ids: Callable[[], TopicIds | None],
-        share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]],
-    ) -> None:
-        self.topic = topic
-        self.env = environment
-        self.upkeep = upkeep
-        self.refusals = refusals
-        self.ids = ids
-        self.share_anew = share_anew
-        self.master: TakenSlot | None = None
-        self.awaited_until = 0.0
-        """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
-        self._sessions: dict[str, SharedSession] = {}
-        self._gone: dict[str, SharedSession] = {}
-        self._slots: dict[SlotName, WriterSlot] = {}
+    topic: str
+    env: Environment
+    upkeep: Upkeep
+    refusals: Refusals
+    ids: Callable[[], TopicIds | None]
+    share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]]
+    master: TakenSlot | None = None
+    awaited_until: float = 0.0
+    """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
+    _sessions: dict[str, SharedSession] = field(default_factory=dict[str, SharedSession])
+    _gone: dict[str, SharedSession] = field(default_factory=dict[str, SharedSession])
+    _slots: dict[SlotName, WriterSlot] = field(default_factory=dict[SlotName, WriterSlot])
 
     # Who is here ----------------------------------------------------------------------------------------------------
 

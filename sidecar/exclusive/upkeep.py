@@ -10,6 +10,7 @@ forget the owner before the next keep-alive: it is refused with 32 INVALID_TIMES
 import math
 import random
 from collections.abc import Callable, Collection
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -35,49 +36,38 @@ _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
 
 
+@dataclass(slots=True, eq=False)
 class Upkeep:
     """The state of one topic's fence. Times are seconds by the clock's `elapsed` unless they say otherwise: a fence
     fades while this machine is suspended, too.
     """
 
-    __slots__ = (
-        "_clock",
-        "_examined_ms",
-        "_is_unseen",
-        "_limit_ms",
-        "_share",
-        "distrusts",
-        "fenced_at",
-        "known",
-        "not_before",
-        "now",
-        "stamped",
-        "terms",
-        "trusted_ms",
-    )
+    assumed: InitVar[KeepAlive | None]
+    """What the brokers demand of every topic, None while not even that is known."""
+    _clock: Clock
+    trusted_ms: float = 0.0
+    """How long leaders surely remember a producer that wrote the oldest records that are accepted
+    (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
+    """
+    terms: KeepAlive = DEFAULT_KEEP_ALIVE
+    known: bool = False
+    """Whether the topic's own settings were read."""
+    stamped: bool = False
+    """Brokers give records their time, and the fence was renewed since they do."""
+    fenced_at: float = -math.inf
+    """When the newest fence began."""
+    not_before: float = -math.inf
+    _is_unseen: bool = False
+    distrusts: bool = False
+    """A batch header had other times than the leader found in the records."""
+    _share: float = 1.0
+    _limit_ms: float = _UNKNOWN_MS
+    _examined_ms: float = _UNKNOWN_MS
+    now: Callable[[], float] = field(init=False)
+    """By the clock that its times are of."""
 
-    def __init__(self, assumed: KeepAlive | None, clock: Clock) -> None:
-        """`assumed`: what the brokers demand of every topic, None while not even that is known."""
-        self._clock = clock
-        self.now = clock.elapsed
-        """By the clock that its times are of."""
-        self.trusted_ms = 0.0
-        """How long leaders surely remember a producer that wrote the oldest records that are accepted
-        (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
-        """
-        self.terms = DEFAULT_KEEP_ALIVE
-        self.known = False
-        """Whether the topic's own settings were read."""
-        self.stamped = False
-        """Brokers give records their time, and the fence was renewed since they do."""
-        self.fenced_at = -math.inf
-        """When the newest fence began."""
-        self.not_before = -math.inf
-        self._is_unseen = False
-        self.distrusts = False
-        """A batch header had other times than the leader found in the records."""
-        self._share = 1.0
-        self._limit_ms = self._examined_ms = _UNKNOWN_MS
+    def __post_init__(self, assumed: KeepAlive | None) -> None:
+        self.now = self._clock.elapsed
         if assumed is not None:
             self.assume(assumed)
 

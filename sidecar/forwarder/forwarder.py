@@ -15,6 +15,7 @@ again, and the connection is dropped if another broker leads the partitions now.
 import asyncio
 import random
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 from zlib import crc32
@@ -230,19 +231,15 @@ class LeaderLink:
             self._upstream.connect_failed(self._broker_id, connection.failure)
 
 
+@dataclass(slots=True, eq=False)
 class WholeReply:
     """Waits for the answer to a whole request. Implements `UnderWay`."""
 
-    __slots__ = ("_asker", "_link", "_sent", "correlation_id", "sent_at")
-
-    def __init__(
-        self, link: LeaderLink, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
-    ) -> None:
-        self._link = link
-        self._asker = asker
-        self._sent = sent
-        self.correlation_id = correlation_id
-        self.sent_at = sent_at
+    _link: LeaderLink
+    correlation_id: int
+    _asker: Asker
+    _sent: list[tuple[Lane, Append]]
+    sent_at: float
 
     @property
     def partitions(self) -> list[tuple[bytes, int]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
@@ -81,24 +81,18 @@ class Shadow:
     closed: str = ""
 
 
+@dataclass(eq=False)
 class ShadowCatalog:
     """The shadows; passes every change to the resolver."""
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        changelog: Changelog,
-        resolver: NameResolver,
-        records: ShadowRecords,
-    ) -> None:
-        self._upstream = upstream
-        self._changelog = changelog
-        self._resolver = resolver
-        self._records = records
-        self._of: dict[str, list[Shadow]] = {}
-        self._unsubscribe: Callable[[], None] = lambda: None
-        self.changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
-        """Called with all shadows whenever one of them changes."""
+    _upstream: KafkaUpstream
+    _changelog: Changelog
+    _resolver: NameResolver
+    _records: ShadowRecords
+    _of: dict[str, list[Shadow]] = field(default_factory=dict[str, list[Shadow]])
+    _unsubscribe: Callable[[], None] = lambda: None
+    changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
+    """Called with all shadows whenever one of them changes."""
 
     def start(self) -> None:
         """Load the shadows from the changelog, which has been read to its end."""

@@ -6,6 +6,7 @@ serving node knows.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sidecar.changelog import Key, claim_key
 from sidecar.cluster.nodes import NodeDirectory
@@ -30,22 +31,15 @@ class _NotAuthorizedError(Exception):
     """The client may not know of what it asks for."""
 
 
+@dataclass(eq=False)
 class DescribeOwnersApi:
     """Answers DescribeOwners of all clients of a node."""
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        nodes: NodeDirectory,
-        governed: GovernedTopics,
-        coordinator: Coordinator,
-        catching_up: CatchingUp,
-    ) -> None:
-        self._catching_up = catching_up
-        self._upstream = upstream
-        self._nodes = nodes
-        self._governed = governed
-        self._coordinator = coordinator
+    _upstream: KafkaUpstream
+    _nodes: NodeDirectory
+    _governed: GovernedTopics
+    _coordinator: Coordinator
+    _catching_up: CatchingUp
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Owners of resources, and their queues."""
