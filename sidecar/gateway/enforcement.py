@@ -8,6 +8,7 @@ that is for super users alone (`OPERATORS_ALONE`).
 """
 
 from collections.abc import Awaitable, Callable, Container
+from functools import partial
 from typing import Final
 
 from sidecar.cluster.upstream import KafkaUpstream
@@ -96,9 +97,9 @@ class Enforcement:
         message = row.message
         fields = await asking.fields(message, request, whole=False)  # the module behind it may look
         creates = self._mirror is None or self._mirror.creates_topics
-        asked = Asking(rights, fields, request.version, self._has, creates, self._name_of)
-        if row.ids is not None and (unknown := {*row.ids(fields)} - self._upstream.view.names.keys()):
-            await self._upstream.find_ids(unknown)
+        asked = Asking(rights, fields, request.version, self._has, creates, partial(asking.topic_name, self._upstream))
+        if row.ids is not None:
+            await asking.learn_ids(self._upstream, row.ids(fields))
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
@@ -126,10 +127,6 @@ class Enforcement:
         if partition is None:
             return self._upstream.view.route(topic.encode()) is not None
         return bool(self._upstream.has_partition(topic.encode(), partition))
-
-    def _name_of(self, topic_id: bytes) -> str | None:
-        name = self._upstream.view.names.get(topic_id)
-        return None if name is None else name.decode()
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:

@@ -71,17 +71,12 @@ class GuardedCursors:
 
     async def learn(self, ids: Iterable[bytes]) -> None:
         """Look the names of ids up that are not known."""
-        unknown = {*ids} - self._upstream.view.names.keys()
-        if unknown:
-            await self._upstream.find_ids(unknown)
+        await asking.learn_ids(self._upstream, ids)
 
     def named(self, topic: Values) -> str | None:
         """Which topic an element of a request or an answer is about; None for an id that is not known."""
         topic_id: bytes | None = topic.get("topic_id")
-        if topic_id is None:
-            return topic["name"]
-        name = self._upstream.view.names.get(topic_id)
-        return None if name is None else name.decode()
+        return topic["name"] if topic_id is None else asking.topic_name(self._upstream, topic_id)
 
     def refusal(self, client: Client, topic: Values) -> int:
         """Why a client may not see the cursors of a topic that it names; 0 where it may."""

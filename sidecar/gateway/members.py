@@ -110,8 +110,7 @@ class MembersApi:
             else set()
         )
         names = self._upstream.view.names
-        if unknown := ids - names.keys():
-            await self._upstream.find_ids(unknown)
+        await asking.learn_ids(self._upstream, ids)
         if all(self._may_see(client, names[each]) for each in ids if each in names):
             return
         if await self._has_expression(client, group, heartbeat["member_id"], request):

@@ -93,13 +93,9 @@ class MergedApi:
         values = form.merge([await asking.read(message, answer, version) for answer in answers])
         await asking.answer(exchange, message, values)
 
-    async def handle_list_groups(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListGroups: the groups that this node's brokers coordinate."""
-        await self._merge(_GROUPS, client, exchange, request)
-
-    async def handle_list_transactions(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListTransactions: the transactional ids that this node's brokers coordinate."""
-        await self._merge(_TRANSACTIONS, client, exchange, request)
+    async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """ListGroups, ListTransactions: everything that the brokers of this node coordinate."""
+        await self._merge(_LISTS[request.key], client, exchange, request)
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeLogDirs: the directories of this node's brokers, and all that hold named partitions of this node."""
@@ -264,6 +260,10 @@ class _Merge:
 
 
 _ASK_AGAIN: Final = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-_GROUPS: Final = _Merge(groups.LIST_GROUPS, lambda answers: _joined(answers, "groups", "group_id"), _ASK_AGAIN)
-_TRANSACTIONS: Final = _Merge(transactions.LIST_TRANSACTIONS, _joined_transactions, _ASK_AGAIN)
+_LISTS: Final = {
+    groups.LIST_GROUPS.key: _Merge(
+        groups.LIST_GROUPS, lambda answers: _joined(answers, "groups", "group_id"), _ASK_AGAIN
+    ),
+    transactions.LIST_TRANSACTIONS.key: _Merge(transactions.LIST_TRANSACTIONS, _joined_transactions, _ASK_AGAIN),
+}
 _LOG_DIRS: Final = _Merge(admin.DESCRIBE_LOG_DIRS, _joined_log_dirs)

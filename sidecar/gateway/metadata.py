@@ -16,12 +16,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sidecar.cluster.nodes import NodeDirectory, Placement
-from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, NameResolver, TopicKind
+from sidecar.cluster.resolver import INTERNAL_PREFIX, NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.logins import with_logins
+from sidecar.gateway.write_rights import refused_transaction
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.network.tasks import Tasks
@@ -255,12 +256,8 @@ class ClusterApi:
     async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
             return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
-        if kind == CoordinatorKind.TRANSACTION and key.startswith(TRANSACTIONAL_ID_PREFIX):
-            return (
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar",
-            )
-        # A client often asks after NOT_COORDINATOR: what is remembered may be why.
+        if kind == CoordinatorKind.TRANSACTION and (refused := refused_transaction(key)) is not None:
+            return refused.code, refused.message
         self._upstream.forget_coordinator(key, CoordinatorKind(kind))
         try:
             await self._upstream.coordinator(key, CoordinatorKind(kind))

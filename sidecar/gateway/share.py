@@ -301,8 +301,7 @@ class ShareApi:
         parts = [*parts]
         names = self._view.names
         if look:
-            if unknown := {topic_id for topic_id, _ in parts if topic_id not in names}:
-                await self._upstream.find_ids(unknown)
+            await asking.learn_ids(self._upstream, (topic_id for topic_id, _ in parts))
             named = ((name, index) for topic_id, index in parts if (name := names.get(topic_id)))
             if missing := self._view.missing(named):
                 await self._upstream.find_leaders(missing)

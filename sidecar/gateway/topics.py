@@ -102,8 +102,7 @@ class TopicsApi:
         listed = change.topics_of(request.version)
         if listed == change.by_id[0]:
             fields = await asking.fields(change.message, request)
-            if unknown := {*ids_in(fields[listed])} - upstream.view.names.keys():
-                await upstream.find_ids(unknown)
+            await asking.learn_ids(upstream, ids_in(fields[listed]))
         lists, refusal = (listed, change.results), partial(self._refusal, change)
         forget = self._forget_routes if change.message is not admin.CREATE_TOPICS else _nothing
         await asking.change(client, exchange, upstream, request, change.message, lists, refusal, self._refused, forget)
@@ -133,8 +132,7 @@ class TopicsApi:
             return topic
         if not ids_in([topic]):
             return topic["name"]
-        name = self._upstream.view.names.get(topic["topic_id"])
-        return None if name is None else name.decode()
+        return asking.topic_name(self._upstream, topic["topic_id"])
 
     def _refused(self, topic: Any, error: KafkaError) -> Values:
         by_id = {} if isinstance(topic, str) else {"topic_id": topic.get("topic_id", NO_TOPIC_ID)}

@@ -62,15 +62,13 @@ class DescribeOwnersApi:
                     await self._describe_topics(client, response)
                 await self._describe_claims(request.group, response)
         except _NotAuthorizedError as error:
-            response = control.DescribeOwnersResponse(error=control.NOT_AUTHORIZED, message=str(error))
+            response = _refused(control.NOT_AUTHORIZED, str(error))
         except BadRequestError as error:
-            response.error, response.message = control.INVALID_REQUEST, str(error)
+            response = _refused(control.INVALID_REQUEST, str(error))
         except BehindError as error:
-            response = control.DescribeOwnersResponse(error=control.UNAVAILABLE, message=str(error))
+            response = _refused(control.UNAVAILABLE, str(error))
         except (UpstreamError, KafkaError):  # its text would name a broker
-            response = control.DescribeOwnersResponse(
-                error=control.UNAVAILABLE, message="Kafka cannot be asked now; try again"
-            )
+            response = _refused(control.UNAVAILABLE, "Kafka cannot be asked now; try again")
         answer(exchange, head, response.error, response)
 
     async def _describe_topics(self, client: Client, response: control.DescribeOwnersResponse) -> None:
@@ -93,14 +91,10 @@ class DescribeOwnersApi:
         partitions = await existing_partitions(self._upstream, names)
         for number, resource in enumerate(request.resources):
             fault = fault_of(resource)
-            if fault:
-                response.ownerships.add(
-                    resource=resource, error=control.INVALID_REQUEST, message=fault, serving_node=NOBODY
-                )
-            elif missing := missing_of(resource, partitions):
-                response.ownerships.add(
-                    resource=resource, error=control.UNKNOWN_RESOURCE, message=missing, serving_node=NOBODY
-                )
+            missing = "" if fault else missing_of(resource, partitions)
+            if fault or missing:
+                error = control.INVALID_REQUEST if fault else control.UNKNOWN_RESOURCE
+                response.ownerships.add(resource=resource, error=error, message=fault or missing, serving_node=NOBODY)
             elif resource.name or request.group:
                 self._add_claims(response, [claim_key(request.group, resource)])
             else:
@@ -140,6 +134,10 @@ class DescribeOwnersApi:
         for index in sorted(index for index in found.owners if index is not None):
             response.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
         _add_waiting(response, name, found, None)
+
+
+def _refused(error: control.Error, message: str) -> control.DescribeOwnersResponse:
+    return control.DescribeOwnersResponse(error=error, message=message)
 
 
 async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:
