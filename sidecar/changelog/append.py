@@ -4,30 +4,23 @@ Kafka recognises a stamped batch by its writer, epoch and sequences and answers 
 an unstamped one may come to lie there twice, which is why only hints and events go without a stamp.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from metadata.clock import elapsed
 from sidecar.changelog.errors import AppendRefusedError, AppendUncertainError, ChangelogLostError
 from sidecar.changelog.records import RawRecord, build_batch
+from sidecar.changelog.tailer import Tailer
+from sidecar.changelog.view import Record
 from sidecar.network.backoff import Retry, RetryTimeoutError
 from sidecar.protocol.batch import SEQUENCE_MODULUS
-from sidecar.protocol.caller import FENCED, Channel, FencedError, UpstreamError
-from sidecar.protocol.calls.logs import ProduceBatch
+from sidecar.protocol.caller import FENCED, Channel, FencedError, Upstream, UpstreamError
+from sidecar.protocol.calls.logs import Appended, ProduceBatch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError, error_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from sidecar.changelog.tailer import Tailer
-    from sidecar.changelog.view import Record
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls.logs import Appended
-    from sidecar.protocol.ids import Offset, Stamp, TopicPartition
+from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 
 _CHANNELS: Final = 8
 _AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | STALE_ROUTE

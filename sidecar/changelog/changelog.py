@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sidecar.changelog.append import Appender, Journal, StampedJournal
+from sidecar.changelog.clock import Clock
 from sidecar.changelog.records import RawRecord
 from sidecar.changelog.tailer import Tailer
 from sidecar.changelog.topics import InternalTopics, open_topics
-from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from sidecar.changelog.clock import Clock
-    from sidecar.changelog.view import Record
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.ids import Offset, Stamp
-    from sidecar.v1 import state_pb2 as state
+from sidecar.changelog.view import Record
+from sidecar.protocol.caller import Upstream
+from sidecar.protocol.ids import Offset, Stamp, TopicPartition
+from sidecar.v1 import state_pb2 as state
 
 
 class Changelog:

@@ -9,16 +9,11 @@ time goes on by a monotonic clock that also counts a suspended machine's sleep.
 Knows no topics and asks no broker; the tailer passes in what it reads.
 """
 
-from __future__ import annotations
-
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from metadata.clock import elapsed as counting_suspension
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Clock:

@@ -1,14 +1,10 @@
 """Positions and offsets per partition as columns of a message, and back. Pure."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from sidecar.protocol.ids import ClientSequence
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Position(NamedTuple):

@@ -1,14 +1,10 @@
 """How the internal topics must be configured, and whether they are. Pure."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.calls.admin import TopicDescription
+from sidecar.protocol.calls.admin import TopicDescription
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _WEEK_MS: Final = 7 * _DAY_MS

@@ -1,7 +1,5 @@
 """What can go wrong with the internal topics, by what the caller must do about it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sidecar.protocol.caller import UpstreamError

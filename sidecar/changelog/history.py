@@ -1,26 +1,17 @@
 """Follow the events topic: for people and their tools. Nothing that a node decides depends on it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import AsyncIterator, Iterator
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from sidecar.changelog.records import UnreadableBatchError, read_batches
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
+from sidecar.changelog.records import LoggedBatch, UnreadableBatchError, read_batches
+from sidecar.protocol.caller import Channel, Upstream, UpstreamError
+from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset
+from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from sidecar.changelog.records import LoggedBatch
-    from sidecar.protocol.caller import Channel, Upstream
-    from sidecar.protocol.calls.logs import Fetched
-    from sidecar.protocol.ids import TopicPartition
 
 _POLL_S: Final = 1.0
 """How often, in seconds, a stream yields an event or None; a reader that left frees its place within that time."""

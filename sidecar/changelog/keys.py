@@ -4,19 +4,16 @@
 owner of a topic), `pN` (the owner of partition N) or `1`, `2`, … (one shared session each).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NewType
+from typing import Final, NewType
 from urllib.parse import quote, unquote
+
+from google.protobuf.message import Message
 
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 SlotName = NewType("SlotName", str)
 """A writer slot of a topic: `0`, `pN` or `1`, `2`, …"""

@@ -4,11 +4,10 @@ The internal topics are configured `compression.type=uncompressed`, so a compres
 doing.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol import new_batch
 from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header
@@ -17,9 +16,6 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.new_batch import NewRecord
 from sidecar.protocol.stretches import KEY, VALUE, Columns, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _CODEC: Final = 0x07
 

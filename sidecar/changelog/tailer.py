@@ -10,27 +10,19 @@ import asyncio
 import heapq
 import math
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
 
 from sidecar.changelog.clock import Clock
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError
-from sidecar.changelog.records import UnreadableBatchError, read_batches
-from sidecar.changelog.view import View
-from sidecar.protocol.caller import Channel, DisconnectedError, UpstreamError
-from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
+from sidecar.changelog.keys import Key, Kind
+from sidecar.changelog.records import LoggedBatch, UnreadableBatchError, read_batches
+from sidecar.changelog.view import Change, View
+from sidecar.protocol.caller import Channel, DisconnectedError, Upstream, UpstreamError
+from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from uuid import UUID
-
-    from sidecar.changelog.keys import Key, Kind
-    from sidecar.changelog.records import LoggedBatch
-    from sidecar.changelog.view import Change
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls.logs import Fetched
-    from sidecar.protocol.ids import Stamp, TopicPartition
+from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 
 CHANNEL: Final = Channel("changelog-tail")
 _RECORDS_PER_TURN: Final = 256

@@ -6,32 +6,29 @@ Ownership is created last: where it is missing beside others that hold records, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 from zlib import crc32
 
 from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError, MisconfiguredError
 from sidecar.network.backoff import Retry
-from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.caller import Upstream, UpstreamError
 from sidecar.protocol.calls.admin import (
+    ClusterDescription,
     ConfigResource,
     CreateTopics,
     DescribeConfigs,
     DescribeTopics,
     NewTopic,
     Resource,
+    TopicDescription,
 )
 from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, error_name
 from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls.admin import ClusterDescription, TopicDescription
 
 _OPEN_S: Final = 60.0
 _CREATE_TIMEOUT_MS: Final = 30_000

@@ -7,21 +7,17 @@ lower epoch than one seen for its producer id, or under a producer id that its s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
 from sidecar.changelog.keys import MASTER_SLOT, REDIS_KEY, ForeignKeyError, Key, Kind, SlotName, decode_key, kind_of
 from sidecar.changelog.records import RawRecord
-from sidecar.protocol.ids import ProducerId
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from sidecar.protocol.ids import Offset, ProducerEpoch, Stamp
 
 ValueT = TypeVar("ValueT", bound=Message)
 

@@ -1,26 +1,19 @@
 """A batch at a gate, and its session."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sidecar.dedup.content import Content, TooLargeAtOnceError
+from sidecar.dedup.content import Content, Headers, TooLargeAtOnceError
+from sidecar.dedup.marks import Pushed
+from sidecar.forwarder.outcome import Outcome
 from sidecar.network.aside import Allowance
 from sidecar.network.turn import TURN
 from sidecar.protocol import limits
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.dedup.content import Headers
-    from sidecar.dedup.marks import Pushed
-    from sidecar.forwarder.outcome import Outcome
-    from sidecar.protocol.ids import ClientSequence
-    from sidecar.protocol.records import RecordIds
-
+from sidecar.protocol.ids import ClientSequence
+from sidecar.protocol.records import RecordIds
 
 _BYTES_AN_ELEMENT: Final = 8 * 1024
 """What is looked at in the time that an element of a request takes."""

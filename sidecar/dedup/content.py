@@ -3,10 +3,8 @@
 One pass in compiled code finds the first two; only a batch that is partly a duplicate, or invalid, is taken apart.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from sidecar.dedup.marks import NAMES_LIMIT, Judgement, Marks, Pushed
 from sidecar.protocol import limits
@@ -15,11 +13,8 @@ from sidecar.protocol._records_pure import NONE, RISING
 from sidecar.protocol.batch import HEADER_BYTES, codec_of
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.primitives import new_tuple
+from sidecar.protocol.primitives import Octets, new_tuple
 from sidecar.protocol.records import RecordIds
-
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Octets
 
 _NO_NAME: Final = (
     "a sequence id but no producer name: give the client a client.id of its own, or each record a header {header}"

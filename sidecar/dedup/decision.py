@@ -4,17 +4,13 @@ Of a batch that is partly a duplicate the new records go on. Judged by its lowes
 dropped with them (apache/pulsar#6273).
 """
 
-from __future__ import annotations
-
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sidecar.dedup.content import Content
-    from sidecar.dedup.marks import Marks
-    from sidecar.dedup.names import NameHolders
-    from sidecar.protocol.ids import ClientSequence
-    from sidecar.protocol.records import RecordIds
+from sidecar.dedup.content import Content
+from sidecar.dedup.marks import Marks
+from sidecar.dedup.names import NameHolders
+from sidecar.protocol.ids import ClientSequence
+from sidecar.protocol.records import RecordIds
 
 
 class Next(Enum):

@@ -1,17 +1,13 @@
 """What the sequence ids of every topic need of their node, as an interface."""
 
-from __future__ import annotations
+from typing import NamedTuple, Protocol
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
+from metadata import MetadataStore
+from sidecar.changelog import Changelog
+from sidecar.cluster.logs import LogReader
+from sidecar.dedup.content import Headers
 from sidecar.dedup.marks import NAMES_LIMIT
-
-if TYPE_CHECKING:
-    from metadata import MetadataStore
-    from sidecar.changelog import Changelog
-    from sidecar.cluster.logs import LogReader
-    from sidecar.dedup.content import Headers
-    from sidecar.network.tasks import Tasks
+from sidecar.network.tasks import Tasks
 
 
 class IdsHooks(Protocol):

@@ -13,34 +13,26 @@ Only here are the records of a batch opened, as here its session may write: a la
 front (`protocol.limits`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from sidecar.dedup.arrival import Contents
+from sidecar.dedup.arrival import Arrival, Contents, Session
+from sidecar.dedup.content import Content, Headers
 from sidecar.dedup.decision import Next, decide, is_new
 from sidecar.dedup.order import ClientOrder, OrderVerdict
-from sidecar.dedup.outgoing import Outgoing
+from sidecar.dedup.outgoing import Flight, Outgoing
+from sidecar.dedup.partition import PartitionIds
+from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import MODULUS, SequenceSpace
 from sidecar.network.aside import aside
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ClientSequence, StampedSequence
 from sidecar.protocol.limits import BATCH_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from sidecar.dedup.arrival import Arrival, Session
-    from sidecar.dedup.content import Content, Headers
-    from sidecar.dedup.outgoing import Flight
-    from sidecar.dedup.partition import PartitionIds
-    from sidecar.forwarder.lane import Append, Lane
-    from sidecar.forwarder.sequences import SequenceSpace
-    from sidecar.protocol.records import RecordIds
+from sidecar.protocol.records import RecordIds
 
 _HELD_S: Final = 2.0
 _LATER: Final = Outcome(

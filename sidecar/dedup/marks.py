@@ -16,14 +16,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.forwarder.sequences import MODULUS
-from sidecar.protocol.ids import NO_SEQUENCE
-
-if TYPE_CHECKING:
-    from sidecar.protocol.ids import ClientSequence
+from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence
 
 _HALF: Final = MODULUS // 2
 NO_ID: Final = -1
@@ -64,22 +62,18 @@ class Mark(NamedTuple):
     seen: int
 
 
+@dataclass(slots=True, eq=False)
 class UnderWay:
     """A batch that was sent and has no outcome. `producer_id` is the one that it is stamped with; `sequence` its
     client's first one, -1 for a plain session, and `records` how many the client numbered from there.
     """
 
-    __slots__ = ("floor", "is_over", "marks", "producer_id", "records", "sequence")
-
-    def __init__(
-        self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: ClientSequence, records: int
-    ) -> None:
-        self.marks = marks
-        self.floor = floor
-        self.producer_id = producer_id
-        self.sequence = sequence
-        self.records = records
-        self.is_over = False
+    marks: tuple[Pushed, ...]
+    floor: int
+    producer_id: int
+    sequence: ClientSequence
+    records: int
+    is_over: bool = False
 
     def follows(self, other: UnderWay) -> bool:
         """Whether it can be in the log only after all of another batch, which has to be there then."""

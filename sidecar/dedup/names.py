@@ -4,8 +4,6 @@ A name has one live session per topic at a time: two processes under one name wo
 duplicates (PIP-6).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple

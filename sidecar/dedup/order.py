@@ -5,16 +5,12 @@ a gap is answered 45 OUT_OF_ORDER_SEQUENCE_NUMBER before any id is looked at, as
 librdkafka reports overtaken batches as delivered (docs/architecture.md, "Sequences").
 """
 
-from __future__ import annotations
-
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW
-
-if TYPE_CHECKING:
-    from sidecar.protocol.ids import ClientSequence
+from sidecar.protocol.ids import ClientSequence
 
 _HALF: Final = 2**30
 KEPT: Final = 5

@@ -5,21 +5,18 @@ client's order, once its outcome is known.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from sidecar.forwarder.lane import Append
+from sidecar.dedup.arrival import Arrival
+from sidecar.dedup.content import Content
+from sidecar.dedup.marks import Pushed, UnderWay
+from sidecar.dedup.order import ClientOrder, Passed
+from sidecar.dedup.partition import PartitionIds
+from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import MODULUS, SequenceSpace
 from sidecar.protocol.ids import ClientSequence
-
-if TYPE_CHECKING:
-    from sidecar.dedup.arrival import Arrival
-    from sidecar.dedup.content import Content
-    from sidecar.dedup.marks import Pushed, UnderWay
-    from sidecar.dedup.order import ClientOrder, Passed
-    from sidecar.dedup.partition import PartitionIds
-    from sidecar.forwarder.lane import Lane
-    from sidecar.forwarder.sequences import SequenceSpace
 
 
 class Over(Protocol):
@@ -50,27 +47,19 @@ class Flight:
         self._out.failed(self, in_doubt=in_doubt)
 
 
+@dataclass(eq=False)
 class Outgoing:
     """What is under way, by batch. `space` and `order` are None for a plain session. `over`: called when an outcome is
     known.
     """
 
-    def __init__(
-        self,
-        state: PartitionIds,
-        producer_id: int,
-        lane: Lane,
-        space: SequenceSpace | None,
-        order: ClientOrder | None,
-        over: Over,
-    ) -> None:
-        self._state = state
-        self._producer_id = producer_id
-        self._lane = lane
-        self._space = space
-        self._order = order
-        self._over = over
-        self.under_way = 0
+    _state: PartitionIds
+    _producer_id: int
+    _lane: Lane
+    _space: SequenceSpace | None
+    _order: ClientOrder | None
+    _over: Over
+    under_way: int = 0
 
     def watch(self, append: Append, marks: tuple[Pushed, ...], first: ClientSequence, shift: int = 0) -> None:
         """A batch with these marks goes out: the caller hands it to the lane. `shift`: see `Flight`."""

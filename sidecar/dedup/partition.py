@@ -2,23 +2,17 @@
 batches that wait for them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
-from sidecar.dedup.marks import Marks
+from sidecar.dedup.environment import IdsServices
+from sidecar.dedup.marks import Marks, UnderWay
+from sidecar.dedup.names import NameHolders
 from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from sidecar.dedup.environment import IdsServices
-    from sidecar.dedup.marks import UnderWay
-    from sidecar.dedup.names import NameHolders
 
 SNAPSHOT_BATCHES: Final = 1_000
 SNAPSHOT_S: Final = 120.0

@@ -4,32 +4,24 @@ If ids cannot be known, because no snapshot is left and retention deleted the lo
 never guessed.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple, TypeGuard
 
-from sidecar.dedup.content import payload_of
+from sidecar.cluster.logs import LogReader
+from sidecar.dedup.content import Headers, payload_of
 from sidecar.dedup.marks import Mark, Marks
-from sidecar.dedup.names import FORGOTTEN
+from sidecar.dedup.names import FORGOTTEN, WriterNames
+from sidecar.dedup.snapshots import Saved
 from sidecar.network.aside import aside
 from sidecar.protocol import records as wire
-from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.primitives import Octets
 from sidecar.protocol.records import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sidecar.cluster.logs import LogReader
-    from sidecar.dedup.content import Headers
-    from sidecar.dedup.names import WriterNames
-    from sidecar.dedup.snapshots import Saved
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.primitives import Octets
 
 _PORTION_RECORDS: Final = 5_000
 

@@ -1,26 +1,20 @@
 """The snapshots of one topic, in Kafka and as copies in Redis: reads the newest usable one, writes the next."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
+from uuid import UUID
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import FAILURES, AppendUncertainError, read_batches
+from sidecar.changelog import FAILURES, AppendUncertainError, Journal, read_batches
+from sidecar.cluster.logs import LogReader
 from sidecar.dedup import snapshots
+from sidecar.dedup.environment import IdsServices
+from sidecar.dedup.partition import PartitionIds
+from sidecar.dedup.recovery import Extent
 from sidecar.dedup.snapshots import Collector, Saved
 from sidecar.protocol.caller import FencedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from uuid import UUID
-
-    from sidecar.changelog import Journal
-    from sidecar.cluster.logs import LogReader
-    from sidecar.dedup.environment import IdsServices
-    from sidecar.dedup.partition import PartitionIds
-    from sidecar.dedup.recovery import Extent
-    from sidecar.protocol.ids import Stamp, TopicPartition
+from sidecar.protocol.ids import Stamp, TopicPartition
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 

@@ -9,8 +9,6 @@ so that its chunks and another writer's never share a key. A node's snapshot tha
 so names that an operator made a node forget stay forgotten.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.dedup import recovery
+from sidecar.dedup.environment import IdsServices
+from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import NameHolders, WriterNames
 from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading
 from sidecar.dedup.snapshot_log import SnapshotLog
+from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from uuid import UUID
-
-    from sidecar.dedup.environment import IdsServices
-    from sidecar.dedup.marks import Mark
-    from sidecar.dedup.snapshots import Saved
-    from sidecar.protocol.ids import Stamp
+from sidecar.protocol.ids import Stamp, TopicPartition
 
 _READERS: Final = 4
 _AGAIN_S: Final = 0.5

@@ -16,17 +16,14 @@ again.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.dedup.content import Content, TooLargeAtOnceError
+from sidecar.dedup.marks import Pushed
 from sidecar.protocol import limits
 from sidecar.protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.dedup.marks import Pushed
 
 PATIENCE_S: Final = 30.0
 _OPENED_BYTES: Final = 8 * limits.BATCH_AT_ONCE_BYTES

@@ -6,21 +6,16 @@ starts no operation and leaves no state, and a flood of such names costs Kafka a
 (`tests/kafka/exclusive/test_strangers.py`).
 """
 
-from __future__ import annotations
-
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.tasks import Tasks
 from sidecar.protocol import batch as record_batch
+from sidecar.protocol.batch import BatchHeader
+from sidecar.protocol.caller import Upstream
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.caller import Upstream
 
 _MISSING: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NO_TRANSACTIONS: Final = (

@@ -1,7 +1,5 @@
 """The answers to batches that are not forwarded, and the errors of a topic's operations."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from metadata import MetadataError, MetadataUnavailable

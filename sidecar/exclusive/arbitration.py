@@ -4,24 +4,18 @@ Only the order of rivals depends on Redis. Every claim carries the changelog's n
 rolled back Redis; without Redis the node that served last continues.
 """
 
-from __future__ import annotations
-
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
-from sidecar.exclusive.requests import Claim, NothingDoneError
-from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
+from sidecar.access.services import NodeServices
+from sidecar.changelog import Entry, Opened
+from sidecar.exclusive.requests import Claim, NothingDoneError, Request
+from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, Opened
-    from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.slots import SlotScope, TakenSlot
-    from sidecar.v1 import state_pb2 as state
+from sidecar.v1 import state_pb2 as state
 
 CLAIM_LEASE_MS: Final = 10_000
 """How long others wait for a claim that leads to nothing."""

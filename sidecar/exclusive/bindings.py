@@ -18,20 +18,16 @@ one principal, and one that presents another's client.id passes for it: docs/gua
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from sidecar.changelog import MASTER_SLOT
+from sidecar.changelog import MASTER_SLOT, Key, SlotName, View
+from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.records import callers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Caller, Session
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.changelog import Key, SlotName, View
-    from sidecar.exclusive.claims import Claimant
 
 _GIVEN_KEPT: Final = 20_000
 _FIRST_KEPT: Final = 20_000

@@ -8,21 +8,22 @@ earlier ones, and reads the changelog up to that marker. So it builds on every c
 that a dead node left under way comes after it: that would be the last record of the key, the one that compaction keeps.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from metadata import MetadataUnavailable
+from metadata.nodes import LiveNodes
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
-from sidecar.changelog import ChangelogError, Key, Kind, Record, SlotName
+from sidecar.access.services import NodeServices
+from sidecar.changelog import ChangelogError, Entry, Key, Kind, Record, SlotName, StampedJournal
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.fencing import RecordWriter
@@ -30,14 +31,7 @@ from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.calls.admin import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from metadata.nodes import LiveNodes
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, StampedJournal
-    from sidecar.v1 import state_pb2 as state
+from sidecar.v1 import state_pb2 as state
 
 ResultT = TypeVar("ResultT")
 

@@ -16,22 +16,16 @@ topics:
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
 """
 
-from __future__ import annotations
-
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import Answer, decide
-from sidecar.exclusive.ownership import Absent, Owned, is_held
+from sidecar.exclusive.ownership import Absent, Awaited, Holder, Leaving, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Caller, Session
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
-    from sidecar.exclusive.ownership import Awaited, Holder, Leaving
 
 GHOST_LIMIT_S: Final = 25.0
 """After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""

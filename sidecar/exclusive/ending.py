@@ -4,25 +4,20 @@ When an owner's last connection ends, the topic is released at once, as in PIP-6
 session is heard of before.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.ownership import Freed
+from sidecar.exclusive.ownership import Freed, Holder
 from sidecar.exclusive.requests import Fence, Split
 from sidecar.exclusive.slots import check_generation, generation_of
+from sidecar.exclusive.topic_parts import TopicParts
+from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.topic_parts import TopicParts
-    from sidecar.exclusive.topic_takeovers import TopicTakeovers
 
 _SEEN_S: Final = 5.0
 

@@ -1,24 +1,20 @@
 """What a governed topic needs of its node, as an interface; `governed_topics` implements it."""
 
-from __future__ import annotations
+from typing import Protocol
 
-from typing import TYPE_CHECKING, Protocol
-
+from metadata.ownership import AccessMode
+from sidecar.access.services import NodeServices
+from sidecar.changelog import Changelog
+from sidecar.dedup.environment import IdsServices
+from sidecar.exclusive.bindings import Bindings
+from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
+from sidecar.exclusive.ownership_events import OwnershipEvents
+from sidecar.exclusive.queues import Queues
+from sidecar.exclusive.slots import SlotScope
+from sidecar.fencing import KeepAlive
+from sidecar.forwarder.forwarder import Forwarder
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from metadata.ownership import AccessMode
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Changelog
-    from sidecar.dedup.environment import IdsServices
-    from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
-    from sidecar.exclusive.ownership_events import OwnershipEvents
-    from sidecar.exclusive.queues import Queues
-    from sidecar.exclusive.slots import SlotScope
-    from sidecar.fencing import KeepAlive
-    from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.network.tasks import Tasks
 
 
 class Environment(Protocol):

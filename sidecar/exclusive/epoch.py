@@ -8,34 +8,31 @@ ask for the next epoch by naming this one (KIP-360): Kafka refuses it if anybody
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES, Key, Kind, Position, Record, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.arrival import Arrival, Session
+from sidecar.dedup.content import Content
 from sidecar.dedup.gate import Gate
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Memory
+from sidecar.exclusive.slots import TakenSlot
 from sidecar.exclusive.succession import NOTHING, Sequences
+from sidecar.forwarder.forwarder import Forwarder, WholeRequest
 from sidecar.forwarder.lane import Append, Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
+from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
-    from sidecar.access.services import NodeServices
-    from sidecar.dedup.content import Content
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.forwarder.forwarder import Forwarder, WholeRequest
-    from sidecar.protocol.batch import BatchHeader
 
 _QUIET_S: Final = 5.0
 _POLL_S: Final = 0.002

@@ -16,26 +16,20 @@ reads the batch of step 4 in front of its own marker, or Kafka refuses that batc
 Never in the path of a batch, and never more than some topics at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Final, NamedTuple
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import FAILURES, MASTER_SLOT, Key, Kind, RawRecord, Record, read_batches
+from sidecar.access.services import NodeServices
+from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Key, Kind, RawRecord, Record, SlotName, View, read_batches
+from sidecar.cluster.logs import LogReader
+from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
+from sidecar.protocol.ids import Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
-
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, SlotName, View
-    from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.interfaces import OwnershipHooks
-    from sidecar.protocol.ids import Stamp, TopicPartition
 
 _AT_ONCE: Final = 20
 """Topics in one look, which comes once a minute."""

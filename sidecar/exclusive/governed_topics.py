@@ -4,21 +4,24 @@ What the gateway sees of this room. A client's *session* is `pid:N`, its produce
 nodes, or for a client without idempotence `conn:ID`, its connection.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
+from metadata.nodes import LiveNodes
 from metadata.ownership import AccessMode, Ownership
-from sidecar.changelog import MASTER_SLOT, Kind
+from sidecar.access.services import NodeServices
+from sidecar.changelog import MASTER_SLOT, Change, Kind
 from sidecar.cluster.logs import LogReader
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.dedup.content import Headers
 from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.forgetting import Forgetting
+from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.owner import DeposedSessions
 from sidecar.exclusive.ownership_events import OwnershipEvents
@@ -27,23 +30,13 @@ from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
 from sidecar.exclusive.serving import ServingRights
+from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.topic import GovernedTopic
+from sidecar.fencing import KeepAlive
+from sidecar.forwarder.forwarder import Forwarder
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from metadata.nodes import LiveNodes
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Change
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
-    from sidecar.exclusive.slots import SlotScope
-    from sidecar.fencing import KeepAlive
-    from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.network.tasks import Tasks
 
 Topic: TypeAlias = GovernedTopic | PartitionedTopic
 

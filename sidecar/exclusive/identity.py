@@ -4,8 +4,6 @@ Parts without `=` are ignored, so that frameworks may append to it; an unknown k
 never a silent fall back to sharing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 

@@ -1,19 +1,15 @@
 """What modules of this room need of others and of each other, as interfaces over values. Imports none of them."""
 
-from __future__ import annotations
+from typing import Protocol
 
-from typing import TYPE_CHECKING, Protocol
-
+from metadata.ownership import AccessMode
 from sidecar.dedup.environment import IdsHooks
-
-if TYPE_CHECKING:
-    from metadata.ownership import AccessMode
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.producing import ProducingState
-    from sidecar.exclusive.slots import SlotScope, TakenSlot
-    from sidecar.network.aside import Allowance
-    from sidecar.protocol.session import Caller, Session
-    from sidecar.v1 import state_pb2 as state
+from sidecar.exclusive.ownership import Holder
+from sidecar.exclusive.producing import ProducingState
+from sidecar.exclusive.slots import SlotScope, TakenSlot
+from sidecar.network.aside import Allowance
+from sidecar.protocol.session import Caller, Session
+from sidecar.v1 import state_pb2 as state
 
 
 class Producing(Protocol):

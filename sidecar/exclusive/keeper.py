@@ -3,34 +3,29 @@
 `upkeep` decides for each topic what is due and how old records may be; settings are read here, once a minute for all.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governed_topics import GovernedTopics, Topic
 from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     FencingRefusedError,
+    KeepAlive,
     Witness,
     read_broker_keep_alive,
     read_keep_alives,
 )
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
-    from sidecar.fencing import KeepAlive
-    from sidecar.network.tasks import Tasks
 
 _READ_S: Final = 60.0
 _LOOK_CHANNEL: Final = Channel("remembered-times")

@@ -2,24 +2,19 @@
 sequences. Bounded by the number of connections, or by a limit; decides nothing (`claims` does).
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Container, Iterable
+from typing import Final, TypeAlias
 
 from sidecar.access.rules import KEPT_S
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.interfaces import Owning
+from sidecar.exclusive.slots import SlotScope
 from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.protocol.batch import BatchHeader
+from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.interfaces import Owning
-    from sidecar.exclusive.slots import SlotScope
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.ids import ClientSequence
 
 _PRUNE_S: Final = 0.25
 _REFUSED_KEPT: Final = 50_000

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.exclusive.claims import Claimant
+from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.network.tasks import Tasks
 
 _HELD_S: Final = 2.0
 NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, NO_SEQUENCE, 0)
@@ -53,6 +50,7 @@ class Offer:
         return self.header is NO_BATCH
 
 
+@dataclass(eq=False)
 class Operations:
     """The operation under way, if any, and what waits for it.
 
@@ -61,24 +59,16 @@ class Operations:
     raises again. `idle` is called when an operation and what it held is done with.
     """
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        forwarder: Forwarder,
-        judge: Callable[[Offer], None],
-        failed: Callable[[Exception], Outcome | None],
-        idle: Callable[[], None],
-    ) -> None:
-        self.busy = False
-        self._tasks = tasks
-        self._forwarder = forwarder
-        self._judge = judge
-        self._failed = failed
-        self._idle = idle
-        self._slow = False
-        self._task: asyncio.Task[None] | None = None
-        self._held: deque[Offer] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+    _tasks: Tasks
+    _forwarder: Forwarder
+    _judge: Callable[[Offer], None]
+    _failed: Callable[[Exception], Outcome | None]
+    _idle: Callable[[], None]
+    busy: bool = False
+    _slow: bool = False
+    _task: asyncio.Task[None] | None = None
+    _held: deque[Offer] = field(default_factory=deque[Offer])
+    _timer: asyncio.TimerHandle | None = None
 
     def offer(self, offer: Offer) -> None:
         """Judge a batch, now or when the operation under way is over."""

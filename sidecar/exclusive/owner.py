@@ -2,25 +2,29 @@
 Only this module assigns either.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from typing import TYPE_CHECKING
-
-from sidecar.changelog import MASTER_SLOT
-from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, seconds_left, step
+from metadata.ownership import Ownership
+from sidecar.changelog import MASTER_SLOT, Entry, Key, SlotName
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.ownership import (
+    FREE,
+    Awaited,
+    Event,
+    Found,
+    Free,
+    Leaving,
+    MovedAway,
+    Owned,
+    State,
+    is_held,
+    seconds_left,
+    step,
+)
 from sidecar.exclusive.records import mode_of
-from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
+from sidecar.exclusive.slots import SlotScope, generation_floor, is_outdated, owner_record
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from metadata.ownership import Ownership
-    from sidecar.changelog import Entry, Key, SlotName
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.ownership import Event, Leaving, Owned, State
-    from sidecar.exclusive.slots import SlotScope
-    from sidecar.v1 import state_pb2 as state
+from sidecar.v1 import state_pb2 as state
 
 
 class TopicOwner:

@@ -24,16 +24,12 @@ was deposed is not part of the state: `newcomers` and the ownership record know.
 `owner` keeps the state of one topic.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from metadata.ownership import AccessMode
+from metadata.ownership import Ownership as RedisOwnership
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from metadata.ownership import AccessMode
-    from metadata.ownership import Ownership as RedisOwnership
 
 
 @dataclass(frozen=True, slots=True)

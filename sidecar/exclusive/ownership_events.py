@@ -2,47 +2,36 @@
 log.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
+from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES
+from sidecar.exclusive.interfaces import OwnershipHooks, Owning
+from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Claim, Request
+from sidecar.exclusive.slots import TakenSlot
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from sidecar.access.services import NodeServices
-    from sidecar.exclusive.interfaces import OwnershipHooks, Owning
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.session import Caller
-
-
+@dataclass(eq=False)
 class OwnershipEvents:
     """Publishes changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
 
-    def __init__(
-        self,
-        services: NodeServices,
-        tasks: Tasks,
-        hooks: OwnershipHooks,
-        generation_of: Callable[[str], int],
-    ) -> None:
-        self._services = services
-        self._tasks = tasks
-        self._hooks = hooks
-        self._generation_of = generation_of
-        self._in_order = asyncio.Lock()
+    _services: NodeServices
+    _tasks: Tasks
+    _hooks: OwnershipHooks
+    _generation_of: Callable[[str], int]
+    _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def taken_over(
         self, topic: Owning, request: Request, before: Holder | None, seconds: float, by: Caller | None

@@ -11,30 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError
-from sidecar.exclusive.claims import Step
+from sidecar.exclusive.claims import Claimant, Step
+from sidecar.exclusive.governed_topics import GovernedTopics, Topic
 from sidecar.exclusive.operations import NO_BATCH, Offer
+from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import Scope
+from sidecar.exclusive.topic import GovernedTopic
+from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.outcome import Outcome
 
 _EMPTY: Final = memoryview(b"")
 _UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, TimeoutError)

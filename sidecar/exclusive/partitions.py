@@ -5,39 +5,32 @@ whole topic, and every slot that another node opened. Under it each partition is
 own.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from metadata.ownership import Ownership
-from sidecar.changelog import FAILURES, MASTER_SLOT, Kind
+from sidecar.changelog import FAILURES, MASTER_SLOT, Change, Key, Kind, SlotName
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.requests import NothingDoneError, Split
-from sidecar.exclusive.slots import SlotScope
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
+from sidecar.fencing import WriterSlot
+from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import Outcome
+from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.changelog import Change, Key, SlotName
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.newcomers import Refusals
-    from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.fencing import WriterSlot
-    from sidecar.forwarder.forwarder import WholeRequest
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.ids import Stamp
+from sidecar.protocol.ids import Stamp
 
 _AT_ONCE: Final = 16
 

@@ -5,18 +5,16 @@ Pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import MODE_NUMBERS
 from sidecar.cluster.resolver import LONGEST_TOPIC
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Scope(StrEnum):

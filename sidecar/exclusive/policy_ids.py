@@ -1,19 +1,12 @@
 """Begins and ends the deduplication of a topic by sequence ids: when its policy changes, and with each takeover."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from sidecar.changelog import View
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.slots import writer_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.changelog import View
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.slots import TakenSlot
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.slots import TakenSlot, writer_names
 
 
 class PolicyIds:

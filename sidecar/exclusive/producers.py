@@ -8,39 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection
+from typing import Final, Protocol, TypeAlias
 
+from metadata.ownership import AccessMode
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
+from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.interfaces import Producing
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.returning import Answering
-from sidecar.forwarder.forwarder import WholeRequest
+from sidecar.exclusive.topic import GovernedTopic
+from sidecar.forwarder.forwarder import Asker, WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
+from sidecar.network.framing import Frame
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
+from sidecar.protocol.batch import Numbers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
-from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.session import Session
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from typing import TypeAlias
-
-    from metadata.ownership import AccessMode
-    from sidecar.exclusive.catalog import PolicyCatalog
-    from sidecar.exclusive.interfaces import Producing
-    from sidecar.exclusive.partitions import PartitionedTopic
-    from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.forwarder import Asker
-    from sidecar.network.framing import Frame
-    from sidecar.protocol.batch import Numbers
-    from sidecar.protocol.produce import ProducePart, ProduceRequest
-
-    Topic: TypeAlias = GovernedTopic | PartitionedTopic
+Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000

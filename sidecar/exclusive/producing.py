@@ -3,14 +3,10 @@
 Made by `gateway.client`, which holds it; read and changed by `producers` and `returning` alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sidecar.dedup.turned_away import TurnedAway
-    from sidecar.exclusive.claims import Claimant
+from sidecar.dedup.turned_away import TurnedAway
+from sidecar.exclusive.claims import Claimant
 
 
 @dataclass(slots=True)

@@ -1,18 +1,14 @@
 """The queues of topics (WaitForExclusive, PIP-68), stored in Redis for the node that serves them next."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata import MetadataUnavailable
+from sidecar.access.services import NodeServices
+from sidecar.exclusive.interfaces import Owning
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from sidecar.access.services import NodeServices
-    from sidecar.exclusive.interfaces import Owning
-    from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05
 

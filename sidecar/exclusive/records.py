@@ -5,27 +5,21 @@ Both go into the ownership topic in one batch. `succession` computes where each 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import MODE_NUMBERS, MODES
-from sidecar.changelog import pack_offsets, pack_positions, unpack_offsets
-from sidecar.exclusive.requests import NOBODY, Claim, Share, Split
-from sidecar.exclusive.succession import REMEMBERED_MS, pack_refused
+from sidecar.changelog import Entry, Opened, pack_offsets, pack_positions, unpack_offsets
+from sidecar.dedup.topic import TopicIds
+from sidecar.exclusive.requests import NOBODY, Claim, Request, Share, Split
+from sidecar.exclusive.succession import REMEMBERED_MS, Sequences, pack_refused
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from uuid import UUID
-
-    from sidecar.changelog import Entry, Opened
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.succession import Sequences
-    from sidecar.protocol.ids import Stamp
 
 DEPOSED_KEPT: Final = 20_000
 """Of those that owned the topic or wrote: a change of owner every five seconds for a day. Without names they take less

@@ -14,22 +14,17 @@
 The session of a request is "" if the takeover is for no session. Access modes: PIP-68; fencing: PIP-161.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
+from uuid import UUID
 
 from metadata.ownership import AccessMode
+from sidecar.changelog import Position
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import NO_SESSION, Caller, Session
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from sidecar.changelog import Position
-    from sidecar.protocol.ids import Stamp
 
 NOBODY: Final = Session("admin:fence")
 """The session under which an administrator's fence claims: nobody owns the topic afterwards."""

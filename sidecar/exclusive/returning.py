@@ -5,29 +5,24 @@ answer. The batch of a client that may not write is not opened: earlier batches 
 (`Answering.turn`).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
+from sidecar.dedup.topic import TopicIds
 from sidecar.dedup.turned_away import IdsOf, Kept, KeptBytes, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
+from sidecar.exclusive.interfaces import Producing
+from sidecar.exclusive.partitions import PartitionedTopic
+from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.aside import Allowance
+from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
+from sidecar.protocol.produce import ProducePart
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.interfaces import Producing
-    from sidecar.exclusive.partitions import PartitionedTopic
-    from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.network.aside import Allowance
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.produce import ProducePart
-
-    Topic: TypeAlias = GovernedTopic | PartitionedTopic
+Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
 _COMES_AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | {ErrorCode.CORRUPT_MESSAGE}
 """Errors after which clients send a batch again."""

@@ -3,26 +3,21 @@ and hands it over. Topics move to the nodes that they are placed on, once those 
 ends by it.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata import MetadataUnavailable
 from metadata.nodes import Holder, ServeStatus
+from sidecar.access.services import NodeServices
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.exclusive.catalog import PolicyCatalog
+from sidecar.exclusive.interfaces import Served
 from sidecar.exclusive.requests import NothingDoneError
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from sidecar.access.services import NodeServices
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.catalog import PolicyCatalog
-    from sidecar.exclusive.interfaces import Served
-    from sidecar.network.tasks import Tasks
 
 _SETTLED_LEASES: Final = 2
 """For so many leases the nodes have to be the same before topics move: a restart shall move nothing."""

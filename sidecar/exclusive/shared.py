@@ -12,38 +12,32 @@ it lost it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.changelog import FAILURES, shared_slot
+from sidecar.changelog import FAILURES, SlotName, shared_slot
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
-from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
-from sidecar.exclusive.slots import OutdatedMasterError, SlotScope
+from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
+from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
+from sidecar.fencing import WriterSlot
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sidecar.changelog import SlotName
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.newcomers import Refusals
-    from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.exclusive.upkeep import Upkeep
-    from sidecar.fencing import WriterSlot
-    from sidecar.forwarder.lane import Lane
 
 POOL: Final = 64
 """Slots that are opened before one is taken from a session that went away."""
@@ -181,33 +175,25 @@ class SharedSession:
             self.writer.drop_epoch(MOVED)
 
 
+@dataclass(eq=False)
 class SharedSessions:
     """The shared sessions of one topic on the node that serves it. `ids` returns its sequence ids, where it has any.
     `share_anew` fences the topic as a whole, if that is still due under the master slot as this node has taken it by
     then.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        environment: Environment,
-        upkeep: Upkeep,
-        refusals: Refusals,
-        ids: Callable[[], TopicIds | None],
-        share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]],
-    ) -> None:
-        self.topic = topic
-        self.env = environment
-        self.upkeep = upkeep
-        self.refusals = refusals
-        self.ids = ids
-        self.share_anew = share_anew
-        self.master: TakenSlot | None = None
-        self.awaited_until = 0.0
-        """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
-        self._sessions: dict[str, SharedSession] = {}
-        self._gone: dict[str, SharedSession] = {}
-        self._slots: dict[SlotName, WriterSlot] = {}
+    topic: str
+    env: Environment
+    upkeep: Upkeep
+    refusals: Refusals
+    ids: Callable[[], TopicIds | None]
+    share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]]
+    master: TakenSlot | None = None
+    awaited_until: float = 0.0
+    """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
+    _sessions: dict[str, SharedSession] = field(default_factory=dict[str, SharedSession])
+    _gone: dict[str, SharedSession] = field(default_factory=dict[str, SharedSession])
+    _slots: dict[SlotName, WriterSlot] = field(default_factory=dict[SlotName, WriterSlot])
 
     # Who is here ----------------------------------------------------------------------------------------------------
 

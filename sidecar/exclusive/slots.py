@@ -7,31 +7,38 @@ Records with another topic id (KIP-516) belong to a deleted topic of the same na
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+from uuid import UUID
 
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import MASTER_SLOT, Key, Kind, SlotName, partition_of, partition_slot
+from sidecar.changelog import (
+    MASTER_SLOT,
+    Clock,
+    Entry,
+    Key,
+    Kind,
+    Opened,
+    Position,
+    SlotName,
+    StampedJournal,
+    View,
+    partition_of,
+    partition_slot,
+)
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.requests import Claim, Fence
+from sidecar.exclusive.requests import Claim, Fence, Request
+from sidecar.exclusive.succession import Mention
+from sidecar.fencing import WriterSlot
+from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.protocol.caller import TopicLayout
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequence
 from sidecar.protocol.session import Caller, Session, is_default_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from uuid import UUID
-
-    from sidecar.changelog import Clock, Entry, Opened, Position, StampedJournal, View
-    from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.succession import Mention
-    from sidecar.fencing import WriterSlot
-    from sidecar.forwarder.sequences import RefusedSequences
-    from sidecar.protocol.caller import TopicLayout
-    from sidecar.protocol.ids import StampedSequence
-    from sidecar.v1 import state_pb2 as state
+from sidecar.v1 import state_pb2 as state
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,16 @@ their own epochs and begin anew at 0, partition by partition (KIP-360): so a pla
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from sidecar.changelog import Position, pack_positions, unpack_positions
+from sidecar.changelog import Opened, Position, pack_positions, unpack_positions
+from sidecar.exclusive.requests import Request
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
 from sidecar.protocol.ids import ClientSequence, StampedSequence
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from sidecar.changelog import Opened
-    from sidecar.exclusive.requests import Request
 
 NOTHING: Final = StampedSequence(-1)
 """A last stamped sequence where nothing was stamped."""

@@ -21,32 +21,25 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-from sidecar.changelog import Key, Kind, Position, Record
+from sidecar.changelog import Clock, Entry, Key, Kind, Opened, Position, Record, SlotName, View
 from sidecar.cluster.logs import LogMovedError, LogReader
-from sidecar.exclusive.slots import stamp_of
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
 from sidecar.fencing import Witness
 from sidecar.forwarder.sequences import place_behind
-from sidecar.protocol.batch import batch_sizes, leader_epoch, read_header
-from sidecar.protocol.caller import Channel
+from sidecar.protocol.batch import BatchHeader, batch_sizes, leader_epoch, read_header
+from sidecar.protocol.caller import Channel, Upstream
+from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequence, TopicPartition
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from uuid import UUID
-
-    from sidecar.changelog import Clock, Entry, Opened, SlotName, View
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.slots import SlotScope
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 
 _READERS: Final = 16
 _WITNESS_CHANNEL: Final = Channel("takeover")

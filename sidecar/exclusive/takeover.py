@@ -26,36 +26,37 @@ may ask for them, `requests` say for what. `slots` reads the ownership topic; `s
 step 6 writes.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-from sidecar.changelog import Key, Kind, Record, retired_ids, unpack_offsets
+from sidecar.access.services import NodeServices
+from sidecar.changelog import (
+    Entry,
+    Key,
+    Kind,
+    Opened,
+    Position,
+    Record,
+    SlotName,
+    StampedJournal,
+    retired_ids,
+    unpack_offsets,
+)
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.records import FormerWriters
-from sidecar.exclusive.slots import SlotRecords, SlotScope, TakenSlot, stamp_of
-from sidecar.exclusive.tails import tail_reader, trusted_ends
-from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
-from sidecar.protocol.ids import Offset, ProducerId
+from sidecar.exclusive.requests import Request
+from sidecar.exclusive.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
+from sidecar.exclusive.succession import Sequences
+from sidecar.exclusive.tails import Look, Tail, TailReader, tail_reader, trusted_ends
+from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, open_slots, transactional_id
+from sidecar.protocol.ids import Offset, ProducerId, Stamp, StampedSequence
 from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from uuid import UUID
-
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.slots import Known
-    from sidecar.exclusive.succession import Sequences
-    from sidecar.exclusive.tails import Look, Tail, TailReader
-    from sidecar.fencing import FencedTopic
-    from sidecar.protocol.ids import Stamp, StampedSequence
 
 _ATTEMPTS: Final = 4
 _RECORDS_AT_ONCE: Final = 500

@@ -7,45 +7,38 @@ the end of an ownership (`ending`). `claims` decides what happens to a batch; th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from metadata.ownership import AccessMode
+from metadata.ownership import AccessMode, Ownership
+from sidecar.changelog import Change
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
 from sidecar.exclusive.claims import Claimant, Situation, Step
 from sidecar.exclusive.ending import Ending
+from sidecar.exclusive.environment import Environment
+from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
 from sidecar.exclusive.operations import GRANTED, Offer
 from sidecar.exclusive.owner import TopicOwner
-from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Owned
+from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Holder, Owned
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.slots import SlotScope
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.topic_parts import WholeTopic
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
+from sidecar.forwarder.forwarder import WholeRequest
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
-from sidecar.protocol.batch import surely_newest
+from sidecar.protocol.batch import BatchHeader, surely_newest
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from metadata.ownership import Ownership
-    from sidecar.changelog import Change
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.forwarder.forwarder import WholeRequest
-    from sidecar.forwarder.lane import Lane
-    from sidecar.protocol.batch import BatchHeader
 
 _NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
 

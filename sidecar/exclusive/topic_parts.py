@@ -1,21 +1,17 @@
 """What the parts of a topic know of the topic that has them, and a partition's parts of the whole topic."""
 
-from __future__ import annotations
+from typing import Protocol
 
-from typing import TYPE_CHECKING, Protocol
-
+from sidecar.changelog import SlotName
+from sidecar.dedup.topic import TopicIds
+from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning
-
-if TYPE_CHECKING:
-    from sidecar.changelog import SlotName
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
-    from sidecar.exclusive.owner import TopicOwner
-    from sidecar.exclusive.shared import SharedSessions
-    from sidecar.exclusive.upkeep import Upkeep
-    from sidecar.exclusive.writer import SlotWriter
-    from sidecar.protocol.ids import Stamp
+from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
+from sidecar.exclusive.owner import TopicOwner
+from sidecar.exclusive.shared import SharedSessions
+from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.writer import SlotWriter
+from sidecar.protocol.ids import Stamp
 
 
 class WholeTopic(Protocol):

@@ -6,41 +6,32 @@ does what comes before them (it takes the right to serve and reads who waits at 
 new owner and its writer.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
-from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.claims import Verdict
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
 from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.records import mode_of, was_deposed
-from sidecar.exclusive.requests import Adopt, Claim, Depose, NothingDoneError, Resume, Share
-from sidecar.exclusive.slots import GenerationError, OutdatedMasterError
+from sidecar.exclusive.requests import Adopt, Claim, Depose, Memory, NothingDoneError, Request, Resume, Share
+from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, TakenSlot
 from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.topic_parts import TopicParts
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.claims import Verdict
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.requests import Memory, Request
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.exclusive.topic_parts import TopicParts
-    from sidecar.protocol.ids import Stamp
 
 
 class TopicTakeovers:

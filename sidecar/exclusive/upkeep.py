@@ -7,29 +7,24 @@ adopted by the node that would lead it. On topics with CreateTime, a batch of ol
 forget the owner before the next keep-alive: it is refused with 32 INVALID_TIMESTAMP.
 """
 
-from __future__ import annotations
-
 import math
 import random
+from collections.abc import Callable, Collection
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.access.services import NodeServices
+from sidecar.changelog import Clock
 from sidecar.dedup.content import payload_at_once, payload_of
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, retire_formers
+from sidecar.fencing import DEFAULT_KEEP_ALIVE, KeepAlive, WriterSlot, retire_formers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import newest_timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Clock
-    from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.slots import SlotScope, TakenSlot
-    from sidecar.fencing import KeepAlive, WriterSlot
 
 _RECORDS_AT_ONCE: Final = 500
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
@@ -41,49 +36,38 @@ _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
 
 
+@dataclass(slots=True, eq=False)
 class Upkeep:
     """The state of one topic's fence. Times are seconds by the clock's `elapsed` unless they say otherwise: a fence
     fades while this machine is suspended, too.
     """
 
-    __slots__ = (
-        "_clock",
-        "_examined_ms",
-        "_is_unseen",
-        "_limit_ms",
-        "_share",
-        "distrusts",
-        "fenced_at",
-        "known",
-        "not_before",
-        "now",
-        "stamped",
-        "terms",
-        "trusted_ms",
-    )
+    assumed: InitVar[KeepAlive | None]
+    """What the brokers demand of every topic, None while not even that is known."""
+    _clock: Clock
+    trusted_ms: float = 0.0
+    """How long leaders surely remember a producer that wrote the oldest records that are accepted
+    (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
+    """
+    terms: KeepAlive = DEFAULT_KEEP_ALIVE
+    known: bool = False
+    """Whether the topic's own settings were read."""
+    stamped: bool = False
+    """Brokers give records their time, and the fence was renewed since they do."""
+    fenced_at: float = -math.inf
+    """When the newest fence began."""
+    not_before: float = -math.inf
+    _is_unseen: bool = False
+    distrusts: bool = False
+    """A batch header had other times than the leader found in the records."""
+    _share: float = 1.0
+    _limit_ms: float = _UNKNOWN_MS
+    _examined_ms: float = _UNKNOWN_MS
+    now: Callable[[], float] = field(init=False)
+    """By the clock that its times are of."""
 
-    def __init__(self, assumed: KeepAlive | None, clock: Clock) -> None:
-        """`assumed`: what the brokers demand of every topic, None while not even that is known."""
-        self._clock = clock
-        self.now = clock.elapsed
-        """By the clock that its times are of."""
-        self.trusted_ms = 0.0
-        """How long leaders surely remember a producer that wrote the oldest records that are accepted
-        (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
-        """
-        self.terms = DEFAULT_KEEP_ALIVE
-        self.known = False
-        """Whether the topic's own settings were read."""
-        self.stamped = False
-        """Brokers give records their time, and the fence was renewed since they do."""
-        self.fenced_at = -math.inf
-        """When the newest fence began."""
-        self.not_before = -math.inf
-        self._is_unseen = False
-        self.distrusts = False
-        """A batch header had other times than the leader found in the records."""
-        self._share = 1.0
-        self._limit_ms = self._examined_ms = _UNKNOWN_MS
+    def __post_init__(self, assumed: KeepAlive | None) -> None:
+        self.now = self._clock.elapsed
         if assumed is not None:
             self.assume(assumed)
 

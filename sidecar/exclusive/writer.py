@@ -3,20 +3,25 @@
 Shared by the owner of a topic or partition (`topic`) and by sessions that write beside each other (`shared`).
 """
 
-from __future__ import annotations
-
 import weakref
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from sidecar.changelog import ChangelogError
 from sidecar.dedup.content import TooLargeAtOnceError
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.bindings import FOREIGN
+from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer, Operations
+from sidecar.exclusive.slots import TakenSlot
+from sidecar.exclusive.upkeep import Upkeep
 from sidecar.fencing import EpochsUsedUpError
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.network.aside import Allowance, aside
@@ -24,19 +29,8 @@ from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.limits import BATCH_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.newcomers import Refusals
-    from sidecar.exclusive.slots import TakenSlot
-    from sidecar.exclusive.upkeep import Upkeep
-    from sidecar.forwarder.lane import Lane
-    from sidecar.protocol.ids import ClientSequence
-
 
 _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 

@@ -5,20 +5,14 @@ transactional.id.expiration.ms (KIP-98, KIP-854). A replica built anew from the 
 marker once compaction or retention took the marker: delete.retention.ms, retention.ms, segment.ms of the topic.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.caller import Upstream
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Described, Resource
 from sidecar.protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls.admin import Described
 
 _OF_BROKERS: Final = " of the brokers"
 _EXPIRATION: Final = "producer.id.expiration.ms" + _OF_BROKERS

@@ -6,16 +6,12 @@ nothing keeps these fences alive. So an epoch may be written under only for a sh
 sleep counts for: a node that was away for a day sends nothing of what it decided before.
 """
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from sidecar.changelog import Changelog, SlotName, StampedJournal
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import fence_slot
-
-if TYPE_CHECKING:
-    from sidecar.changelog import Changelog, SlotName, StampedJournal
-    from sidecar.protocol.caller import Upstream
+from sidecar.protocol.caller import Upstream
 
 _SEEN_S: Final = 5.0
 _FRESH_S: Final = 15.0

@@ -9,20 +9,16 @@ marker above a coordinator's epoch would block the coordinator.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.changelog import Opened
+from sidecar.fencing.slot import Partitions
 from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.network.backoff import Retry
-from sidecar.protocol.caller import Channel, UpstreamError
-from sidecar.protocol.calls.transactions import Marker, WriteTxnMarkers
+from sidecar.protocol.caller import Channel, Upstream, UpstreamError
+from sidecar.protocol.calls.transactions import Marker, PartitionProducers, WriteTxnMarkers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import MAX_PRODUCER_EPOCH, ProducerEpoch, ProducerId, Stamp, TopicPartition
-
-if TYPE_CHECKING:
-    from sidecar.changelog import Opened
-    from sidecar.fencing.slot import Partitions
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls.transactions import PartitionProducers
 
 _CHANNEL: Final = Channel("fencing-retire")
 _FIRST_COORDINATOR_EPOCH: Final = 0

@@ -11,27 +11,20 @@ owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890; tests/ka
 No two slots share a transactional id, for any topic names.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from sidecar.changelog import MASTER_SLOT
+from sidecar.changelog import MASTER_SLOT, SlotName
 from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.network.backoff import Retry
-from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, UpstreamError
+from sidecar.protocol.caller import FENCED, Channel, CoordinatorKind, FencedError, Upstream, UpstreamError
 from sidecar.protocol.calls.transactions import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from sidecar.changelog import SlotName
-    from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.ids import Stamp, TopicPartition
+from sidecar.protocol.ids import Stamp, TopicPartition
 
 Partitions: TypeAlias = "Mapping[str, Collection[int]]"
 """Partition indexes by topic."""

@@ -1,21 +1,16 @@
 """Fence a whole topic (KIP-98): every slot on every partition there is, and again where the topic grew meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from sidecar.fencing.retire import retire_producer
+from sidecar.fencing.slot import Partitions, WriterSlot
 from sidecar.network.backoff import Retry
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from uuid import UUID
-
-    from sidecar.fencing.slot import Partitions, WriterSlot
-    from sidecar.protocol.caller import TopicLayout, Upstream
-    from sidecar.protocol.ids import ProducerId
+from sidecar.protocol.caller import TopicLayout, Upstream
+from sidecar.protocol.ids import ProducerId
 
 _AT_ONCE: Final = 64
 

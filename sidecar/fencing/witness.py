@@ -4,22 +4,14 @@ The coordinator's answer is not enough: if its metadata lags, it treats a partit
 reports its marker as written.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-from sidecar.protocol.caller import DisconnectedError, FencedError
-from sidecar.protocol.calls.transactions import DescribeProducers
+from sidecar.protocol.caller import Channel, DisconnectedError, FencedError, Upstream
+from sidecar.protocol.calls.transactions import DescribeProducers, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.caller import Channel, Upstream
-    from sidecar.protocol.calls.transactions import PartitionProducers
-    from sidecar.protocol.ids import Stamp
+from sidecar.protocol.ids import Stamp, TopicPartition
 
 _REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 _PARTITIONS_PER_CALL: Final = 1_000

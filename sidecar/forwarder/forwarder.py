@@ -12,36 +12,31 @@ connections while the cluster elects other leaders: so after two seconds without
 again, and the connection is dropped if another broker leads the partitions now.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 from zlib import crc32
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.forwarder.gathered import GatheredReply, encode, ids_of, take
 from sidecar.forwarder.lane import Append, Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.sequences import PlainSequences
+from sidecar.network.framing import Frame
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.api import PRODUCE
+from sidecar.protocol.batch import Numbers
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import new_tuple
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.sequences import PlainSequences
-    from sidecar.network.framing import Frame
-    from sidecar.protocol.batch import Numbers
-    from sidecar.protocol.ids import Stamp
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.produce import ProducePart
+from sidecar.protocol.ids import Stamp
+from sidecar.protocol.primitives import Octets, new_tuple
+from sidecar.protocol.produce import ProducePart
 
 _LINKS_PER_LEADER: Final = 4
 """A topic stays on one of them: its partitions share requests, which halves the cost of a request per partition."""
@@ -236,19 +231,15 @@ class LeaderLink:
             self._upstream.connect_failed(self._broker_id, connection.failure)
 
 
+@dataclass(slots=True, eq=False)
 class WholeReply:
     """Waits for the answer to a whole request. Implements `UnderWay`."""
 
-    __slots__ = ("_asker", "_link", "_sent", "correlation_id", "sent_at")
-
-    def __init__(
-        self, link: LeaderLink, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
-    ) -> None:
-        self._link = link
-        self._asker = asker
-        self._sent = sent
-        self.correlation_id = correlation_id
-        self.sent_at = sent_at
+    _link: LeaderLink
+    correlation_id: int
+    _asker: Asker
+    _sent: list[tuple[Lane, Append]]
+    sent_at: float
 
     @property
     def partitions(self) -> list[tuple[bytes, int]]:

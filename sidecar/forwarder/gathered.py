@@ -7,21 +7,18 @@ goes into the next request. Opens no connection and decides no time: its link do
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
+from sidecar.forwarder.lane import Append, Lane
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.framing import Frame
+from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.topic_ids import names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.forwarder.lane import Append, Lane
-    from sidecar.network.framing import Frame
-    from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.topic_ids import Ids
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.topic_ids import Ids, names_of
 
 Batches: TypeAlias = "dict[tuple[bytes, int], tuple[Lane, Append]]"
 """By topic and partition."""
@@ -76,25 +73,18 @@ def encode(correlation: int, batches: Batches, ids: Ids | None) -> tuple[list[Oc
     return produce_upstream.encode_batches(correlation, timeout_ms, records), timeout_ms
 
 
+@dataclass(slots=True, eq=False)
 class GatheredReply:
-    """Waits for the answer to such a request. Implements `sidecar.forwarder.forwarder.UnderWay`."""
+    """Waits for the answer to such a request. Implements `sidecar.forwarder.forwarder.UnderWay`.
 
-    __slots__ = ("_answered", "_batches", "_ids", "correlation_id", "sent_at")
+    `answered`: called before the lanes hear their outcomes.
+    """
 
-    def __init__(
-        self,
-        answered: Callable[[GatheredReply], None],
-        correlation_id: int,
-        batches: Batches,
-        ids: Ids | None,
-        sent_at: float,
-    ) -> None:
-        """`answered`: called before the lanes hear their outcomes."""
-        self._answered = answered
-        self._batches = batches
-        self._ids = ids
-        self.correlation_id = correlation_id
-        self.sent_at = sent_at
+    _answered: Callable[[GatheredReply], None]
+    correlation_id: int
+    _batches: Batches
+    _ids: Ids | None
+    sent_at: float
 
     @property
     def partitions(self) -> list[tuple[bytes, int]]:

@@ -13,24 +13,20 @@ leader answered with 6 NOT_LEADER_OR_FOLLOWER, because a leader also answers thi
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from uuid import UUID
 
-from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome
+from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome, Witness
 from sidecar.forwarder.recovery import Recovery
+from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
-from sidecar.protocol.ids import NO_SEQUENCE
+from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, Stamp, StampedSequence
 from sidecar.protocol.produce_upstream import table_head
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Sequence
-    from uuid import UUID
-
-    from sidecar.forwarder.outcome import Witness
-    from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
-    from sidecar.protocol.ids import ClientSequence, Stamp, StampedSequence
 
 MAX_IN_FLIGHT: Final = 5
 _APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -48,7 +44,7 @@ class Append:
     """
 
     __slots__ = (
-        "attempts", "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt",
+        "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt",
         "is_appended", "order", "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
     )  # fmt: skip
 
@@ -72,7 +68,6 @@ class Append:
             upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else LONGEST_WAIT_MS
         self.upstream_timeout_ms = upstream_timeout_ms
         self.done = done
-        self.attempts = 0
         self.order = 0
         self.stamped = False
         self.in_doubt = False
@@ -121,48 +116,30 @@ class LaneOwner(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """One partition under one slot epoch. Ends with it: a new epoch gets new lanes."""
 
-    __slots__ = (
-        "_closed",
-        "_in_flight",
-        "_order",
-        "_owner",
-        "_queue",
-        "_random",
-        "_recovery",
-        "_shipper",
-        "partition",
-        "plain",
-        "route",
-        "stamp",
-        "table_head",
-        "topic",
-        "topic_id",
-    )
+    topic: bytes
+    partition: int
+    stamp: Stamp
+    plain: PlainSequences | None
+    _shipper: Shipper
+    _owner: LaneOwner
+    _random: random.Random
+    topic_id: UUID | None = None
+    table_head: bytes = field(init=False)
+    route: tuple[int, Any] | None = None
+    """The shipper's own: the version of the view by which it is right, and the connection to the leader."""
+    _queue: deque[Append] = field(default_factory=deque[Append])
+    _in_flight: deque[Append] = field(default_factory=deque[Append])
+    _recovery: Recovery[Append] | None = None
+    """None until something fails: most lanes never need one."""
+    _order: int = 0
+    _closed: Outcome | None = None
 
-    def __init__(
-        self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, shipper: Shipper,
-        owner: LaneOwner, rng: random.Random, topic_id: UUID | None = None,
-    ) -> None:  # fmt: skip
-        self.topic = topic
-        self.partition = partition
-        self.stamp = stamp
-        self.plain = plain
-        self.table_head = table_head(topic, partition)
-        self.topic_id = topic_id
-        self.route: tuple[int, Any] | None = None
-        """The shipper's own: the version of the view by which it is right, and the connection to the leader."""
-        self._shipper = shipper
-        self._owner = owner
-        self._random = rng
-        self._queue: deque[Append] = deque()
-        self._in_flight: deque[Append] = deque()
-        self._recovery: Recovery[Append] | None = None
-        """None until something fails: most lanes never need one."""
-        self._order = 0
-        self._closed: Outcome | None = None
+    def __post_init__(self) -> None:
+        self.table_head = table_head(self.topic, self.partition)
 
     @property
     def idle(self) -> bool:
@@ -251,7 +228,6 @@ class Lane:
         if not append.order:
             self._order += 1
             append.order = self._order
-        append.attempts += 1
         self._in_flight.append(append)
 
     # Answers ------------------------------------------------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import new_tuple
-
-if TYPE_CHECKING:
-    from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.produce import ProduceResult
 
 LONGEST_WAIT_MS: Final = 30_000
 """How long a leader may wait for its followers: others share its connection. The lane tries again until the deadline.

@@ -11,19 +11,14 @@ given up, the outcome is unknown. If the leader reported it appended, nothing wa
 Sends nothing by itself: its lane does.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+import random
+from typing import Final, Generic, Protocol, TypeVar
 
 from sidecar.forwarder.outcome import TIMED_OUT, Outcome
+from sidecar.forwarder.sequences import PlainSequences
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    import random
-
-    from sidecar.forwarder.sequences import PlainSequences
-    from sidecar.protocol.ids import StampedSequence
+from sidecar.protocol.ids import StampedSequence
 
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0

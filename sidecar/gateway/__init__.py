@@ -13,7 +13,7 @@
 | `offset_fetch` | OffsetFetch | passed, or split by coordinator and merged |
 | `topics`, `configs` | CreateTopics…, DescribeConfigs… | split, less what is refused; `broker_names` hides brokers |
 | `merged` | ListGroups, DescribeLogDirs… | asked of the brokers that belong to this node, and merged |
-| `opaque` | ACLs, quotas, SCRAM, elections | passed as they are |
+| `asking` | ACLs, quotas, SCRAM | passed as they are |
 | `own_apis` | DescribeOwners, LastSequence | the sidecar's own, answered by `owners` and `sequence_ids` |
 | `asking`, `passing` | | send one request on a client's own connections |
 | `apis` | | which module handles which key |

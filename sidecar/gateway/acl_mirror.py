@@ -5,23 +5,18 @@ A node that has never read them serves nobody, as a broker does that starts. One
 those that it read last: rights that were taken meanwhile hold on, which the age of the ACLs shows in the metrics.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.calls.security import DescribeAcls
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.acls import Acls, Operation, Rules
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.upstream import KafkaUpstream
 
 EVERY_S: Final = 3.0
 _AFTER_CHANGE_S: Final = (0.0, 0.1, 0.3, 1.0)

@@ -1,33 +1,32 @@
-"""Which module handles which API outside the hot path; the table of APIs itself is `sidecar.protocol.api`."""
+"""Which module handles which API outside the hot path; the table of APIs itself is `sidecar.protocol.api`.
 
-from __future__ import annotations
+What passes as it is needs no module: DescribeAcls (0-3) and DescribeClientQuotas (0-1), which any broker answers;
+CreateAcls, DeleteAcls (0-3), AlterClientQuotas (0-1), DescribeUserScramCredentials and AlterUserScramCredentials (0),
+which the controller answers. None of them names a broker or an address in its answer, so nothing is rewritten.
+"""
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from sidecar.gateway import groups, members, topics, transactions
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.producers import Producers
+from sidecar.gateway import asking, groups, members, topics, transactions
 from sidecar.gateway.access import members as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
 from sidecar.gateway.guarded_cursors import GuardedCursors, refusal_of_deleting
+from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.offset_fetch import OffsetFetchApi
-from sidecar.gateway.opaque import OpaqueApi
 from sidecar.gateway.replicas import ReplicasApi
 from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
-
-if TYPE_CHECKING:
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.producers import Producers
-    from sidecar.gateway.handler import ColdApi
-    from sidecar.resources.readers import ReaderClaims
-    from sidecar.shadow.auto_reset import AutoReset
+from sidecar.resources.readers import ReaderClaims
+from sidecar.shadow.auto_reset import AutoReset
 
 _ANY_BROKER = (29, 48)
 _CONTROLLER = (30, 31, 49, 50, 51)
@@ -46,7 +45,6 @@ def cold_apis(
     guards = GuardedCursors(upstream, resolver, claims)
     grouped = GroupsApi(coordinators, guards, resolver)
     changes = TopicsApi(upstream, resolver)
-    opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
     replicas = ReplicasApi(upstream, resolver)
@@ -57,16 +55,16 @@ def cold_apis(
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
-        **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
-        **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
+        **dict.fromkeys(_ANY_BROKER, partial(asking.pass_to_any, upstream)),
+        **dict.fromkeys(_CONTROLLER, partial(asking.pass_to_controller, upstream)),
         **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(upstream, coordinators, resolver).handle),
         9: OffsetFetchApi(coordinators, guards, shadows).handle,
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
-        16: merged.handle_list_groups,
+        16: merged.handle_list,
         22: producers.handle_init_producer_id,
         24: producers.handle_add_partitions,
-        25: producers.handle_add_offsets,
-        26: producers.handle_end,
+        25: producers.handle_passed,
+        26: producers.handle_passed,
         32: configs.handle_describe,
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
@@ -77,7 +75,7 @@ def cold_apis(
         46: replicas.handle_list,
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
-        66: merged.handle_list_transactions,
+        66: merged.handle_list,
         69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED, hidden=assigned).handle,
         74: configs.handle_list,
         77: KeyedApi(coordinators, groups.SHARES_DESCRIBED).handle,

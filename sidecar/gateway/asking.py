@@ -1,34 +1,26 @@
 """Asks brokers on behalf of one client, on its own connections, under its own bare name; extends `passing`.
 
 A request that changes nothing may go to another broker when one is lost; any other is sent again only if it certainly
-was not sent before. Never answers the client: the caller turns a failure into the API's own error.
+was not sent before. A failure is never answered here: the caller turns it into the API's own error.
 """
-
-from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import passing
-from sidecar.gateway.client import AnswerWaiter
+from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
-from sidecar.network.request import Request
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import first_fields
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import MalformedFrameError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange
-    from sidecar.protocol.errors import KafkaError
-    from sidecar.protocol.schema import Message, Values
-
+from sidecar.protocol.schema import Message, Values
 
 _HEAD_BYTES: Final = 14
 """From the length prefix to the client id."""
@@ -189,6 +181,30 @@ async def first_that_answers(
             if client.connection.closed or (error.sent and not harmless):
                 raise
     return await passing.ask(client, upstream.live_broker(), request)
+
+
+async def pass_to_any(upstream: KafkaUpstream, client: Client, exchange: Exchange, request: Request) -> None:
+    """A question that every broker answers alike, without a name of a broker in it: passed as it is."""
+    answer = await first_that_answers(client, upstream, None, request, harmless=True)
+    exchange.answer([answer.view(answer.start, answer.end)])
+
+
+async def pass_to_controller(upstream: KafkaUpstream, client: Client, exchange: Exchange, request: Request) -> None:
+    """A change, sent once and passed as it is; upstream's own NOT_CONTROLLER (41) makes the client look again."""
+    answer = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
+    exchange.answer([answer.view(answer.start, answer.end)])
+
+
+async def learn_ids(upstream: KafkaUpstream, ids: Iterable[bytes]) -> None:
+    """Ask for the names of topics by their ids (KIP-516), where some are not known."""
+    if unknown := {*ids} - upstream.view.names.keys():
+        await upstream.find_ids(unknown)
+
+
+def topic_name(upstream: KafkaUpstream, topic_id: bytes) -> str | None:
+    """The name of the topic of this id; None while it is not known."""
+    name = upstream.view.names.get(topic_id)
+    return None if name is None else name.decode()
 
 
 async def _within_patience(

@@ -8,30 +8,27 @@ these APIs alone and in slices. Values of settings, salts and keys of passwords 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from sidecar.gateway import asking
+from sidecar.gateway.client import Client
 from sidecar.gateway.enforcement import AmendedExchange
+from sidecar.network.framing import Octets
+from sidecar.network.request import Connection, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import api
 from sidecar.protocol.errors import error_name
 from sidecar.protocol.messages import admin, groups, security
 from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.schema import Message, Values
 from sidecar.security.acls import Operation, PatternType, Permission, ResourceType
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from enum import IntEnum
-
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Octets
-    from sidecar.network.request import Connection, Request
-    from sidecar.protocol.schema import Message, Values
 
 _NAMED: Final = 100
 """What is named of one request."""

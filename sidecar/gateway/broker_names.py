@@ -4,15 +4,12 @@ Clients see nodes as brokers, so a broker's own id and listeners are shown as th
 Pure.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from sidecar.cluster.nodes import NodeAddress
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.schema import Values
+from sidecar.cluster.nodes import NodeAddress
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.schema import Values
 
 _IDS: Final = frozenset({"node.id", "broker.id"})
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})

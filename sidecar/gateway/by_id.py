@@ -1,14 +1,9 @@
 """Topics that a hot request names by ids of which no name is known (KIP-516): looked up once, then refused."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.topic_ids import stand_in, unknown_ids
-
-if TYPE_CHECKING:
-    from sidecar.protocol.topic_ids import Ids
+from sidecar.protocol.topic_ids import Ids, stand_in, unknown_ids
 
 _NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
 """Brokers say no more either."""

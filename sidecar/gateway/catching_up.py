@@ -5,18 +5,13 @@ application that one node has just answered may ask another node. That node firs
 leader's present end, and waits until Redis answers a heartbeat. Decides nothing and changes nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
 from sidecar.changelog import ChangelogError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.ids import Offset
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.ids import Offset
 
 READ_S: Final = 5.0
 """How long the leader of the ownership topic may take to answer, and this node to read up to there."""

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from metadata.ownership import AccessMode
 from sidecar.cluster.pools import Counted
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.cluster.user_tokens import UserLogin
+from sidecar.exclusive.identity import ClientIdentity
 from sidecar.exclusive.producing import ProducingState
+from sidecar.gateway.client_login import ClientLogin
 from sidecar.gateway.gaps import OrdinaryBatches
+from sidecar.gateway.refusals import Refusals
+from sidecar.gateway.rights import Rights
+from sidecar.gateway.share_sessions import Sessions, ShareSession
 from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection
@@ -25,19 +34,8 @@ from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
-from sidecar.protocol.session import Caller
-
-if TYPE_CHECKING:
-    from metadata.ownership import AccessMode
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.cluster.user_tokens import UserLogin
-    from sidecar.exclusive.identity import ClientIdentity
-    from sidecar.gateway.client_login import ClientLogin
-    from sidecar.gateway.refusals import Refusals
-    from sidecar.gateway.rights import Rights
-    from sidecar.gateway.share_sessions import Sessions
-    from sidecar.protocol.session import Session
-    from sidecar.shadow.views import Read
+from sidecar.protocol.session import Caller, Session
+from sidecar.shadow.views import Read
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
@@ -47,42 +45,28 @@ _LAST_S: Final = 10.0
 _HEAD: Final = Struct(">ihhi")
 
 
+@dataclass(slots=True, eq=False)
 class ClientLinks:
     """A client's connections upstream, by broker and lane. Implements `sidecar.network.upstream.Owner`."""
 
-    __slots__ = (
-        "_backoff",
-        "_client",
-        "_connections",
-        "_full",
-        "_keys",
-        "_logins",
-        "_paused",
-        "_unconfirmed",
-        "_upstream",
-        "borrowed",
-        "opened",
-        "recent",
-        "throttled",
+    _client: ClientConnection
+    _upstream: KafkaUpstream
+    opened: LinkHooks
+    _connections: dict[tuple[int, int], UpstreamConnection] = field(
+        default_factory=dict[tuple[int, int], UpstreamConnection]
     )
-
-    def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
-        self._client = client
-        self._upstream = upstream
-        self.opened = opened
-        self._connections: dict[tuple[int, int], UpstreamConnection] = {}
-        self._keys: dict[UpstreamConnection, tuple[int, int]] = {}
-        self._logins: dict[UpstreamConnection, UserLogin] = {}
-        self._full: set[UpstreamConnection] = set()
-        self._backoff: dict[int, ReconnectBackoff] = {}
-        self._unconfirmed: dict[UpstreamConnection, set[bytes]] = {}
-        self._paused = False
-        self.recent: int | None = None
-        """The broker that answered the last question which several could have answered (see `asking`)."""
-        self.borrowed: UpstreamConnection | None = None
-        """One of all clients' on which its request waits, that nobody wants answered once it is gone."""
-        self.throttled = False
-        """Whether a broker kept it waiting by a quota, on a connection that it shared with others."""
+    _keys: dict[UpstreamConnection, tuple[int, int]] = field(default_factory=dict[UpstreamConnection, tuple[int, int]])
+    _logins: dict[UpstreamConnection, UserLogin] = field(default_factory=dict[UpstreamConnection, UserLogin])
+    _full: set[UpstreamConnection] = field(default_factory=set[UpstreamConnection])
+    _backoff: dict[int, ReconnectBackoff] = field(default_factory=dict[int, ReconnectBackoff])
+    _unconfirmed: dict[UpstreamConnection, set[bytes]] = field(default_factory=dict[UpstreamConnection, set[bytes]])
+    _paused: bool = False
+    recent: int | None = None
+    """The broker that answered the last question which several could have answered (see `asking`)."""
+    borrowed: UpstreamConnection | None = None
+    """One of all clients' on which its request waits, that nobody wants answered once it is gone."""
+    throttled: bool = False
+    """Whether a broker kept it waiting by a quota, on a connection that it shared with others."""
 
     @property
     def are_many(self) -> bool:
@@ -228,58 +212,31 @@ class LinkHooks(Counted, Protocol):
     def are_many(self) -> bool: ...
 
 
+@dataclass(slots=True, eq=False)
 class Client:
     """The state of one client connection on this node."""
 
-    __slots__ = (
-        "_allowance",
-        "bound_sessions",
-        "connection",
-        "governed",
-        "identity",
-        "identity_error",
-        "links",
-        "listener",
-        "login",
-        "ordinary",
-        "principal",
-        "refusals",
-        "rights",
-        "session",
-        "share_sessions",
-        "software",
-        "uses_own_apis",
-    )
-
-    def __init__(
-        self,
-        connection: ClientConnection,
-        links: ClientLinks,
-        session: Session,
-        listener: str = "",
-        refusals: Refusals | None = None,
-    ) -> None:
-        self.connection = connection
-        self.links = links
-        self.session = session
-        self.listener = listener
-        """The name of the one that it came through: answers name nodes by it (KIP-103)."""
-        self.refusals = refusals
-        self.principal = ANONYMOUS
-        self.login: ClientLogin | None = None
-        """None where clients do not log in."""
-        self.rights: Rights | None = None
-        """What it may do by Kafka's ACLs; None where they are not enforced."""
-        self.software = ClientSoftware()
-        self.identity: ClientIdentity | None = None
-        self.identity_error: KafkaError | None = None
-        self.bound_sessions: set[str] = set()
-        """The sessions `pid:N` that Own and Watch asked for on this connection."""
-        self._allowance: Allowance | None = None
-        self.uses_own_apis = False
-        self.governed = ProducingState()
-        self.ordinary = OrdinaryBatches()
-        self.share_sessions: Sessions = {}
+    connection: ClientConnection
+    links: ClientLinks
+    session: Session
+    listener: str = ""
+    """The name of the one that it came through: answers name nodes by it (KIP-103)."""
+    refusals: Refusals | None = None
+    principal: str = ANONYMOUS
+    login: ClientLogin | None = None
+    """None where clients do not log in."""
+    rights: Rights | None = None
+    """What it may do by Kafka's ACLs; None where they are not enforced."""
+    software: ClientSoftware = field(default_factory=ClientSoftware)
+    identity: ClientIdentity | None = None
+    identity_error: KafkaError | None = None
+    bound_sessions: set[str] = field(default_factory=set[str])
+    """The sessions `pid:N` that Own and Watch asked for on this connection."""
+    _allowance: Allowance | None = None
+    uses_own_apis: bool = False
+    governed: ProducingState = field(default_factory=ProducingState)
+    ordinary: OrdinaryBatches = field(default_factory=OrdinaryBatches)
+    share_sessions: Sessions = field(default_factory=dict[tuple[str, str], ShareSession])
 
     def note_refusal(self, topic: bytes, code: int, reason: str | None) -> None:
         """Remember for people what it was refused of a topic; b"" where that is of none."""

@@ -1,14 +1,10 @@
 """The login of one client connection."""
 
-from __future__ import annotations
-
+import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from sidecar.security.logins import Offer
+from sidecar.security.logins import Offer
 
 
 class ClientLogin:

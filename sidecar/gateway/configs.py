@@ -11,30 +11,25 @@ merged (KIP-133, KIP-339; BROKER_LOGGER: KIP-412).
 - A shadow that an allow list hides from the client is refused with 29, too, as a topic that it may not describe.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import MESSAGES, TOPIC
 from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
 from sidecar.protocol.metadata import MetadataRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Values
+from sidecar.protocol.schema import Values
 
 _TOPIC: Final = 2
 _BROKER: Final = 4

@@ -5,25 +5,20 @@ do after NOT_COORDINATOR. Failures on the way become 15 COORDINATOR_NOT_AVAILABL
 coordinator up again; messages to clients never name brokers.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking, passing
+from sidecar.gateway.client import Client
 from sidecar.gateway.group_links import GroupLinks
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _LOOKUPS_AT_ONCE: Final = 64
 
@@ -104,23 +99,18 @@ class Keyed:
     named_by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class KeyedApi:
-    """Handles one API of that form: split by coordinator, each asked once, answered in the order of the request."""
+    """Handles one API of that form: split by coordinator, each asked once, answered in the order of the request.
 
-    def __init__(
-        self,
-        coordinators: Coordinators,
-        form: Keyed,
-        refusal: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None,
-        hidden: Callable[[Client, Values], KafkaError | None] = lambda _client, _result: None,
-    ) -> None:
-        """`refusal`: why a client may not name a key, where that depends on the client. `hidden`: why it may not see
-        what a coordinator says of one.
-        """
-        self._coordinators = coordinators
-        self._form = form
-        self._refusal = refusal
-        self._hidden = hidden
+    `refusal`: why a client may not name a key, where that depends on the client. `hidden`: why it may not see what a
+    coordinator says of one.
+    """
+
+    _coordinators: Coordinators
+    _form: Keyed
+    refusal: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None
+    hidden: Callable[[Client, Values], KafkaError | None] = lambda _client, _result: None
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request; a key named twice is asked and answered once."""
@@ -128,9 +118,7 @@ class KeyedApi:
         fields = await asking.fields(form.message, request)
         named: dict[str, Any] = {each[form.named_by] if form.named_by else each: each for each in fields[form.keys]}
         keys = list(named)
-        refused = {
-            key: error for key in keys if (error := form.may_name(key) or self._refusal(client, key)) is not None
-        }
+        refused = {key: error for key in keys if (error := form.may_name(key) or self.refusal(client, key)) is not None}
         brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
         answers = await asyncio.gather(
             *(
@@ -140,7 +128,7 @@ class KeyedApi:
         )
         results: dict[str, Values] = {result[form.key]: result for answer in answers for result in answer[form.results]}
         for key, result in results.items():
-            if (error := self._hidden(client, result)) is not None:
+            if (error := self.hidden(client, result)) is not None:
                 results[key] = form.refusal(key, error)
         errors = failed | refused
         listed = [

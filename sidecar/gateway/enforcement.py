@@ -7,31 +7,26 @@ Where no ACLs are enforced everything is allowed that the node may do, but for w
 that is for super users alone (`OPERATORS_ALONE`).
 """
 
-from __future__ import annotations
+from collections.abc import Awaitable, Callable, Container
+from functools import partial
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked, Asking
 from sidecar.gateway.access.table import ACCESS
+from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.client import Client
 from sidecar.gateway.rights import Rights, WithoutRules
-from sidecar.network.request import Exchange
+from sidecar.network.request import Connection, Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.api import api_name
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.schema import Message, Values
 from sidecar.security.acls import java_address
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.acl_mirror import AclMirror
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Connection, Request
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.schema import Message, Values
-
-    Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
+Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
 
 _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
@@ -102,9 +97,9 @@ class Enforcement:
         message = row.message
         fields = await asking.fields(message, request, whole=False)  # the module behind it may look
         creates = self._mirror is None or self._mirror.creates_topics
-        asked = Asking(rights, fields, request.version, self._has, creates, self._name_of)
-        if row.ids is not None and (unknown := {*row.ids(fields)} - self._upstream.view.names.keys()):
-            await self._upstream.find_ids(unknown)
+        asked = Asking(rights, fields, request.version, self._has, creates, partial(asking.topic_name, self._upstream))
+        if row.ids is not None:
+            await asking.learn_ids(self._upstream, row.ids(fields))
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
         divided = row.check(asked)
@@ -132,10 +127,6 @@ class Enforcement:
         if partition is None:
             return self._upstream.view.route(topic.encode()) is not None
         return bool(self._upstream.has_partition(topic.encode(), partition))
-
-    def _name_of(self, topic_id: bytes) -> str | None:
-        name = self._upstream.view.names.get(topic_id)
-        return None if name is None else name.decode()
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:

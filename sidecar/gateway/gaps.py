@@ -21,8 +21,6 @@ So after a lost batch, later ones of its producer do not go to the partition unt
 behind it turns out to be in the log. Batches without a producer id have no order to keep.
 """
 
-from __future__ import annotations
-
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 

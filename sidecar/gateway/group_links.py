@@ -16,24 +16,19 @@ does not travel with others; nor does a client that a broker has throttled: the 
 shared one on which that shows is closed.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import passing
-from sidecar.gateway.client import AnswerWaiter
+from sidecar.gateway.client import AnswerWaiter, Client
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
+from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.messages import groups, new_groups, shares
 from sidecar.protocol.primitives import I32, MalformedFrameError
-
-if TYPE_CHECKING:
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.network.upstream import UpstreamConnection
 
 CROWD: Final = 500
 """Connections to brokers that a node has for its clients before they share some."""

@@ -16,28 +16,21 @@ Offsets of a transaction under one of the sidecar's transactional ids are refuse
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
+from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, NameResolver
 from sidecar.gateway import asking
 from sidecar.gateway.access.groups import committed
-from sidecar.gateway.coordinators import Keyed
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import Coordinators, Keyed
+from sidecar.gateway.guarded_cursors import GuardedCursors
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups, new_groups, shares
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.coordinators import Coordinators
-    from sidecar.gateway.guarded_cursors import GuardedCursors
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _NO_SHARES: Final = KafkaError(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic, so it has no offset there"

@@ -10,26 +10,21 @@ such a request is passed on. `gateway.offset_fetch` asks here which cursors a cl
 If no shadow has an allow list and nothing is claimed, requests are not parsed.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import called, ids_in
+from sidecar.gateway.client import Client
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.protocol.schema import Values
-    from sidecar.resources.readers import ReaderClaims
+from sidecar.protocol.schema import Values
+from sidecar.resources.readers import ReaderClaims
 
 _GUARDED: Final = {
     message.key: message for message in (groups.OFFSET_COMMIT, groups.OFFSET_DELETE, groups.TXN_OFFSET_COMMIT)
@@ -76,17 +71,12 @@ class GuardedCursors:
 
     async def learn(self, ids: Iterable[bytes]) -> None:
         """Look the names of ids up that are not known."""
-        unknown = {*ids} - self._upstream.view.names.keys()
-        if unknown:
-            await self._upstream.find_ids(unknown)
+        await asking.learn_ids(self._upstream, ids)
 
     def named(self, topic: Values) -> str | None:
         """Which topic an element of a request or an answer is about; None for an id that is not known."""
         topic_id: bytes | None = topic.get("topic_id")
-        if topic_id is None:
-            return topic["name"]
-        name = self._upstream.view.names.get(topic_id)
-        return None if name is None else name.decode()
+        return topic["name"] if topic_id is None else asking.topic_name(self._upstream, topic_id)
 
     def refusal(self, client: Client, topic: Values) -> int:
         """Why a client may not see the cursors of a topic that it names; 0 where it may."""

@@ -5,32 +5,33 @@ requests wait, as on a broker. A request that is not in the table of APIs, or ca
 connection with one event.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive import identity
 from sidecar.gateway.audit import KEYS as AUDITED
-from sidecar.gateway.audit import AuditedExchange, act_of
+from sidecar.gateway.audit import Act, AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
-from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange
+from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange, Enforcement
 from sidecar.gateway.group_links import CROWD
-from sidecar.gateway.listeners import UNNAMED
+from sidecar.gateway.listeners import UNNAMED, ClientListener
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.gateway.logins import check_login, with_logins
-from sidecar.gateway.quotas import MeteredConnection
+from sidecar.gateway.quotas import MeteredConnection, Quotas
 from sidecar.gateway.refusals import Refusals
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection
 from sidecar.network.handling import Pause
+from sidecar.network.memory import RequestMemory
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
+from sidecar.network.unread import AnswerMemory
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
@@ -40,15 +41,6 @@ from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.session import Session
 from sidecar.security.distinguished_names import CertificateError
 from sidecar.security.principal_mapping import NoRuleError
-
-if TYPE_CHECKING:
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.audit import Act
-    from sidecar.gateway.enforcement import Enforcement
-    from sidecar.gateway.listeners import ClientListener
-    from sidecar.gateway.quotas import Quotas
-    from sidecar.network.memory import RequestMemory
-    from sidecar.network.unread import AnswerMemory
 
 HotApi = Callable[[Client, Request], None]
 """Handles a request within the call; one that it keeps it owns."""

@@ -1,13 +1,10 @@
 """What belongs to one listener: its name, and how certificates and logins of its clients are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from sidecar.gateway.logins import Logins
-    from sidecar.security.listener import ListenerTls
+from sidecar.gateway.logins import Logins
+from sidecar.security.listener import ListenerTls
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ Before its login a client may send ApiVersions, SaslHandshake and SaslAuthentica
 long. A refused login is answered after a moment, as brokers do, and the connection closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from sidecar.cluster.user_tokens import UserTokens
+from sidecar.gateway.client import Client
 from sidecar.gateway.client_login import ClientLogin
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol.api import API_VERSIONS, LOGIN_APIS, SASL_HANDSHAKE, api_name
@@ -17,13 +18,7 @@ from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import security
 from sidecar.security.errors import LoginError, TokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.user_tokens import UserTokens
-    from sidecar.gateway.client import Client
-    from sidecar.security.logins import Authenticator, Offer
+from sidecar.security.logins import Authenticator, Offer
 
 FRAME_BYTES: Final = 64 * 1024
 """The largest frame of a login: tokens may be long."""

@@ -21,27 +21,22 @@ topic which it may not see any more gets 128 instead of its assignment. One that
 broker.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten, streams_topics
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import Coordinators
 from sidecar.gateway.rights import may_see
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import new_groups, shares
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.coordinators import Coordinators
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _HEARTBEATS: Final = {
     message.key: message
@@ -115,8 +110,7 @@ class MembersApi:
             else set()
         )
         names = self._upstream.view.names
-        if unknown := ids - names.keys():
-            await self._upstream.find_ids(unknown)
+        await asking.learn_ids(self._upstream, ids)
         if all(self._may_see(client, names[each]) for each in ids if each in names):
             return
         if await self._has_expression(client, group, heartbeat["member_id"], request):

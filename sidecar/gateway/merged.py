@@ -18,27 +18,23 @@ KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log dire
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, passing
 from sidecar.gateway.access.asked import TOPIC, error_fields
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.messages import admin, groups, transactions
 from sidecar.protocol.metadata import MetadataRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Message, Values
 
 _Answer = TypeVar("_Answer")
 _NO_LOG_DIR: Final[Values] = {"log_dir": "(none)", "topics": [], "total_bytes": -1, "usable_bytes": -1}
@@ -97,13 +93,9 @@ class MergedApi:
         values = form.merge([await asking.read(message, answer, version) for answer in answers])
         await asking.answer(exchange, message, values)
 
-    async def handle_list_groups(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListGroups: the groups that this node's brokers coordinate."""
-        await self._merge(_GROUPS, client, exchange, request)
-
-    async def handle_list_transactions(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListTransactions: the transactional ids that this node's brokers coordinate."""
-        await self._merge(_TRANSACTIONS, client, exchange, request)
+    async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """ListGroups, ListTransactions: everything that the brokers of this node coordinate."""
+        await self._merge(_LISTS[request.key], client, exchange, request)
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeLogDirs: the directories of this node's brokers, and all that hold named partitions of this node."""
@@ -268,6 +260,10 @@ class _Merge:
 
 
 _ASK_AGAIN: Final = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-_GROUPS: Final = _Merge(groups.LIST_GROUPS, lambda answers: _joined(answers, "groups", "group_id"), _ASK_AGAIN)
-_TRANSACTIONS: Final = _Merge(transactions.LIST_TRANSACTIONS, _joined_transactions, _ASK_AGAIN)
+_LISTS: Final = {
+    groups.LIST_GROUPS.key: _Merge(
+        groups.LIST_GROUPS, lambda answers: _joined(answers, "groups", "group_id"), _ASK_AGAIN
+    ),
+    transactions.LIST_TRANSACTIONS.key: _Merge(transactions.LIST_TRANSACTIONS, _joined_transactions, _ASK_AGAIN),
+}
 _LOG_DIRS: Final = _Merge(admin.DESCRIBE_LOG_DIRS, _joined_log_dirs)

@@ -9,39 +9,33 @@ each time, so an answer is as fresh as a broker's own. A topic that is asked for
 by name: a shadow has its own id, with the partitions of its source.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.cluster.nodes import NodeDirectory, Placement
+from sidecar.cluster.resolver import INTERNAL_PREFIX, NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
+from sidecar.gateway.client import Client
 from sidecar.gateway.logins import with_logins
-from sidecar.network.request import Exchange
+from sidecar.gateway.write_rights import refused_transaction
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
+from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
+from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
+from sidecar.protocol.calls.admin import ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import cluster
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
 from sidecar.protocol.primitives import RequestReader, at_once, new_tuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
-
-    from sidecar.cluster.nodes import NodeDirectory, Placement
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Request
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.api_versions import VersionRange
-    from sidecar.protocol.calls.admin import ServedVersions
-    from sidecar.protocol.schema import Values
+from sidecar.protocol.schema import Values
 
 _BROKER_ENDPOINTS = 1
 _CONTROLLER_ENDPOINTS = 2
@@ -262,12 +256,8 @@ class ClusterApi:
     async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
             return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
-        if kind == CoordinatorKind.TRANSACTION and key.startswith(TRANSACTIONAL_ID_PREFIX):
-            return (
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar",
-            )
-        # A client often asks after NOT_COORDINATOR: what is remembered may be why.
+        if kind == CoordinatorKind.TRANSACTION and (refused := refused_transaction(key)) is not None:
+            return refused.code, refused.message
         self._upstream.forget_coordinator(key, CoordinatorKind(kind))
         try:
             await self._upstream.coordinator(key, CoordinatorKind(kind))

@@ -13,30 +13,25 @@ Where such a request names an id that nobody knows, its partitions have 100 UNKN
 without a coordinator has 15 COORDINATOR_NOT_AVAILABLE, the others their offsets.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import ids_in
 from sidecar.gateway.access.groups import fetched
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import Coordinators
+from sidecar.gateway.guarded_cursors import GuardedCursors
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol import limits
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.protocol.messages.groups import OFFSET_FETCH
 from sidecar.protocol.primitives import RequestReader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.coordinators import Coordinators
-    from sidecar.gateway.guarded_cursors import GuardedCursors
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Values
-    from sidecar.shadow.auto_reset import AutoReset
+from sidecar.protocol.schema import Values
+from sidecar.shadow.auto_reset import AutoReset
 
 _FIRST_OF_MANY: Final = 8
 _FIRST_BY_ID: Final = 10

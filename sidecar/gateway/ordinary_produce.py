@@ -8,36 +8,28 @@ A batch that is lost, whose broker no longer leads the partition, or for which t
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from itertools import compress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.resolver import Kinds, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
-from sidecar.gateway.gaps import Place, place_of, signature
-from sidecar.network.request import Exchange
+from sidecar.gateway.client import Client
+from sidecar.gateway.gaps import Buffer, Place, place_of, signature
+from sidecar.gateway.leader_hints import LeaderHints
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.network.turn import TURN
+from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
+from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
-from sidecar.protocol.topic_ids import names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from sidecar.cluster.resolver import Kinds
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.gaps import Buffer
-    from sidecar.gateway.leader_hints import LeaderHints
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.topic_ids import Ids
-
+from sidecar.protocol.topic_ids import Ids, names_of
 
 AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
 """What makes a client send a batch again."""

@@ -3,21 +3,16 @@
 Of a topic that another node serves it knows only the owner, from the changelog, and not the queue. Changes nothing.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from typing import TYPE_CHECKING, NamedTuple
-
+from metadata.ownership import AccessMode
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.slots import SlotScope, generation_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from metadata.ownership import AccessMode
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.exclusive.topic import GovernedTopic
+from sidecar.exclusive.topic import GovernedTopic
 
 
 class OwnerAnswer(NamedTuple):

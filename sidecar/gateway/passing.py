@@ -3,8 +3,6 @@
 The only change a request may need is its client id: upstream sees the bare name, so that quotas still match.
 """
 
-from __future__ import annotations
-
 from sidecar.gateway.client import AnswerWaiter, Client, header_without_settings
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request

@@ -20,44 +20,35 @@ If a broker is lost before the request was sent, the answer is 6 NOT_LEADER_OR_F
 the outcome is unknown, and the client retries. Later batches that overtook a lost one are answered 6 too (`gaps`).
 """
 
-from __future__ import annotations
-
+from collections.abc import Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.cluster.resolver import TopicKind, is_legal
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
+from sidecar.exclusive.producers import Producers
+from sidecar.forwarder.outcome import Outcome
 from sidecar.gateway.by_id import refused_ids
-from sidecar.gateway.gaps import Place, signature
+from sidecar.gateway.client import Client
+from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal, refuse
+from sidecar.gateway.rights import Rights
 from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
-from sidecar.network.request import Exchange, RejectError
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.slices import in_slices
+from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.protocol import produce
+from sidecar.protocol.batch import Numbers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import unknown_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.producers import Producers
-    from sidecar.forwarder.outcome import Outcome
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.gaps import Buffer
-    from sidecar.gateway.rights import Rights
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import Numbers
-
 
 _ACKS_ALL: Final = -1
 _NONE_REFUSED: Final[Mapping[bytes, KafkaError]] = {}

@@ -5,28 +5,21 @@ As brokers do since KIP-219: the answer leaves at once, says in `throttle_time_m
 connection is not read for so long. Nobody gets an error. `Rate` and `Quotas` decide; `MeteredConnection` acts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.network.client import ClientConnection
-from sidecar.network.handling import Pause
+from sidecar.network.framing import Frame
+from sidecar.network.handling import Handler, Pause
+from sidecar.network.memory import RequestMemory
+from sidecar.network.request import Exchange
 from sidecar.protocol.api import FETCH, PRODUCE
-from sidecar.protocol.primitives import MalformedFrameError, Reader
+from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader
 from sidecar.protocol.produce_upstream import throttle_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.network.framing import Frame
-    from sidecar.network.handling import Handler
-    from sidecar.network.memory import RequestMemory
-    from sidecar.network.request import Exchange
-    from sidecar.protocol.primitives import Octets
 
 WINDOW_S: Final = 1.0
 """What was not used of so many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""

@@ -8,24 +8,20 @@ seconds where they do not end, so that clients with ever new names do not fill t
 who makes up names keeps no event of another address from being written.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.exclusive.identity import shown_name
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, error_name
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    Write = Callable[[str, str, str, str, int], Awaitable[None]]
-    """Topic, client.id, address, what was refused, Unix ms: `OwnershipEvents.client_refused`."""
+Write = Callable[[str, str, str, str, int], Awaitable[None]]
+"""Topic, client.id, address, what was refused, Unix ms: `OwnershipEvents.client_refused`."""
 
 MOST: Final = 1_000
 """Entries that are kept."""

@@ -9,18 +9,16 @@ their leaders (KIP-460, KIP-455).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
-
-if TYPE_CHECKING:
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Values
+from sidecar.protocol.schema import Values
 
 _NOT_MOVED: Final = KafkaError(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -6,13 +6,11 @@ resource until the ACLs change (`sidecar.security.acls.Verdicts`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, Subject, Verdicts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that coordinators alone write to. A broker refuses most of it too, but not to a client that calls itself

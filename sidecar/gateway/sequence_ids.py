@@ -8,26 +8,22 @@ clients too: none names a broker.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from enum import Enum, StrEnum
 from heapq import nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from metadata import MetadataUnavailable
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import is_legal
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.topic import Progress, TopicIds
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
-from sidecar.gateway.catching_up import BehindError
+from sidecar.exclusive.governed_topics import GovernedTopics, Topic
+from sidecar.gateway.catching_up import BehindError, CatchingUp
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.dedup.topic import Progress, TopicIds
-    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
-    from sidecar.gateway.catching_up import CatchingUp
 
 NO_ID: Final = -1
 _PORTION: Final = 10_000

@@ -12,20 +12,25 @@ records go to the client, as they may have been waited for. Where a broker does 
 answer names the node that does (`gateway.leader_hints`), and never a broker.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
+from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.share_sessions import (
     FINAL,
     INITIAL,
+    Acks,
     BrokerSession,
     Gathered,
+    Part,
+    ShareSession,
     acks_in,
     key_of,
     known,
@@ -33,22 +38,13 @@ from sidecar.gateway.share_sessions import (
     opened,
     split,
 )
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
 from sidecar.protocol.messages.shares import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from sidecar.protocol.schema import Message, Values
+from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.share_sessions import Acks, Part, ShareSession
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
-    from sidecar.resources.readers import ReaderClaims
 
 _ROUND_S: Final = 0.1
 """How long each of several brokers is waited for at a time."""
@@ -305,8 +301,7 @@ class ShareApi:
         parts = [*parts]
         names = self._view.names
         if look:
-            if unknown := {topic_id for topic_id, _ in parts if topic_id not in names}:
-                await self._upstream.find_ids(unknown)
+            await asking.learn_ids(self._upstream, (topic_id for topic_id, _ in parts))
             named = ((name, index) for topic_id, index in parts if (name := names.get(topic_id)))
             if missing := self._view.missing(named):
                 await self._upstream.find_leaders(missing)

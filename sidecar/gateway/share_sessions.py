@@ -9,19 +9,14 @@ An epoch counts the requests of a session: 0 opens it, -1 closes it. Records tha
 are released by the broker when that ends, and with the connection: as they would be if the leader had moved.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from sidecar.protocol.schema import Values
+from sidecar.protocol.schema import Values
 
 Part: TypeAlias = tuple[bytes, int]
 """A partition: topic id and index."""

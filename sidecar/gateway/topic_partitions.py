@@ -9,28 +9,23 @@ where it is named: topics that Kafka's ACLs hide, and shadows of others. A curso
 would name it: pages are read on until the next one that the client may see.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 from uuid import UUID
 
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
+from sidecar.gateway.client import Client
+from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.rights import may_see
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import DESCRIBE_TOPIC_PARTITIONS
 from sidecar.protocol.metadata import NO_OPERATIONS, PartitionState, TopicState
+from sidecar.protocol.schema import Values
 from sidecar.security.acls import ResourceType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.metadata import ClusterApi
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Values
 
 _LONGEST: Final = 2000
 """Partitions of a page: Kafka's default of max.request.partition.size.limit."""

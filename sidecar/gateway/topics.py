@@ -13,29 +13,22 @@ The rest is passed on, unchanged if nothing was refused. Kafka judges the replic
 of nodes that clients see.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import ids_in
 from sidecar.gateway.broker_names import names_brokers
+from sidecar.gateway.client import Client
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
-from sidecar.protocol.schema import NEVER
+from sidecar.protocol.schema import NEVER, Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
 
 _ASSIGNED: Final = KafkaError(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -109,8 +102,7 @@ class TopicsApi:
         listed = change.topics_of(request.version)
         if listed == change.by_id[0]:
             fields = await asking.fields(change.message, request)
-            if unknown := {*ids_in(fields[listed])} - upstream.view.names.keys():
-                await upstream.find_ids(unknown)
+            await asking.learn_ids(upstream, ids_in(fields[listed]))
         lists, refusal = (listed, change.results), partial(self._refusal, change)
         forget = self._forget_routes if change.message is not admin.CREATE_TOPICS else _nothing
         await asking.change(client, exchange, upstream, request, change.message, lists, refusal, self._refused, forget)
@@ -140,8 +132,7 @@ class TopicsApi:
             return topic
         if not ids_in([topic]):
             return topic["name"]
-        name = self._upstream.view.names.get(topic["topic_id"])
-        return None if name is None else name.decode()
+        return asking.topic_name(self._upstream, topic["topic_id"])
 
     def _refused(self, topic: Any, error: KafkaError) -> Values:
         by_id = {} if isinstance(topic, str) else {"topic_id": topic.get("topic_id", NO_TOPIC_ID)}

@@ -9,39 +9,30 @@ ids `sidecar.*` are refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FA
 topic's owner.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
-from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.admission import NO_TRANSACTIONS
+from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking
 from sidecar.gateway.access.transactions import not_added
-from sidecar.gateway.coordinators import Keyed
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import Coordinators, Keyed
+from sidecar.gateway.write_rights import refused_transaction
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import transactions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.producers import Producers
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.coordinators import Coordinators
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Values
 
 _NONE: Final = -1
 _GOVERNED: Final = KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
 
 
-def _owned_by_sidecar(transactional_id: str) -> KafkaError | None:
-    if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
-        return None
-    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this transactional id belongs to the sidecar")
+_PASSED: Final = {message.key: message for message in (transactions.ADD_OFFSETS_TO_TXN, transactions.END_TXN)}
 
 
 class TransactionsApi:
@@ -89,7 +80,7 @@ class TransactionsApi:
             # Asking twice costs nothing but a producer id that nobody uses.
             upstream = self._upstream
             return await asking.first_that_answers(client, upstream, None, request, harmless=True)
-        owned = _owned_by_sidecar(transactional_id)
+        owned = refused_transaction(transactional_id)
         if owned is not None:
             raise owned
         return await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
@@ -100,7 +91,7 @@ class TransactionsApi:
         fields = await asking.fields(message, request)
         topics: list[Values] = fields["topics"]
         refused = {topic["name"]: refusal for topic in topics if (refusal := self._refusal(topic["name"])) is not None}
-        owned = _owned_by_sidecar(fields["transactional_id"])
+        owned = refused_transaction(fields["transactional_id"])
         codes: dict[str, int]
         if owned is not None:
             codes = {topic["name"]: owned.code for topic in topics}
@@ -126,25 +117,18 @@ class TransactionsApi:
         kind = self._resolver.kind(topic.encode())
         return _GOVERNED if kind is TopicKind.GOVERNED else kind.change_refused
 
-    async def handle_add_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """AddOffsetsToTxn: puts a group's offsets into the transaction."""
-        await self._pass(transactions.ADD_OFFSETS_TO_TXN, client, exchange, request)
-
-    async def handle_end(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """EndTxn: commit or abort."""
-        await self._pass(transactions.END_TXN, client, exchange, request)
-
-    async def _pass(self, message: Message, client: Client, exchange: Exchange, request: Request) -> None:
+    async def handle_passed(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """AddOffsetsToTxn, EndTxn: only the transactional id is read."""
         (transactional_id,) = asking.leading_text(request)
         try:
-            owned = _owned_by_sidecar(transactional_id)
+            owned = refused_transaction(transactional_id)
             if owned is not None:
                 raise owned
             answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal: Values = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
-            await asking.answer(exchange, message, refusal)
+            await asking.answer(exchange, _PASSED[request.key], refusal)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 
@@ -175,5 +159,5 @@ DESCRIBED: Final = Keyed(
         "producer_id": _NONE,
         "producer_epoch": _NONE,
     },
-    may_name=_owned_by_sidecar,
+    may_name=refused_transaction,
 )

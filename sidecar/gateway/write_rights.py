@@ -3,23 +3,18 @@ batches (`KafkaApis.handleProduceRequest`). A client that deposes others, by its
 names a generation, needs what the setting `take_over_operation` says besides. Pure.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
+from sidecar.exclusive.identity import ClientIdentity
 from sidecar.gateway.access.asked import MESSAGES
+from sidecar.gateway.rights import Rights
+from sidecar.network.framing import Frame
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.produce import ProduceRequest
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.exclusive.identity import ClientIdentity
-    from sidecar.gateway.rights import Rights
-    from sidecar.network.framing import Frame
-    from sidecar.protocol.produce import ProduceRequest
 
 _ATTRIBUTES: Final = 22
 """Where the lower byte of a batch's attributes stands in it."""

@@ -6,8 +6,6 @@ delta (varlong), offset delta, key, value, number of headers, then key and value
 varints; a negative length of a key or a value is null, of a header's key an error, as in Kafka's `DefaultRecord`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 

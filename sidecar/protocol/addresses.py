@@ -1,7 +1,5 @@
 """Addresses as clients are given them: `host:port,…`. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -8,8 +8,6 @@ The reason for a cap is *newest known* unless `_REASONS` says otherwise: the new
 (`sidecar.protocol.offered`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

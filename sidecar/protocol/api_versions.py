@@ -4,18 +4,14 @@ The answer's header is always version 0. A version that is not known is answered
 features of the cluster (KIP-584) are announced as a broker has them, in bytes that nobody reads here.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.schema import TAGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class VersionRange(NamedTuple):

@@ -5,8 +5,6 @@ lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43, producerEp
 records 61. The CRC-32C covers everything from the attributes to the end, so a new producer id needs a new CRC.
 """
 
-from __future__ import annotations
-
 from struct import Struct
 from typing import Final, NamedTuple
 

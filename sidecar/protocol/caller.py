@@ -4,21 +4,16 @@ Fencing and changelog are written against `Upstream` alone; `sidecar.cluster` im
 socket.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Final, NewType, Protocol, TypeVar
+from typing import ClassVar, Final, NewType, Protocol, TypeVar
+from uuid import UUID
 
 from sidecar.protocol.api import API_VERSIONS
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-    from uuid import UUID
-
-    from sidecar.protocol.ids import Stamp
 
 Channel = NewType("Channel", str)
 """The name of one connection to each broker. A broker answers the requests of one connection one after the other, so a

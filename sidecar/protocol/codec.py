@@ -1,7 +1,5 @@
 """Which codecs a batch may be compressed with (KIP-98), and the error for records that are too large without."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from sidecar.protocol.errors import ErrorCode, KafkaError

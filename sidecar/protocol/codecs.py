@@ -4,8 +4,6 @@ Never makes more than the bytes it is allowed to make, whatever a frame promises
 changes what a client chose: codec and framing stay.
 """
 
-from __future__ import annotations
-
 import struct
 import threading
 import zlib

@@ -3,8 +3,6 @@
 `records` and `stretches` call it for the walk through records, `produce` and `batch` for what every Produce passes.
 """
 
-from __future__ import annotations
-
 import os
 from types import ModuleType
 from typing import Final

@@ -4,8 +4,6 @@ What is not compressed costs nothing here: the libraries behind `sidecar.protoco
 compressed batch, and many a node never sees one that it has to look into.
 """
 
-from __future__ import annotations
-
 from sidecar.protocol.codec import too_large
 from sidecar.protocol.primitives import Octets
 

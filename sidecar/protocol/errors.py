@@ -5,8 +5,6 @@ Codes that are not listed pass through a node as plain integers: an answer of a 
 code.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

@@ -1,14 +1,7 @@
 """Read the leading strings of a request and nothing else: enough to route it, while its bytes go on as they came."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from sidecar.protocol import limits
-from sidecar.protocol.primitives import RequestReader
-
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets, RequestReader
 
 
 def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: int = 1) -> tuple[str, ...]:

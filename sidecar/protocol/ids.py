@@ -1,7 +1,5 @@
 """Names for Kafka's numbers that must not be mixed up, and the small facts made of them. No rule lives here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, NamedTuple, NewType
 

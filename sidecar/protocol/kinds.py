@@ -1,7 +1,5 @@
 """The types of fields that are no lists and no records: numbers, texts, bytes; for the tables of `schema`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol

@@ -2,18 +2,12 @@
 of partitions, and one of the whole answer with the addresses. A broker says it of brokers, a node of nodes.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import MalformedFrameError, Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.protocol.primitives import Reader
+from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
 
 LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """What brokers say it with."""

@@ -12,8 +12,6 @@ for longer than some 50 ms, or make it keep much more than the bytes that it rec
 Settings move some of these (`BOUNDS`). Measured in docs/performance.md, "What one frame may cost".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 FRAME_BYTES: Final = 4 * 1024 * 1024

@@ -9,10 +9,10 @@ By hand, as measured: with the table an answer of 1,000 partitions takes 5 times
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.caller import FixedRequest
@@ -20,9 +20,6 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32, Reader, Writer, at_once, new_tuple
 from sidecar.protocol.topic_ids import ID_BYTES, NO_TOPIC_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FIRST_WITH_IDS: Final = 10
 """The first version whose answers have topic ids."""

@@ -1,16 +1,12 @@
 """A new batch of records (format v2, KIP-98), written whole: by the client library and for the internal topics."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol.batch import HEADER_BYTES, stamp
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.compression import compress
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH_FROM: Final = 12

@@ -2,8 +2,6 @@
 what their errors are in Kafka's words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

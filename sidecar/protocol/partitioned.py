@@ -6,8 +6,6 @@ walked, split by leader and its answers merged without an object for each field 
 2-4, DeleteRecords 0-2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@ parsers do: a frame of 50 bytes that announces two billion elements costs nothin
 `MalformedFrameError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast

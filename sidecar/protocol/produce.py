@@ -10,11 +10,13 @@ that are added to them by the way (KIP-890) · 13 topics by id (KIP-516).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol import produce_answers
 from sidecar.protocol.compiled import COMPILED
+from sidecar.protocol.leaders import Leader
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I16,
@@ -33,13 +35,7 @@ from sidecar.protocol.produce_answers import (
     FIRST_WITH_START,
     ProduceResult,
 )
-from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.leaders import Leader
-    from sidecar.protocol.topic_ids import Ids, Names
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names, named
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _HEAD: Final = Struct(">ii")

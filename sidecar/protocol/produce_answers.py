@@ -1,18 +1,12 @@
 """Answers to Produce for clients, field by field: with messages, new leaders (KIP-951), or long lists."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sidecar.protocol.leaders import endpoint_tags, leader_tags
+from sidecar.protocol.leaders import Leader, endpoint_tags, leader_tags
 from sidecar.protocol.primitives import I32, Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.leaders import Leader
-    from sidecar.protocol.topic_ids import Ids
+from sidecar.protocol.topic_ids import Ids
 
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_START: Final = 5

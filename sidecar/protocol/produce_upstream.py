@@ -5,12 +5,10 @@ Records are never copied: a request is a
 list of parts for one gathered write.
 """
 
-from __future__ import annotations
-
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.protocol.leaders import read_leader
+from sidecar.protocol.leaders import Found, read_leader
 from sidecar.protocol.primitives import I16, I32, Octets, Reader, Writer, new_tuple
 from sidecar.protocol.produce import OWN_CLIENT_ID, PLAIN_V8, PLAIN_V9, ProduceResult, usual_partitions
 from sidecar.protocol.produce_answers import (
@@ -23,13 +21,9 @@ from sidecar.protocol.produce_answers import (
     LEADER_TAG,
     write_topic,
 )
-from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names
 
-if TYPE_CHECKING:
-    from sidecar.protocol.leaders import Found
-    from sidecar.protocol.topic_ids import Ids, Names
-
-    Leaders = dict[tuple[bytes, int], Found]
+Leaders = dict[tuple[bytes, int], Found]
 
 SINGLE_VERSION: Final = 8
 BY_ID_VERSION: Final = FIRST_BY_ID

@@ -6,8 +6,6 @@ records section, which `sidecar.protocol.compression` makes of a batch. Two twin
 where it was compiled, else `_records_pure.py`.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from struct import Struct
 from types import ModuleType

@@ -6,8 +6,6 @@ not have is absent from the dict, and left out when written. Hot requests never 
 their own modules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache

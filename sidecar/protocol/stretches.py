@@ -7,6 +7,7 @@ neighbouring ranges count nothing twice. Ids and names are judged by themselves,
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from sidecar.protocol import _records_pure as pure
@@ -50,6 +51,7 @@ def stretches(
     return [new_tuple(Stretch, stretch) for stretch in found]
 
 
+@dataclass(slots=True, eq=False)
 class Columns:
     """Records of any number of sections, column by column; what was not `wanted` stays empty.
 
@@ -57,22 +59,16 @@ class Columns:
     is wrong with the id or the name of a record, by its index: there is no id there.
     """
 
-    __slots__ = (
-        "header_counts", "header_keys", "header_values", "keys", "names", "offset_deltas", "problems", "sequence_ids",
-        "timestamp_deltas", "values",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.offset_deltas: list[int] = []
-        self.timestamp_deltas: list[int] = []
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.header_counts: list[int] = []
-        self.header_keys: list[bytes] = []
-        self.header_values: list[bytes | None] = []
-        self.sequence_ids: list[int | None] = []
-        self.names: list[bytes | None] = []
-        self.problems: dict[int, str] = {}
+    offset_deltas: list[int] = field(default_factory=list[int])
+    timestamp_deltas: list[int] = field(default_factory=list[int])
+    keys: list[bytes | None] = field(default_factory=list[bytes | None])
+    values: list[bytes | None] = field(default_factory=list[bytes | None])
+    header_counts: list[int] = field(default_factory=list[int])
+    header_keys: list[bytes] = field(default_factory=list[bytes])
+    header_values: list[bytes | None] = field(default_factory=list[bytes | None])
+    sequence_ids: list[int | None] = field(default_factory=list[int | None])
+    names: list[bytes | None] = field(default_factory=list[bytes | None])
+    problems: dict[int, str] = field(default_factory=dict[int, str])
 
     def __len__(self) -> int:
         return len(self.offset_deltas)

@@ -4,8 +4,6 @@ the id, and an answer is written by the ids of its request: a topic that was cre
 An id of which no name is known stands as a name that no topic can have, until it is asked for; then it is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 

@@ -4,20 +4,14 @@ A view says in which version of a table it asks, which values it asks with, and 
 leaves out is written as absent: zero, empty, null where that may be.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Generic
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import ClassVar, Generic
 
 from sidecar.protocol.caller import AnswerT_co, FixedRequest
 from sidecar.protocol.ids import TopicPartition
-from sidecar.protocol.primitives import at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
-
-    from sidecar.protocol.primitives import Reader, Writer
-    from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.primitives import Reader, Writer, at_once
+from sidecar.protocol.schema import Message, Values
 
 
 class View(FixedRequest, ABC, Generic[AnswerT_co]):

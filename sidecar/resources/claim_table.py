@@ -31,25 +31,18 @@ In front of the rules stand:
 A request is granted if all its wishes are, refused if any is refused, and waits otherwise.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, whole_of
-from sidecar.resources.requests import ClaimVerdict, gone_message, refuse_all
-from sidecar.resources.waiting import WaitingRequests
+from sidecar.resources.requests import ClaimVerdict, Request, Wish, gone_message, refuse_all
+from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from sidecar.resources.requests import Request, Wish
-    from sidecar.resources.waiting import LostTokens, WaitingRequest
 
 NameT = TypeVar("NameT")
 MemberT = TypeVar("MemberT")

@@ -5,27 +5,20 @@ claim table and written as one batch, which is in the log as a whole or not at a
 decisions see only what is in the log, and nothing has to be taken back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.changelog import AppendRefusedError, Key, Record, whole_of
+from sidecar.changelog import AppendRefusedError, Key, Record, StampedJournal, whole_of
 from sidecar.network.backoff import RetryTimeoutError
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset
 from sidecar.resources.claim_table import Change
-from sidecar.resources.requests import refuse_all
+from sidecar.resources.requests import ClaimVerdict, Request, refuse_all
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
-
-    from sidecar.changelog import StampedJournal
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.ids import Offset
-    from sidecar.resources.requests import ClaimVerdict, Request
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Half of what the ownership topic takes."""

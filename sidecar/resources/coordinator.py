@@ -10,28 +10,23 @@ handler of a request asks `ready`, then `look`, then `take` or `wait`, and asks 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.access.prospects import Prospect
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import ChangelogError
+from sidecar.changelog import ChangelogError, Key
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset
 from sidecar.resources.claim_table import Change
 from sidecar.resources.commits import Commits, Work, may_be_too_large, too_large
 from sidecar.resources.lease import CoordinatorLease
-from sidecar.resources.requests import ClaimVerdict
+from sidecar.resources.requests import Asker, ClaimVerdict, Request
+from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from sidecar.changelog import Key
-    from sidecar.protocol.ids import Offset
-    from sidecar.resources.requests import Asker, Request
-    from sidecar.resources.state import ClaimsState
 
 _SEEN_S: Final = 10.0
 _LONGEST_ADDRESS: Final = "?" * 256

@@ -6,13 +6,13 @@ granted is what is found. Connections of another node's, or of another time, are
 claims of `conn:` sessions are taken away in the same batch.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.access.services import NodeServices
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, retired_ids
+from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, StampedJournal, retired_ids
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     WriterSlot,
@@ -22,15 +22,8 @@ from sidecar.fencing import (
     transactional_id,
 )
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset, ProducerId
+from sidecar.protocol.ids import Offset, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Entry, StampedJournal
-    from sidecar.protocol.ids import Stamp
 
 CLAIMS: Final = "__claims"
 """The pseudo topic whose server coordinates. No topic of this name is ever governed."""

@@ -5,31 +5,23 @@ closes the connections whose claims ended with its epoch. The node asks Redis fo
 each batch of claims: while Redis does not answer, nothing new is claimed, and owners keep what they own.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from metadata import MetadataUnavailable
-from metadata.lease import Lease
+from metadata.lease import Lease, Sent
 from metadata.nodes import ServeStatus
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import FAILURES, MASTER_SLOT, Key, Kind
+from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Key, Kind
+from sidecar.changelog import Change as LogChange
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.commits import Commits
-from sidecar.resources.epoch import CLAIMS, keep_alive, keep_alive_interval, open_epoch
+from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch, keep_alive, keep_alive_interval, open_epoch
+from sidecar.resources.state import ClaimsState
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from metadata.lease import Sent
-    from sidecar.changelog import Change as LogChange
-    from sidecar.changelog import Entry
-    from sidecar.resources.epoch import CoordinatorEpoch
-    from sidecar.resources.state import ClaimsState
 
 _NAME: Final = CLAIMS.encode()
 _SERVING: Final = Key(Kind.SERVING, CLAIMS, MASTER_SLOT)

@@ -14,17 +14,13 @@ claim's name. If a former holder had the same name, or the name is a library's d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sidecar.access.sessions import is_plain
-from sidecar.changelog import Kind
+from sidecar.changelog import Change, Entry, Kind, Tailer
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from sidecar.changelog import Change, Entry, Tailer
 
 
 class Reader(Protocol):

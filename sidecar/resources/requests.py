@@ -1,7 +1,5 @@
 """What is asked of the coordinator and what it answers, as values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

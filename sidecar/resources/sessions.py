@@ -4,17 +4,12 @@
 any it has a grace: for the next connection, or, of a session that another node knew, to show up here.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from sidecar.access.sessions import is_plain
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from sidecar.resources.requests import Asker
+from sidecar.resources.requests import Asker
 
 SESSIONS_LIMIT: Final = 1_000
 """As many sessions may one connection speak for."""

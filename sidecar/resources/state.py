@@ -4,27 +4,20 @@ What the two modules above it share: `lease` changes who coordinates, `coordinat
 calls its listeners.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
 
-from typing import TYPE_CHECKING, Final, Protocol
-
-from sidecar.changelog import claimed
+from sidecar.access.services import NodeServices
+from sidecar.changelog import Key, claimed
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.network.tasks import Tasks
 from sidecar.resources.claim_table import ClaimTable, Effects, shown
 from sidecar.resources.commits import Commits
-from sidecar.resources.epoch import CLAIMS, fencing_token
+from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch, fencing_token
 from sidecar.resources.sessions import Sessions
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from sidecar.access.services import NodeServices
-    from sidecar.changelog import Key
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.network.tasks import Tasks
-    from sidecar.resources.epoch import CoordinatorEpoch
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000

@@ -5,17 +5,13 @@ claims were lost or let go of: a token that had something never claims it anew. 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sidecar.changelog import whole_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from sidecar.changelog import Key
-    from sidecar.resources.requests import Request
+from sidecar.changelog import Key, whole_of
+from sidecar.resources.requests import Request
 
 NameT = TypeVar("NameT")
 MembersT = TypeVar("MembersT", bound="dict[Any, Any]")

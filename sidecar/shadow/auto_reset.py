@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sidecar.cluster.logs import LogReader
+from sidecar.cluster.resolver import NameResolver, Source
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.backlog import Backlogs, Stretch
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from sidecar.cluster.resolver import NameResolver, Source
-    from sidecar.cluster.upstream import KafkaUpstream
 
 _CHANNEL: Final = Channel("backlogs")
 _WAIT_S: Final = 3.0

@@ -5,27 +5,20 @@ Counting means reading the log, so it is done once: the next count continues whe
 background if it takes longer than the caller waits, and it stops as soon as it exceeds the limit in question.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from sidecar.cluster.logs import LogMovedError
+from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.network.tasks import take_failure
-from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, codec_of, read_header
+from sidecar.protocol.batch import HEADER_BYTES, BatchHeader, batch_sizes, codec_of, read_header
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.records import each
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from sidecar.cluster.logs import LogReader
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.ids import TopicPartition
 
 _REMEMBERED: Final = 10_000
 _AT_ONCE: Final = 4

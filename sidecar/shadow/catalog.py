@@ -9,30 +9,24 @@ finishes (`keeper`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
-from sidecar.changelog import Kind
-from sidecar.cluster.resolver import Source, is_legal
+from sidecar.changelog import Change, Changelog, Kind
+from sidecar.cluster.resolver import NameResolver, Source, is_legal
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked
-from sidecar.shadow.records import OvertakenError
+from sidecar.shadow.records import OvertakenError, ShadowRecords
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from sidecar.changelog import Change, Changelog
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.shadow.records import ShadowRecords
 
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
@@ -87,24 +81,18 @@ class Shadow:
     closed: str = ""
 
 
+@dataclass(eq=False)
 class ShadowCatalog:
     """The shadows; passes every change to the resolver."""
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        changelog: Changelog,
-        resolver: NameResolver,
-        records: ShadowRecords,
-    ) -> None:
-        self._upstream = upstream
-        self._changelog = changelog
-        self._resolver = resolver
-        self._records = records
-        self._of: dict[str, list[Shadow]] = {}
-        self._unsubscribe: Callable[[], None] = lambda: None
-        self.changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
-        """Called with all shadows whenever one of them changes."""
+    _upstream: KafkaUpstream
+    _changelog: Changelog
+    _resolver: NameResolver
+    _records: ShadowRecords
+    _of: dict[str, list[Shadow]] = field(default_factory=dict[str, list[Shadow]])
+    _unsubscribe: Callable[[], None] = lambda: None
+    changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
+    """Called with all shadows whenever one of them changes."""
 
     def start(self) -> None:
         """Load the shadows from the changelog, which has been read to its end."""

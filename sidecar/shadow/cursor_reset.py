@@ -4,24 +4,18 @@ The target offset is looked up in the source's log, which the shadow's readers r
 gets a cursor. Members would overwrite it, and Kafka accepts no commit from outside while a group has members.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
 from sidecar.protocol.calls.groups import CommitOffsets
 from sidecar.protocol.calls.logs import ListOffsets
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
-from sidecar.shadow.cursors import CHANNEL, Cursor, position
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.shadow.cursors import Cursors, Log
+from sidecar.shadow.cursors import CHANNEL, Cursor, Cursors, Log, position
 
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.25

@@ -1,26 +1,21 @@
 """Composes the parts for cursors and readers of shadows, and is their interface to the node."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from sidecar.changelog import FAILURES
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.network.tasks import Tasks
 from sidecar.shadow.auto_reset import AutoReset, Moved, detail, reset_of
+from sidecar.shadow.catalog import Shadow, ShadowCatalog
 from sidecar.shadow.cursor_reset import CursorReset
 from sidecar.shadow.cursors import Cursors, TopicCursors
 from sidecar.shadow.readers import Readers
+from sidecar.shadow.records import ShadowRecords
 from sidecar.shadow.statistics import Statistics
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.network.tasks import Tasks
-    from sidecar.shadow.catalog import Shadow, ShadowCatalog
-    from sidecar.shadow.records import ShadowRecords
 
 
 class CursorHooks(Protocol):

@@ -9,22 +9,24 @@ kept for a few seconds.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sidecar.cluster.logs import LogReader
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls.groups import DescribeGroups, ListGroups, OffsetFetch
+from sidecar.protocol.calls.groups import (
+    DescribedGroup,
+    DescribeGroups,
+    GroupOffsets,
+    ListedGroup,
+    ListGroups,
+    OffsetFetch,
+)
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.shadow.recent import Recent
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.protocol.calls.groups import DescribedGroup, GroupOffsets, ListedGroup
 
 _AnswerT = TypeVar("_AnswerT")
 

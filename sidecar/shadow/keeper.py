@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol
 
-from sidecar.changelog import FAILURES
+from sidecar.changelog import FAILURES, Entry
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.calls.admin import CreatePartitions
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.metadata import MetadataRequest
+from sidecar.protocol.ids import Offset
+from sidecar.protocol.metadata import MetadataRequest, TopicState
+from sidecar.shadow.records import ShadowRecords
 from sidecar.shadow.verdicts import ShadowVerdict, judged
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.changelog import Entry
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.protocol.ids import Offset
-    from sidecar.protocol.metadata import TopicState
-    from sidecar.shadow.records import ShadowRecords
 
 _ROUND_S: Final = 2.0
 _CALL_MS: Final = 15_000

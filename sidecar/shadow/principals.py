@@ -1,11 +1,7 @@
 """Who may read a shadow: lists of principals in Kafka's form (KIP-11; permissions of a shadow: PIP-180). Pure."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Final
 
 ANYBODY: Final = "User:*"
 ANONYMOUS: Final = "User:ANONYMOUS"

@@ -1,18 +1,13 @@
 """Counts the readers of shadows on this node and the bytes they read, when answers to Fetch are sent."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from sidecar.cluster.resolver import NameResolver
 from sidecar.protocol import fetch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets
 
 WINDOW_S: Final = 30.0
 """How long after its last Fetch a connection counts as a reader."""

@@ -1,15 +1,10 @@
 """Answers that are kept for a few seconds; callers that ask while one is on its way share it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final, Generic, TypeVar
 
 from sidecar.network.tasks import take_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable
-    from typing import Any
 
 AnswerT = TypeVar("AnswerT")
 _MOST: Final = 1_000

@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
-from sidecar.changelog import Key, Kind, Record, SlotName
+from sidecar.changelog import Changelog, Entry, Key, Kind, Record, SlotName
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.fencing import RecordWriter
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError
-from sidecar.protocol.ids import Offset
+from sidecar.protocol.ids import Offset, Stamp
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.changelog import Changelog, Entry
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.fencing import RecordWriter
-    from sidecar.protocol.ids import Stamp
 
 _SEEN_S: Final = 5.0
 _CHANGE_S: Final = 30.0

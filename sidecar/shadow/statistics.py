@@ -5,22 +5,17 @@ the metrics. For the metrics only the node that is responsible for the shadow re
 right.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.cluster.nodes import NodeDirectory
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
+from sidecar.shadow.catalog import Shadow
 from sidecar.shadow.cursors import ClosedError, Cursors, Lag
 from sidecar.shadow.readers import Readers, Reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.shadow.catalog import Shadow
 
 _ROUND_S: Final = 30.0
 _SHARE: Final = 20

@@ -10,14 +10,12 @@ A schema belongs to the source and its shadows share it (PIP-180).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.cluster.resolver import is_legal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _CONTEXT: Final = ":."
 _EVERY_CONTEXT: Final = ":*:"

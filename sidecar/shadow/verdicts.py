@@ -5,18 +5,13 @@ no shadow is closed or forgotten because of a single answer (`keeper`). The topi
 distinguishes a topic from another one of its name (KIP-516).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.metadata import TopicState
-    from sidecar.v1 import state_pb2 as state
+from sidecar.protocol.metadata import TopicState
+from sidecar.v1 import state_pb2 as state
 
 HALF_MADE_MS: Final = 30_000
 """A record without its topic is somebody's work that takes no longer."""

@@ -3,19 +3,14 @@
 A shadow can be read while its source has the topic id with which the shadow was created (KIP-516). No IO, no state.
 """
 
-from __future__ import annotations
+from collections.abc import Generator, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
-
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.view import ClusterView
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.view import ClusterView
 
 
 class Part(Protocol):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from sidecar.gateway.rights import Rights
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.schema import Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.gateway.rights import Rights
-    from sidecar.protocol.schema import Message, Values
 
 TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED

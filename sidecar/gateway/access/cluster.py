@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from sidecar.gateway.access.asked import (
     CLUSTER,
@@ -18,12 +19,8 @@ from sidecar.gateway.access.asked import (
     with_cluster_operations,
 )
 from sidecar.protocol.messages import admin, cluster, security
+from sidecar.protocol.schema import Values
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.protocol.schema import Values
 
 
 def _on_cluster(operation: Operation, refusal: Callable[[Values], Values]) -> Callable[[Asking], Divided | None]:

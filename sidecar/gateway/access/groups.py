@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from sidecar.gateway.access.asked import (
     GROUP,
@@ -21,12 +22,8 @@ from sidecar.gateway.access.asked import (
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import groups
 from sidecar.protocol.metadata import NO_OPERATIONS
+from sidecar.protocol.schema import Values
 from sidecar.security.acls import Operation, ResourceType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.protocol.schema import Values
 
 
 def _sync_group(asking: Asking) -> Divided | None:

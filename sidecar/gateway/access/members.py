@@ -6,7 +6,8 @@ of the connection to it, which are the node's. So both are refused to a member w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from sidecar.gateway.access.asked import (
     GROUP,
@@ -24,12 +25,8 @@ from sidecar.gateway.rights import KAFKAS_OWN
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import new_groups, shares
 from sidecar.protocol.metadata import NO_OPERATIONS
+from sidecar.protocol.schema import Values
 from sidecar.security.acls import Operation, ResourceType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.protocol.schema import Values
 
 NOT_EXPANDED: Final = KafkaError(
     ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -8,17 +8,13 @@ A broker's answer may depend on whether a topic exists: to delete it, to create 
 transaction. Then the row names the topics in doubt, and the caller looks them up before it asks.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from sidecar.gateway.access import cluster, groups, members, topics, transactions
 from sidecar.gateway.access.asked import Asked, Open, PerTopic
 from sidecar.protocol.api import LOGIN_APIS
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _OWN: Final = Open(
     "Own, DescribeOwners and LastSequence ask for rights on what they name; a token is the right to the others"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from sidecar.cluster.resolver import is_legal
 from sidecar.gateway.access.asked import (
@@ -23,14 +24,9 @@ from sidecar.gateway.access.asked import (
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
-from sidecar.protocol.schema import TAGS
+from sidecar.protocol.schema import TAGS, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import Operation, ResourceType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.protocol.schema import Values
 
 _NO_TOPIC: Final = "."
 """No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from sidecar.gateway.access.asked import (
     CLUSTER,
@@ -20,12 +21,8 @@ from sidecar.gateway.access.asked import (
 from sidecar.gateway.rights import KAFKAS_OWN
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import transactions
+from sidecar.protocol.schema import Values
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.protocol.schema import Values
 
 
 def _init_producer_id(asking: Asking) -> Divided | None:

@@ -2,32 +2,24 @@
 nothing, changes nothing.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sidecar.access.prospects import Look, Prospect
-from sidecar.cluster.resolver import is_legal
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver, is_legal
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.owning import TopicClaim, TopicOwners
+from sidecar.gateway.own.asked import Asked, Target
 from sidecar.gateway.own.bodies import NOBODY
 from sidecar.gateway.own.describe import ownership_of
-from sidecar.gateway.owners import standing
-from sidecar.protocol.errors import ErrorCode
+from sidecar.gateway.own.tickets import Ticket
+from sidecar.gateway.owners import Standing, standing
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.requests import gone_message
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.exclusive.owning import TopicClaim, TopicOwners
-    from sidecar.gateway.own.asked import Asked, Target
-    from sidecar.gateway.own.tickets import Ticket
-    from sidecar.gateway.owners import Standing
-    from sidecar.protocol.errors import KafkaError
-    from sidecar.resources.coordinator import Coordinator
 
 _RELEASED = "this claim was released: claim with a new token"
 _SUPERSEDED = "its session has claimed it under another token"

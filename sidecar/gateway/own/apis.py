@@ -4,42 +4,36 @@ Kafka's framing with request header v1 and response header v0, bodies as in `pro
 are in the body. Served whether ApiVersions listed them or not. Own and Watch park their connection while they wait.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Kind
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicOwners
+from sidecar.gateway.catching_up import CatchingUp
+from sidecar.gateway.client import Client
+from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.answers import Answers, Rooms, not_now
-from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
+from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked, Target, check_group
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.faults import not_allowed
 from sidecar.gateway.own.last_sequence import LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
-from sidecar.gateway.own.tickets import Stand
+from sidecar.gateway.own.tickets import Stand, Ticket
 from sidecar.gateway.sequence_ids import SequenceIds
+from sidecar.network.request import Exchange, Request
+from sidecar.network.tasks import Tasks
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
+from sidecar.resources.coordinator import Coordinator
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.gateway.catching_up import CatchingUp
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.handler import ColdApi
-    from sidecar.gateway.own.asked import Asked
-    from sidecar.gateway.own.tickets import Ticket
-    from sidecar.network.request import Exchange, Request
-    from sidecar.network.tasks import Tasks
-    from sidecar.resources.coordinator import Coordinator
 
 _UNKNOWN: Final = "this node knows no claims of this token: send the Own request with it again"
 

@@ -7,18 +7,15 @@ import secrets
 import uuid
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sidecar.changelog import claim_key, claimed
+from metadata.ownership import AccessMode
+from sidecar.changelog import Key, claim_key, claimed
 from sidecar.exclusive.claims import Claimant
+from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from metadata.ownership import AccessMode
-    from sidecar.changelog import Key
-    from sidecar.gateway.client import Client
 
 TOKEN_BYTES: Final = 16
 LONGEST_WAIT_MS: Final = 300_000

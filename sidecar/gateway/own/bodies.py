@@ -3,19 +3,15 @@
 Errors are in the body, of a request that does not parse too: a connection never ends by one.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import AS_KAFKAS
 from sidecar.protocol.primitives import I32
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from sidecar.network.request import Exchange, Request
 
 RequestT = TypeVar("RequestT", bound=Message)
 

@@ -4,57 +4,42 @@ Changes nothing. Topics that other nodes serve are described from the changelog,
 serving node knows.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from sidecar.changelog import claim_key
+from sidecar.changelog import Key, claim_key
+from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import is_legal
-from sidecar.gateway.catching_up import BehindError
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.gateway.catching_up import BehindError, CatchingUp
+from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
-from sidecar.gateway.owners import standing
+from sidecar.gateway.owners import Standing, standing
 from sidecar.gateway.rights import may_see
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.resources.coordinator import Coordinator
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.changelog import Key
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.gateway.catching_up import CatchingUp
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.owners import Standing
-    from sidecar.network.request import Exchange, Request
-    from sidecar.resources.coordinator import Coordinator
 
 
 class _NotAuthorizedError(Exception):
     """The client may not know of what it asks for."""
 
 
+@dataclass(eq=False)
 class DescribeOwnersApi:
     """Answers DescribeOwners of all clients of a node."""
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        nodes: NodeDirectory,
-        governed: GovernedTopics,
-        coordinator: Coordinator,
-        catching_up: CatchingUp,
-    ) -> None:
-        self._catching_up = catching_up
-        self._upstream = upstream
-        self._nodes = nodes
-        self._governed = governed
-        self._coordinator = coordinator
+    _upstream: KafkaUpstream
+    _nodes: NodeDirectory
+    _governed: GovernedTopics
+    _coordinator: Coordinator
+    _catching_up: CatchingUp
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Owners of resources, and their queues."""
@@ -77,15 +62,13 @@ class DescribeOwnersApi:
                     await self._describe_topics(client, response)
                 await self._describe_claims(request.group, response)
         except _NotAuthorizedError as error:
-            response = control.DescribeOwnersResponse(error=control.NOT_AUTHORIZED, message=str(error))
+            response = _refused(control.NOT_AUTHORIZED, str(error))
         except BadRequestError as error:
-            response.error, response.message = control.INVALID_REQUEST, str(error)
+            response = _refused(control.INVALID_REQUEST, str(error))
         except BehindError as error:
-            response = control.DescribeOwnersResponse(error=control.UNAVAILABLE, message=str(error))
+            response = _refused(control.UNAVAILABLE, str(error))
         except (UpstreamError, KafkaError):  # its text would name a broker
-            response = control.DescribeOwnersResponse(
-                error=control.UNAVAILABLE, message="Kafka cannot be asked now; try again"
-            )
+            response = _refused(control.UNAVAILABLE, "Kafka cannot be asked now; try again")
         answer(exchange, head, response.error, response)
 
     async def _describe_topics(self, client: Client, response: control.DescribeOwnersResponse) -> None:
@@ -108,14 +91,10 @@ class DescribeOwnersApi:
         partitions = await existing_partitions(self._upstream, names)
         for number, resource in enumerate(request.resources):
             fault = fault_of(resource)
-            if fault:
-                response.ownerships.add(
-                    resource=resource, error=control.INVALID_REQUEST, message=fault, serving_node=NOBODY
-                )
-            elif missing := missing_of(resource, partitions):
-                response.ownerships.add(
-                    resource=resource, error=control.UNKNOWN_RESOURCE, message=missing, serving_node=NOBODY
-                )
+            missing = "" if fault else missing_of(resource, partitions)
+            if fault or missing:
+                error = control.INVALID_REQUEST if fault else control.UNKNOWN_RESOURCE
+                response.ownerships.add(resource=resource, error=error, message=fault or missing, serving_node=NOBODY)
             elif resource.name or request.group:
                 self._add_claims(response, [claim_key(request.group, resource)])
             else:
@@ -155,6 +134,10 @@ class DescribeOwnersApi:
         for index in sorted(index for index in found.owners if index is not None):
             response.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
         _add_waiting(response, name, found, None)
+
+
+def _refused(error: control.Error, message: str) -> control.DescribeOwnersResponse:
+    return control.DescribeOwnersResponse(error=error, message=message)
 
 
 async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:

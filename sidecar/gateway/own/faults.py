@@ -2,25 +2,19 @@
 node. ACLs are asked when the request comes, and again when it is its turn.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.cluster.resolver import TopicKind, is_legal
+from sidecar.gateway.own.answers import Rooms
+from sidecar.gateway.own.asked import Asked, Target
 from sidecar.gateway.own.describe import existing_partitions, missing_of
+from sidecar.gateway.rights import Rights
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.gateway.own.answers import Rooms
-    from sidecar.gateway.own.asked import Asked, Target
-    from sidecar.gateway.rights import Rights
 
 
 def not_allowed(

@@ -7,26 +7,19 @@ the rest is stored. If something changed between check and take, all is given ba
 Kafka wiki Single Reader/Writer, PIP-68; docs/reference/own-apis.md.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from sidecar.access.prospects import Look, Prospect
-from sidecar.gateway.own.answers import not_now
+from sidecar.exclusive.owning import TopicClaim
+from sidecar.gateway.own.answers import Rooms, not_now
+from sidecar.gateway.own.asked import Target
 from sidecar.gateway.own.faults import not_allowed
-from sidecar.gateway.own.tickets import Stand
+from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.resources.requests import ClaimVerdict, Request
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.exclusive.owning import TopicClaim
-    from sidecar.gateway.own.answers import Rooms
-    from sidecar.gateway.own.asked import Target
-    from sidecar.gateway.own.tickets import Ticket, Tickets
-    from sidecar.resources.requests import ClaimVerdict, Request
 
 _BUSY_S: Final = 10.0
 """How long a request waits for topics that change hands before it is answered so."""

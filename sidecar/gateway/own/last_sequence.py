@@ -3,19 +3,15 @@
 Takes over a topic that no node serves, because only the serving node knows the ids; otherwise it changes nothing.
 """
 
-from __future__ import annotations
+from typing import Final
 
-from typing import TYPE_CHECKING, Final
-
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import BadRequestError, answer, check_name, decode
 from sidecar.gateway.rights import may_see
 from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
+from sidecar.network.request import Exchange, Request
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Exchange, Request
 
 KNOW_S: Final = 10.0
 """How long LastSequence waits for ids that are being read."""

@@ -4,31 +4,24 @@ A waiting request has no task: a change of a resource wakes the first in its que
 a promotion that was not fetched yet, is kept while a call with its token is in progress and 5 s longer.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 from sidecar.access.prospects import Look, Prospect
+from sidecar.changelog import Key
 from sidecar.exclusive.owning import TopicClaim
-from sidecar.gateway.own.answers import not_now
-from sidecar.gateway.own.asked import WHOLE, Target
+from sidecar.gateway.client import Client
+from sidecar.gateway.own.answers import Rooms, not_now
+from sidecar.gateway.own.asked import WHOLE, Asked, Target
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.tickets import TICKETS, Attendance, Stand, Ticket, Tickets
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from sidecar.changelog import Key
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.own.answers import Rooms
-    from sidecar.gateway.own.asked import Asked
-    from sidecar.network.tasks import Tasks
 
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2

@@ -5,25 +5,20 @@ A request with the same token is the same request, so one whose answer was lost 
 returns what happened to a token since its last answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from sidecar.access.rules import KEPT_S
+from sidecar.exclusive.owning import TopicClaim
+from sidecar.gateway.client import Client
+from sidecar.gateway.own.asked import Asked, Target
+from sidecar.resources.requests import Request
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableMapping
-
-    from sidecar.exclusive.owning import TopicClaim
-    from sidecar.gateway.client import Client
-    from sidecar.gateway.own.asked import Asked, Target
-    from sidecar.resources.requests import Request
 
 NameT = TypeVar("NameT")
 FoundT = TypeVar("FoundT", bound="dict[bytes, Ticket]")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
+from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.messages import admin, cluster
 from sidecar.protocol.primitives import MalformedFrameError
-from sidecar.protocol.schema import TAGS
+from sidecar.protocol.schema import TAGS, Values
 from sidecar.protocol.views import View
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.caller import CoordinatorKind
-    from sidecar.protocol.schema import Values
 
 
 class ServedVersions(NamedTuple):

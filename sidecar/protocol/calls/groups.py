@@ -6,16 +6,13 @@ takes it for a group without members alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sidecar.protocol.messages import groups as tables
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.protocol.schema import Values
 
 _NO_GENERATION = -1
 _NO_LEADER_EPOCH = -1

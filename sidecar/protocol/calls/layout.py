@@ -6,14 +6,11 @@ A node shows no topic ids to clients (Metadata 9 at most); its own calls ask Kaf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import METADATA
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
-
-if TYPE_CHECKING:
-    from sidecar.protocol.schema import Values
 
 
 @dataclass(frozen=True, slots=True)

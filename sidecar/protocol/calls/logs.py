@@ -4,11 +4,10 @@ These serve internal topics and the reading forward of governed logs. Clients' o
 here.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from sidecar.protocol import fetch, produce, produce_upstream
 from sidecar.protocol.caller import FixedRequest
@@ -17,12 +16,8 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.protocol.messages import logs as tables
 from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View, by_partition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.protocol.schema import Values
 
 _CONSUMER = -1
 _NO_LEADER_EPOCH = -1

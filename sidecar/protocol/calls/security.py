@@ -1,18 +1,13 @@
 """Calls about logins and rules: SaslHandshake, SaslAuthenticate, DescribeAcls, and about delegation tokens."""
 
-from __future__ import annotations
-
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol.messages import security
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.protocol.schema import Values
 
 _ANY: Final = 1
 """What a filter of DescribeAcls calls any resource type, pattern type, operation or permission."""

@@ -1,17 +1,13 @@
 """Fetch v11 of many partitions at once, each answered by its element as it is: for readers that share a poll."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.primitives import Octets, Reader, Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VERSION: Final = 11
 """Of what a poll brings, whatever version it asks in."""

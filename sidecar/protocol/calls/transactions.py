@@ -8,17 +8,13 @@ does not raise the epoch (KIP-890), InitProducerId 4 answers 90 PRODUCER_FENCED 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.messages import transactions as tables
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View, by_partition, named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.protocol.schema import Values
 
 NO_STAMP = Stamp(ProducerId(-1), ProducerEpoch(-1))
 
