@@ -7,17 +7,14 @@ a record.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from aiohttp import web
 
 from sidecar.admin.access import Right
+from sidecar.admin.judged import JudgedRequest
 from sidecar.telemetry.seldom import Seldom
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from sidecar.admin.judged import JudgedRequest
 
 _SHADOWS: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/shadowTopics"
 ACTS: Final = {

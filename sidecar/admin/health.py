@@ -5,17 +5,13 @@ A node that answers is alive: an orchestrator that restarts a node because Redis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aiohttp import web
 
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import ALIVE, NOT_READY, READY, is_ready
+from sidecar.node.view import NodeView
 from sidecar.telemetry.exposition import CONTENT_TYPE, OPENMETRICS_TYPE, Exposition, takes_exemplars
-
-if TYPE_CHECKING:
-    from sidecar.node.view import NodeView
-    from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.telemetry.hooks import NodeMetrics
 
 
 class Health:

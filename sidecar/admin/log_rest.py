@@ -7,19 +7,16 @@ Nothing of a record is interpreted, and what is shown is cut.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
 from sidecar.admin import asked, names
 from sidecar.admin.log_shapes import GROUPS, MOST_RECORDS, PARTITIONS, RECORDS, RECORDS_PAGE
-from sidecar.admin.passing_on import PASSED_ON, SilentError
+from sidecar.admin.passing_on import PASSED_ON, Passing, SilentError
 from sidecar.admin.replies import page, reply
 from sidecar.node.port import NothingDoneError
-
-if TYPE_CHECKING:
-    from sidecar.admin.passing_on import Passing
-    from sidecar.node.view import NodeView
+from sidecar.node.view import NodeView
 
 RECORDS_PATH: Final = "/v1/topics/{topic}/records"
 _LAST_TOKEN: Final = 9_999_999_999

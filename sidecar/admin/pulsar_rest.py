@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from aiohttp import web
 
@@ -19,11 +20,7 @@ from sidecar.admin.judged import judged_now
 from sidecar.admin.replies import reply
 from sidecar.admin.shadow_shapes import NAMES, SOURCE_PROPERTY
 from sidecar.node.port import NotFoundError, PortError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from sidecar.node.view.shadows import ShadowView
+from sidecar.node.view.shadows import ShadowView
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")

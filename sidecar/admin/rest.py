@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -18,8 +19,9 @@ from sidecar import __version__
 from sidecar.admin import asked, names
 from sidecar.admin.event_shapes import EVENT, KINDS
 from sidecar.admin.faults import ShapeError
+from sidecar.admin.fields import Shape
 from sidecar.admin.judged import judged_now
-from sidecar.admin.passing_on import BEHIND, PASSED_ON, SilentError
+from sidecar.admin.passing_on import BEHIND, PASSED_ON, Passing, SilentError
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     CLIENTS,
@@ -33,17 +35,10 @@ from sidecar.admin.shapes import (
     new_topic_from_json,
     policy_from_json,
 )
-from sidecar.node.port import NotFoundError, NothingDoneError, UnavailableError
+from sidecar.node.port import NotFoundError, NothingDoneError, Topic, UnavailableError
+from sidecar.node.view import NodeView
 from sidecar.protocol.errors import no_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from sidecar.admin.fields import Shape
-    from sidecar.admin.passing_on import Passing
-    from sidecar.node.port import Topic
-    from sidecar.node.view import NodeView
-    from sidecar.v1 import state_pb2 as state
+from sidecar.v1 import state_pb2 as state
 
 _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024

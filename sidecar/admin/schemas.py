@@ -9,7 +9,8 @@ A closed shadow has no schemas. Nothing is kept between two requests.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from aiohttp import web
 
@@ -29,12 +30,8 @@ from sidecar.admin.schema_upstream import (
     whole,
 )
 from sidecar.network.places import Places
+from sidecar.node.view import NodeView
 from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, topics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from sidecar.node.view import NodeView
 
 ROOT: Final = "/schemas"
 OBJECT_LIMIT: Final = 4 * 1024 * 1024

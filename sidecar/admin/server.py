@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from socket import gethostname
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sidecar import __version__
-from sidecar.admin.access import FORWARDED, Caller, Right, Rules, granted, judge, own_hosts, sees_producer_ids
+from sidecar.admin.access import FORWARDED, Caller, Refusal, Right, Rules, granted, judge, own_hosts, sees_producer_ids
 from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.audit import AuditLog
 from sidecar.admin.connections import Connections
@@ -31,16 +32,10 @@ from sidecar.admin.schema_paths import is_read
 from sidecar.admin.schemas import ROOT, SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
 from sidecar.admin.tls import admin_tls, subject_at
-from sidecar.settings import Address
-
-if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
-
-    from sidecar.admin.access import Refusal
-    from sidecar.network.listening import Listener
-    from sidecar.node.view import NodeView
-    from sidecar.settings import Settings
-    from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.network.listening import Listener
+from sidecar.node.view import NodeView
+from sidecar.settings import Address, Settings
+from sidecar.telemetry.hooks import NodeMetrics
 
 _STRANGERS: Final = frozenset({"cross-site", "same-site"})
 """What browsers say in Sec-Fetch-Site of a request that a page of somebody else makes, for a GET without its origin."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -20,9 +19,7 @@ from sidecar.admin.shadow_shapes import (
     shadow_from_json,
 )
 from sidecar.node.port import NotFoundError
-
-if TYPE_CHECKING:
-    from sidecar.node.view.shadows import ShadowView
+from sidecar.node.view.shadows import ShadowView
 
 _BELONG = "shadows belong"
 

@@ -7,17 +7,13 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
 from sidecar.settings.checks import File, Needs, SettingsGroup, optional, setting
-from sidecar.settings.values import Problem, check_token
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.settings.values import Settings
+from sidecar.settings.values import Problem, Settings, check_token
 
 Token = Annotated[str | None, AfterValidator(check_token), Needs("text without spaces", "^[!-~]+$")]
 _HOST: Final = r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"

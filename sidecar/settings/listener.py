@@ -6,7 +6,8 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator
 from pydantic_settings import SettingsConfigDict
@@ -24,16 +25,10 @@ from sidecar.settings.checks import (
     optional,
     setting,
 )
-from sidecar.settings.listeners import PREFIX, key_of, own_of, own_setting
+from sidecar.settings.listeners import PREFIX, ListenerSettings, key_of, own_of, own_setting
 from sidecar.settings.loaded import full_name
 from sidecar.settings.towards_kafka import HTTP_URL, Protocol
-from sidecar.settings.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sidecar.settings.listeners import ListenerSettings
-    from sidecar.settings.values import Settings
+from sidecar.settings.values import Problem, Settings
 
 Authentication = Annotated[Literal["relay", "file", "jwks"], Needs("relay, file or jwks")]
 ClientAuth = Annotated[Literal["none", "requested", "required"], Needs("none, requested or required")]

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
@@ -26,10 +28,6 @@ from sidecar.settings.values import (
     find_config,
     read_toml,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
 """Beginnings of variables that belong to `sidecar up` and its embedded parts."""

@@ -5,7 +5,8 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from sidecar.settings.checks import (
@@ -20,12 +21,7 @@ from sidecar.settings.checks import (
     optional,
     setting,
 )
-from sidecar.settings.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.settings.values import Settings
+from sidecar.settings.values import Problem, Settings
 
 HTTP_URL: Final = Needs("http://host:port/path or https://host/path", URL["http"])
 Protocol = Annotated[
