@@ -212,6 +212,13 @@ class Problem(NamedTuple):
         return f"{self.setting}{shown} ({self.origin}): {self.advice}"
 
 
+class Misfit(NamedTuple):
+    """A setting, by its field's name, that does not fit to others, and what to do."""
+
+    setting: str
+    advice: str
+
+
 class SettingsError(Exception):
     """The settings cannot be used; `problems` holds all that is wrong with them, `warnings` what is merely odd."""
 
