@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sidecar.admin import names
 from sidecar.admin.faults import ShapeError
 from sidecar.node.port import IfMatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aiohttp.typedefs import Handler
 
 HandlerT = TypeVar("HandlerT")
 

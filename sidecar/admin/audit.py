@@ -7,41 +7,16 @@ a record.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from aiohttp import web
 
 from sidecar.admin.access import Right
+from sidecar.admin.judged import JudgedRequest
+from sidecar.admin.operations import operations_of
 from sidecar.telemetry.seldom import Seldom
 
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from sidecar.admin.judged import JudgedRequest
-
-_SHADOWS: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/shadowTopics"
-ACTS: Final = {
-    ("PUT", "/v1/topics/{topic}/policy"): "policy.set",
-    ("DELETE", "/v1/topics/{topic}/policy"): "policy.unset",
-    ("POST", "/v1/topics/{topic}/fence"): "owner.fence",
-    ("POST", "/v1/topics/{topic}/release"): "owner.release",
-    ("DELETE", "/v1/topics/{topic}/dedup/{name}"): "producer.forget",
-    ("GET", "/v1/topics/{topic}/records"): "records.read",
-    ("HEAD", "/v1/topics/{topic}/records"): "records.read",
-    ("POST", "/v1/topics"): "topic.create",
-    ("DELETE", "/v1/topics/{topic}"): "topic.delete",
-    ("POST", "/v1/topics/{topic}/shadows"): "shadow.create",
-    ("DELETE", "/v1/topics/{topic}/shadows/{shadow}"): "shadow.delete",
-    ("PATCH", "/v1/shadows/{shadow}"): "shadow.change",
-    ("POST", "/v1/shadows/{shadow}/cursors/{group}/reset"): "cursor.reset",
-    ("PUT", _SHADOWS): "shadow.replace",
-    ("POST", _SHADOWS): "shadow.create",
-    ("DELETE", _SHADOWS): "shadow.delete",
-    ("POST", "/schemas/{path}"): "schema.register",
-    ("PUT", "/schemas/{path}"): "schema.change",
-    ("DELETE", "/schemas/{path}"): "schema.delete",
-}
-"""What a request is called, by method and route."""
 READ: Final = "read"
 OTHER: Final = "other"
 _FIELDS: Final = {"topic": "topic", "name": "producer", "shadow": "shadow", "group": "group", "path": "schema"}
@@ -98,8 +73,9 @@ class AuditLog:
 
 def act_of(request: web.Request) -> str:
     """What a request that changes something is called."""
-    resource = request.match_info.route.resource
-    return OTHER if resource is None else ACTS.get((request.method, resource.canonical), OTHER)
+    method = "GET" if request.method == "HEAD" else request.method
+    operation = operations_of(request.match_info.handler).get(method)
+    return OTHER if operation is None else operation.act or OTHER
 
 
 def result_of(status: int | None) -> str:

@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import ssl
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sidecar.admin.replies import error
-from sidecar.network.listening import PlainListener
+from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-
-    from aiohttp.typedefs import Handler
-
-    from sidecar.network.listening import Listener
-    from sidecar.settings import Address
+from sidecar.settings import Address
 
 _SILENT_S: Final = 75.0
 """Seconds for the head of a request, from the connection or the last answer on: more than between two scrapes."""

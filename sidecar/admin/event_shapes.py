@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.admin.fields import COUNT, FLAG, NUMBER, TEXT, TIME, Kind, Shape, by_key, list_of
 from sidecar.admin.producer_ids import DETAIL, SESSION
@@ -11,9 +12,6 @@ from sidecar.admin.shapes import MODE, POLICY
 from sidecar.exclusive.records import mode_of
 from sidecar.node.port import Policy
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KINDS: Final = {number: name.lower() for name, number in state.Event.Kind.items() if number}
 """By the number in a record; a newer node writes others."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from itertools import islice
 from reprlib import Repr
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from typing import Final
 
 _NAMED: Final = 5
 """Faults of one kind that one answer names."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from enum import StrEnum
+from typing import Any, Final
 
 Schema = dict[str, Any]
 Step = Callable[[Any], Any]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Self
 
 from sidecar.admin.passing import Behalf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
 
 
 @dataclass(slots=True)

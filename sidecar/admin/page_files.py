@@ -15,6 +15,8 @@ from typing import Final
 from aiohttp import web
 from aiohttp.web_exceptions import HTTPNotFound
 
+from sidecar.admin.operations import reads, text
+
 FILES: Final = Path(__file__).with_name("page")
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -34,6 +36,8 @@ _KINDS: Final = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
+_ABOUT: Final = "With an ETag and a Content-Security-Policy that allows nothing from elsewhere"
+_UNCHANGED: Final = {"description": "As `If-None-Match` has it"}
 _INDEX: Final = "index.html"
 
 
@@ -54,16 +58,14 @@ class Page:
             if path.suffix in _KINDS
         }
 
-    def routes(self) -> list[web.RouteDef]:
-        """Every path and method."""
-        return [web.get("/", self.index), web.get("/page/{file}", self.file)]
-
-    async def index(self, request: web.Request) -> web.Response:
-        """The page itself."""
+    @reads("/", text(_ABOUT, "text/html"), status_304=_UNCHANGED)
+    async def page(self, request: web.Request) -> web.Response:
+        """The page for people."""
         return _answer(request, self._files[_INDEX])
 
-    async def file(self, request: web.Request) -> web.Response:
-        """What belongs to it: scripts, the style sheet, the picture."""
+    @reads("/page/{file}", text(_ABOUT, *_KINDS.values()), status_304=_UNCHANGED)
+    async def page_file(self, request: web.Request) -> web.Response:
+        """A file of the page."""
         found = self._files.get(request.match_info["file"])
         if found is None:
             raise HTTPNotFound

@@ -17,14 +17,12 @@ import json
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.admin.access import OPERATOR, READER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SCHEME: Final = "Sidecar-Node"
 NONCE_S: Final = 30.0

@@ -7,7 +7,9 @@ where this node's admin port has it. Neither the caller's token nor any other se
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import (
     ClientConnectorCertificateError,
@@ -19,18 +21,12 @@ from aiohttp import (
 )
 from yarl import URL
 
-from sidecar.admin.access import OPERATOR
+from sidecar.admin.access import OPERATOR, Rules
 from sidecar.admin.judged import judged_now
 from sidecar.admin.passing import Passed, nonce_of, signed
 from sidecar.admin.replies import NOTHING_DONE
 from sidecar.node.port import ElsewhereError, NothingDoneError, UnavailableError
 from sidecar.security.words import in_words
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-
-    from sidecar.admin.access import Rules
 
 PASSED_ON: Final = "X-Sidecar-Passed-On"
 _PASS_ON_S: Final = 15.0

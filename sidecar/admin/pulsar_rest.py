@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from aiohttp import web
 
 from sidecar.admin import asked, names
 from sidecar.admin.faults import ShapeError, quoted
 from sidecar.admin.judged import judged_now
+from sidecar.admin.operations import answer, nothing, reads, writes
 from sidecar.admin.replies import reply
-from sidecar.admin.shadow_shapes import NAMES, SOURCE_PROPERTY
+from sidecar.admin.shadow_shapes import NAMES, PULSAR_PROPERTIES, SHADOW_NAMES, SOURCE_PROPERTY, WANTED_SHADOWS
 from sidecar.node.port import NotFoundError, PortError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from sidecar.node.view.shadows import ShadowView
+from sidecar.node.view.shadows import ShadowView
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_SHADOWS: Final = f"{_TOPIC}/shadowTopics"
 _FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")
 _BELONG: Final = "shadows belong"
 _ENOUGH_S: Final = 40.0
@@ -38,34 +37,29 @@ class PulsarRest:
     def __init__(self, port: ShadowView) -> None:
         self._port = port
 
-    def routes(self) -> list[web.RouteDef]:
-        """Every path and method."""
-        shadows = f"{_TOPIC}/shadowTopics"
-        return [
-            web.get(shadows, self.shadows),
-            web.put(shadows, self.replace),
-            web.post(shadows, self.add),
-            web.delete(shadows, self.remove),
-            web.get(f"{_TOPIC}/properties", self.properties),
-        ]
-
-    async def shadows(self, request: web.Request) -> web.Response:
+    @reads(_SHADOWS, answer(SHADOW_NAMES))
+    async def list_shadows_of_pulsar(self, request: web.Request) -> web.Response:
         """The shadows of a topic."""
         return reply(await self._known(asked.one_topic(request, _BELONG)))
 
-    async def replace(self, request: web.Request) -> web.Response:
-        """Make those that are named and not there, then delete those that are there and not named."""
+    @writes(f"PUT {_SHADOWS}", "shadow.replace", nothing("Done"), failing=(409,), body=WANTED_SHADOWS.name)
+    async def replace_shadows(self, request: web.Request) -> web.Response:
+        """Make those that are named, delete all others."""
         source, wanted = asked.one_topic(request, _BELONG), _names(await asked.body(request))
         known = await self._known(source)
         return await self._change(request, source, _without(wanted, known), _without(known, wanted))
 
-    async def add(self, request: web.Request) -> web.Response:
-        """Make those that are named and not there."""
+    @writes(f"POST {_SHADOWS}", "shadow.create", nothing("Done"), failing=(409,), body=WANTED_SHADOWS.name)
+    async def add_shadows(self, request: web.Request) -> web.Response:
+        """Make those that are named. What is there already stays."""
         source, wanted = asked.one_topic(request, _BELONG), _names(await asked.body(request))
         return await self._change(request, source, _without(wanted, await self._known(source)), ())
 
-    async def remove(self, request: web.Request) -> web.Response:
-        """Delete those that are named, or all where there is no body; what is gone already is no fault."""
+    @writes(
+        f"DELETE {_SHADOWS}", "shadow.delete", nothing("Done"), failing=(409,), body=WANTED_SHADOWS.name, optional=True
+    )
+    async def remove_shadows(self, request: web.Request) -> web.Response:
+        """Delete those that are named, or all without a body. What is gone already is no fault."""
         source = asked.one_topic(request, _BELONG)
         named = _names(await asked.body(request)) if await request.read() else None
         known = await self._known(source)
@@ -73,8 +67,9 @@ class PulsarRest:
             request, source, (), known if named is None else [name for name in named if name in known]
         )
 
-    async def properties(self, request: web.Request) -> web.Response:
-        """What Pulsar keeps of a topic, as far as there is any of it: the source of a shadow."""
+    @reads(f"{_TOPIC}/properties", answer(PULSAR_PROPERTIES))
+    async def get_properties(self, request: web.Request) -> web.Response:
+        """The source of a shadow, as Pulsar keeps it."""
         name = asked.one_topic(request, "properties belong")
         source = next((each.source for each in await self._port.known() if each.name == name), None)
         if source is None:

@@ -7,12 +7,15 @@ a body that is no JSON, and bugs, which are logged and not shown to the client.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sidecar.admin.faults import ShapeError
+from sidecar.admin.fields import Shape
 from sidecar.admin.shapes import ERROR
 from sidecar.node.port import (
     ConflictError,
@@ -24,13 +27,6 @@ from sidecar.node.port import (
     UnavailableError,
 )
 from sidecar.telemetry.seldom import Seldom
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from aiohttp.typedefs import Handler
-
-    from sidecar.admin.fields import Shape
 
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT", int, str)

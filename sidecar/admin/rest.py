@@ -1,4 +1,4 @@
-"""`/v1`: status, events, topics, their policies, fence and release, sequence ids. Checks what was sent, asks the node,
+"""`/v1`: status, events, topics, their policies, fence and release. Checks what was sent, asks the node,
 shapes the answer; a question for the node that serves a topic is passed on to it.
 
 No rule about ownership is here: the node decides what a fence does and which owners may be fenced.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -18,32 +18,41 @@ from sidecar import __version__
 from sidecar.admin import asked, names
 from sidecar.admin.event_shapes import EVENT, KINDS
 from sidecar.admin.faults import ShapeError
+from sidecar.admin.fields import COUNT, TEXT, Shape, ref
 from sidecar.admin.judged import judged_now
-from sidecar.admin.passing_on import BEHIND, PASSED_ON, SilentError
+from sidecar.admin.operations import (
+    EVENTS,
+    FAILED,
+    GOVERNABLE,
+    IF_MATCH,
+    OF_NUMBERS,
+    PARTITION_NUMBER,
+    answer,
+    flag,
+    in_header,
+    in_query,
+    nothing,
+    paged,
+    reads,
+    writes,
+)
+from sidecar.admin.passing_on import BEHIND, PASSED_ON, Passing, SilentError
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     CLIENTS,
-    PRODUCER_IDS,
-    PRODUCERS,
-    PRODUCERS_PAGE,
     REFUSAL,
+    REFUSALS,
     SETTINGS,
     STATUS,
     TOPIC,
+    TOPICS,
     new_topic_from_json,
     policy_from_json,
 )
-from sidecar.node.port import NotFoundError, NothingDoneError, UnavailableError
+from sidecar.node.port import NotFoundError, NothingDoneError, Topic, UnavailableError
+from sidecar.node.view import NodeView
 from sidecar.protocol.errors import no_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from sidecar.admin.fields import Shape
-    from sidecar.admin.passing_on import Passing
-    from sidecar.node.port import Topic
-    from sidecar.node.view import NodeView
-    from sidecar.v1 import state_pb2 as state
+from sidecar.v1 import state_pb2 as state
 
 _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024
@@ -59,14 +68,43 @@ CLIENTS_SHOWN: Final = 100
 REFUSALS_SHOWN: Final = 100
 """The same, of what was refused."""
 _LAST_TOKEN: Final = 9_999_999_999
-PLACE_PATTERN: Final = r"^(([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255}))?$"
-"""A token of a list of producers, as JSON schema has patterns."""
-_PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
-"""Where a page of producer names ends: Unix seconds of its last record, and the name's bytes."""
-NEWEST_EVENTS: Final = 1_000
+_NEWEST_EVENTS: Final = 1_000
 """Events from before that a stream may begin with."""
 _TAKEN_S: Final = 30.0
 """Seconds for a reader of events to take what was written to him."""
+
+
+_POLICY: Final = "/v1/topics/{topic}/policy"
+_OF_TOPIC: Final = in_query("topic", TEXT.schema, "Of this topic only.")
+_PARTITION: Final = in_query("partition", PARTITION_NUMBER, "Of a topic whose scope is partition.")
+_OF_POLICIES: Final = (
+    GOVERNABLE,
+    in_query(
+        "partition",
+        PARTITION_NUMBER,
+        "Whose generation If-Match means, of a topic whose scope is partition; 400 without If-Match. "
+        "The policy is the whole topic's.",
+    ),
+    IF_MATCH,
+)
+_OF_EVENTS: Final = (
+    _OF_TOPIC,
+    in_query("from", COUNT.schema, "From this position on; 0: all that are kept."),
+    in_query(
+        "last",
+        {"type": "integer", "minimum": 0, "maximum": _NEWEST_EVENTS, "default": 0},
+        "From now on, with at most so many (of `topic`) of before; `from` goes first.",
+    ),
+    in_header("Last-Event-ID", COUNT.schema, "Behind this position."),
+)
+_STREAM: Final = {
+    "description": "One event each: its id a position, its name the kind, its data an `Event`.",
+    "content": {"text/event-stream": {"schema": ref(EVENT.name)}},
+}
+_TAG: Final = "The generation in quotes; with `partition` that of the partition."
+_TAGGED: Final = {**answer(TOPIC), "headers": {"ETag": {"schema": TEXT.schema, "description": _TAG}}}
+_ANOTHER: Final = {"412": {**FAILED, "description": "The generation is another; nothing was done."}}
+_ENDED: Final = {"200": _TAGGED, "409": FAILED, **_ANOTHER}
 
 
 class Rest:
@@ -76,34 +114,43 @@ class Rest:
         self._port = port
         self._passing = passing
 
+    @reads("/v1/status", answer(STATUS))
     async def status(self, _request: web.Request) -> web.Response:
         """The node and what it sees."""
         return reply(STATUS.to_json(await self._port.status(), version=__version__))
 
-    @asked.takes("page_size", "page_token")
-    async def clients(self, request: web.Request) -> web.Response:
-        """A page of the clients connected to this node, the oldest first."""
+    @reads("/v1/clients", answer(CLIENTS), *paged(CLIENTS_SHOWN, pattern=OF_NUMBERS))
+    async def list_clients(self, request: web.Request) -> web.Response:
+        """Clients connected to this node, the oldest first."""
         size = asked.page_size(request, CLIENTS_SHOWN)
         after = asked.number(request, "page_token", 0, _LAST_TOKEN)
         found, token = await self._port.clients(after or 0, size)
         return reply(CLIENTS.to_json((found, None if token is None else str(token))))
 
-    async def settings(self, _request: web.Request) -> web.Response:
-        """The node's settings."""
+    @reads("/v1/settings", answer(SETTINGS))
+    async def list_settings(self, _request: web.Request) -> web.Response:
+        """The settings of this node, secrets masked."""
         return reply(SETTINGS.to_json((self._port.settings(), None)))
 
-    @asked.takes("topic", "page_size", "page_token")
-    async def refusals(self, request: web.Request) -> web.Response:
-        """A page of what this node refused its clients lately; `page_token` is how many came before."""
+    @reads("/v1/refusals", answer(REFUSALS), *paged(REFUSALS_SHOWN, pattern=OF_NUMBERS), _OF_TOPIC)
+    async def list_refusals(self, request: web.Request) -> web.Response:
+        """What this node refused its clients lately. `page_token` is how many came before."""
         size = asked.page_size(request, REFUSALS_SHOWN)
         first = asked.number(request, "page_token", 0, _LAST_TOKEN) or 0
         every = self._port.refusals(request.query.get("topic"))
         token = str(first + size) if first + size < len(every) else None
         return await _listed(REFUSAL, every[first : first + size], token)
 
-    @asked.takes("page_size", "page_token", "governed", "contains", "prefix")
-    async def topics(self, request: web.Request) -> web.Response:
-        """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
+    @reads(
+        "/v1/topics",
+        answer(TOPICS),
+        *paged(),
+        flag("governed", "Only topics that have a policy."),
+        in_query("contains", TEXT.schema, "Only names with this in them, whatever the case."),
+        in_query("prefix", TEXT.schema, "Only names that begin with this: what a policy of `PREFIX*` covers."),
+    )
+    async def list_topics(self, request: web.Request) -> web.Response:
+        """Topics and prefixes by name. `page_token` is the last name of the page before."""
         size, after = asked.page_size(request), asked.last_topic(request)
         part, prefix = request.query.get("contains", "").lower(), request.query.get("prefix", "")
         knows = await self._catch_up()
@@ -113,14 +160,14 @@ class Rest:
         token = page[-1] if len(page) < len(known) else None
         return _marked(await _listed(TOPIC, await self._port.topics(page), token), knows=knows)
 
-    @asked.takes("partition")
-    async def topic(self, request: web.Request) -> web.Response:
-        """One topic or prefix, as the node that serves it answers: only that node knows the queue and the ids. Where
-        that one does not answer, as this one knows it.
+    @reads("/v1/topics/{topic}", _TAGGED, GOVERNABLE, _PARTITION)
+    async def get_topic(self, request: web.Request) -> web.Response:
+        """One topic or prefix. The node that serves it answers: only that node knows the queue and the ids. Where that
+        one does not answer, this one says what it knows.
         """
         name = request.match_info["topic"]
 
-        async def answer() -> web.Response:
+        async def asked_here() -> web.Response:
             knows = await self._catch_up()
             self._port.check_serving(name)
             return _marked(await self._described(request, name), knows=knows)
@@ -128,7 +175,7 @@ class Rest:
         knows = False
         if names.is_topic(name):
             try:
-                response = await self._passing.where_it_is_served(request, answer, _DESCRIBE_S)
+                response = await self._passing.where_it_is_served(request, asked_here, _DESCRIBE_S)
             except (SilentError, NothingDoneError):
                 if PASSED_ON in request.headers:
                     raise
@@ -158,15 +205,16 @@ class Rest:
         body = TOPIC.to_json(known[0], shadowReplication=known[0].shadow_stats or {})
         return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, names.LAST_PARTITION)))
 
+    @writes("POST /v1/topics", "topic.create", {"201": answer(TOPIC)}, failing=(409,), body="NewTopic")
     async def create_topic(self, request: web.Request) -> web.Response:
-        """Create a topic, with a policy where one is given; answers with the topic."""
+        """Create a topic. With a policy where one is given; answers with the topic."""
         wanted, policy = new_topic_from_json(body := await asked.body(request, _POLICY_LIMIT))
         judged_now().note(topic=wanted.name, wanted=body)
         return reply(TOPIC.to_json(await self._port.create_topic(wanted, policy, _sender())), status=201)
 
-    @asked.takes("partition")
+    @writes(f"PUT {_POLICY}", "policy.set", {"200": _TAGGED, **_ANOTHER}, *_OF_POLICIES, body="Policy")
     async def put_policy(self, request: web.Request) -> web.Response:
-        """Merge fields into a policy; answers with the topic as it is then."""
+        """Set some fields of the policy, or create it. Answers with the topic as it is then."""
         name = asked.governable(request)
         match = asked.generations_alone(request)
         change = policy_from_json(wanted := await asked.body(request, _POLICY_LIMIT))
@@ -174,17 +222,17 @@ class Rest:
         topic = await self._port.merge_policy(name, change, match, _sender())
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
 
-    @asked.takes("partition")
+    @writes(f"DELETE {_POLICY}", "policy.unset", {**nothing("Forgotten"), **_ANOTHER}, *_OF_POLICIES)
     async def delete_policy(self, request: web.Request) -> web.Response:
-        """Forget a policy."""
+        """Forget the policy."""
         await self._port.delete_policy(asked.governable(request), asked.generations_alone(request), _sender())
         return web.Response(status=204)
 
-    @asked.takes("topic", "from", "last")
+    @reads(EVENTS, _STREAM, *_OF_EVENTS)
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """What happens, as server-sent events; a client that reconnects says by Last-Event-ID where it was."""
+        """What happens, as server-sent events. A client that reconnects says by Last-Event-ID where it was."""
         first = asked.number(request, "from", 0, 2**63 - 1)
-        newest = asked.number(request, "last", 0, NEWEST_EVENTS) or 0
+        newest = asked.number(request, "last", 0, _NEWEST_EVENTS) or 0
         after = None if first is None else first - 1
         if last := request.headers.get("Last-Event-ID", ""):
             if not (last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS):
@@ -205,12 +253,12 @@ class Rest:
                     await _write(request, answer, event)
         return answer
 
-    @asked.takes("partition")
+    @writes("POST /v1/topics/{topic}/fence", "owner.fence", _ENDED, _PARTITION, IF_MATCH)
     async def fence(self, request: web.Request) -> web.Response:
         """Depose the owner for ever."""
         return await self._end_ownership(request, self._port.fence)
 
-    @asked.takes("partition")
+    @writes("POST /v1/topics/{topic}/release", "owner.release", _ENDED, _PARTITION, IF_MATCH)
     async def release(self, request: web.Request) -> web.Response:
         """Clear the owner, which may claim again."""
         return await self._end_ownership(request, self._port.release)
@@ -221,51 +269,10 @@ class Rest:
         name = asked.one_topic(request, "owners belong")
         partition, match = asked.number(request, "partition", 0, names.LAST_PARTITION), asked.generations(request)
 
-        async def answer() -> web.Response:
+        async def asked_here() -> web.Response:
             return _shown(await act(name, partition, None if match is None else match.generations), partition)
 
-        return await self._passing.where_it_is_served(request, answer)
-
-    @asked.takes("page_size", "page_token")
-    async def producers(self, request: web.Request) -> web.Response:
-        """A page of the producer names that wrote to a topic, the newest first."""
-        name = asked.one_topic(request, "sequence ids belong")
-        size, after = asked.page_size(request, PRODUCERS), _place(request)
-
-        async def answer() -> web.Response:
-            found, last = await self._port.producers(name, size, after)
-            token = None if last is None else f"{last[0]}.{last[1].hex()}"
-            return reply(PRODUCERS_PAGE.to_json((found, token)))
-
-        return await self._passing.where_it_is_served(request, answer)
-
-    async def producer(self, request: web.Request) -> web.Response:
-        """What is known of one producer name."""
-        name, producer = asked.one_topic(request, "sequence ids belong"), request.match_info["name"]
-
-        async def answer() -> web.Response:
-            return reply(PRODUCER_IDS.to_json(await self._port.producer(name, producer)))
-
-        return await self._passing.where_it_is_served(request, answer)
-
-    async def forget_producer(self, request: web.Request) -> web.Response:
-        """Forget a producer name and its sequence ids."""
-        name, producer = asked.one_topic(request, "sequence ids belong"), request.match_info["name"]
-
-        async def answer() -> web.Response:
-            await self._port.forget_producer(name, producer)
-            return web.Response(status=204)
-
-        return await self._passing.where_it_is_served(request, answer)
-
-
-def _place(request: web.Request) -> tuple[int, bytes] | None:
-    token = request.query.get("page_token", "")
-    if not token:
-        return None
-    if (found := _PLACE.fullmatch(token)) is None:
-        raise asked.bad_token(token)
-    return int(found[1]), bytes.fromhex(found[2])
+        return await self._passing.where_it_is_served(request, asked_here)
 
 
 async def _listed(shape: Shape, facts: Sequence[object], token: str | None) -> web.Response:

@@ -6,12 +6,10 @@ Lists are read and written item by item, so that a long one leaves other work it
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sidecar.shadow.subjects import Claim
+from sidecar.shadow.subjects import Claim
 
 _SPACE: Final = " \t\r\n"
 _DECODER: Final = json.JSONDecoder()

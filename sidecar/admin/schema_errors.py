@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
-if TYPE_CHECKING:
-    from sidecar.shadow.subjects import Claim
+from sidecar.shadow.subjects import Claim
 
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _SETTING: Final = "SIDECAR_SCHEMA_REGISTRY_URL"

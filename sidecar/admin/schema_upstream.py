@@ -8,23 +8,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 from multidict import CIMultiDict
 from yarl import URL
 
 from sidecar.admin.access import same
 from sidecar.admin.schema_answers import BadAnswerError
 from sidecar.admin.schema_errors import RegistryError, away
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-
-    from aiohttp import ClientResponse
 
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless configured otherwise."""

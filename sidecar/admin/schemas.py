@@ -9,12 +9,14 @@ A closed shadow has no schemas. Nothing is kept between two requests.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 from aiohttp import web
 
 from sidecar.admin import schema_answers as answers
 from sidecar.admin import schema_paths as paths
+from sidecar.admin.operations import TO_OPERATE, TO_READ, Operation, serves
 from sidecar.admin.schema_errors import RegistryError, closed, not_found, read_only, without_registry
 from sidecar.admin.schema_paths import BadPathError, Kind, Query, Target
 from sidecar.admin.schema_upstream import (
@@ -29,12 +31,10 @@ from sidecar.admin.schema_upstream import (
     whole,
 )
 from sidecar.network.places import Places
+from sidecar.node.view import NodeView
 from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, topics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from sidecar.node.view import NodeView
+HandlerT = TypeVar("HandlerT")
 
 ROOT: Final = "/schemas"
 OBJECT_LIMIT: Final = 4 * 1024 * 1024
@@ -43,6 +43,32 @@ LIST_LIMIT: Final = 16 * 1024 * 1024
 _TURN: Final = 200
 """Items of a list that are handled before other tasks run."""
 _PAGE: Final = {"offset": None, "limit": None}
+
+
+_ANSWER: Final = {
+    "description": "As the registry answers; a shadow's subject stands for its source's. Errors: 403 (40301) for"
+    " a write to a shadow's, 404 (40401) under a closed one, 501 without a registry, 502 and 504 where it is away.",
+}
+_METHODS: Final = {
+    "GET": ("Read schemas", ""),
+    "POST": ("Look up or register a schema", "schema.register"),
+    "PUT": ("Change", "schema.change"),
+    "DELETE": ("Delete", "schema.delete"),
+}
+"""In words, and as the audit log calls it."""
+
+
+def _passes_on(handler: HandlerT) -> HandlerT:
+    """The registry's own interface, which others describe."""
+    for method, (summary, act) in _METHODS.items():
+        described = {
+            "operationId": f"{method.lower()}Schemas",
+            "summary": summary,
+            "security": TO_OPERATE if act else TO_READ,
+            "responses": {"default": _ANSWER},
+        }
+        handler = serves(Operation(method, ROOT + "/{path:.*}", described, (), act))(handler)
+    return handler
 
 
 class SchemaProxy:
@@ -64,6 +90,7 @@ class SchemaProxy:
         if self._registry is not None:
             await self._registry.close()
 
+    @_passes_on
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle one request of any method."""
         try:

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from socket import gethostname
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sidecar import __version__
-from sidecar.admin.access import FORWARDED, Caller, Right, Rules, granted, judge, own_hosts, sees_producer_ids
+from sidecar.admin.access import FORWARDED, Caller, Refusal, Right, Rules, granted, judge, own_hosts, sees_producer_ids
 from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.audit import AuditLog
 from sidecar.admin.connections import Connections
 from sidecar.admin.health import Health
 from sidecar.admin.judged import JudgedRequest
 from sidecar.admin.log_rest import RECORDS_PATH, LogRest
+from sidecar.admin.operations import EVENTS, routes_of
 from sidecar.admin.page_files import Page
 from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked
 from sidecar.admin.passing_on import PASSED_ON, Passing
 from sidecar.admin.producer_ids import ARE_SHOWN
+from sidecar.admin.producer_rest import ProducerRest
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
@@ -31,16 +34,10 @@ from sidecar.admin.schema_paths import is_read
 from sidecar.admin.schemas import ROOT, SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
 from sidecar.admin.tls import admin_tls, subject_at
-from sidecar.settings import Address
-
-if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
-
-    from sidecar.admin.access import Refusal
-    from sidecar.network.listening import Listener
-    from sidecar.node.view import NodeView
-    from sidecar.settings import Settings
-    from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.network.listening import Listener
+from sidecar.node.view import NodeView
+from sidecar.settings import Address, Settings
+from sidecar.telemetry.hooks import NodeMetrics
 
 _STRANGERS: Final = frozenset({"cross-site", "same-site"})
 """What browsers say in Sec-Fetch-Site of a request that a page of somebody else makes, for a GET without its origin."""
@@ -48,10 +45,6 @@ _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEALTH: Final = frozenset({"/livez", "/readyz"})
 _ANSWER_TIMEOUT: Final = 60.0
 """Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
-_EVENTS: Final = "/v1/events"
-_PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
-"""A name may hold anything, braces too; a slash in it comes as %2F."""
-_SCHEMAS: Final = ROOT + "/{path:.*}"
 _STOP_TIMEOUT: Final = 1.0
 """Seconds for requests under way. aiohttp waits this time twice: before it cancels a handler, and for its end."""
 _BODY_LIMIT: Final = 1024 * 1024
@@ -84,17 +77,19 @@ class AdminServer:
             client_max_size=_BODY_LIMIT,
         )
         passing = Passing(lambda: self._rules, None if self._tls is None else self._tls.to_nodes)
-        application.add_routes(
-            [
-                *_routes(Health(port, metrics), Rest(port, passing)),
-                *LogRest(port, passing).routes(),
-                *ShadowRest(port.shadows).routes(),
-                *PulsarRest(port.shadows).routes(),
-                *Page().routes(),
-            ]
-        )
         self._schemas = SchemaProxy(port, settings.schema_registry_url, _secrets(settings))
-        application.add_routes(_schema_routes(self._schemas))
+        handlers = (
+            Health(port, metrics),
+            Rest(port, passing),
+            ProducerRest(port, passing),
+            LogRest(port, passing),
+            ShadowRest(port.shadows),
+            PulsarRest(port.shadows),
+            Page(),
+            self._schemas,
+        )
+        application.add_routes([route for each in handlers for route in routes_of(each)])
+        application.add_routes([web.get("/openapi.json", _openapi)])
         application.on_cleanup.append(self._schemas.close)
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
 
@@ -182,7 +177,7 @@ class AdminServer:
 
 @web.middleware
 async def _in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    async with asyncio.timeout(None if request.path == _EVENTS else _ANSWER_TIMEOUT):
+    async with asyncio.timeout(None if request.path == EVENTS else _ANSWER_TIMEOUT):
         return await handler(request)
 
 
@@ -190,35 +185,6 @@ async def _openapi(_request: web.Request) -> web.Response:
     from sidecar.admin.openapi import document  # noqa: PLC0415 - most nodes are never asked for it
 
     return reply(document(__version__))
-
-
-def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
-    return [
-        web.get("/livez", health.livez),
-        web.get("/readyz", health.readyz),
-        web.get("/metrics", health.metrics),
-        web.get("/openapi.json", _openapi),
-        web.get("/v1/status", rest.status),
-        web.get("/v1/clients", rest.clients),
-        web.get("/v1/settings", rest.settings),
-        web.get("/v1/refusals", rest.refusals),
-        web.get(_EVENTS, rest.events, allow_head=False),  # it would never end
-        web.get("/v1/topics", rest.topics),
-        web.post("/v1/topics", rest.create_topic),
-        web.get("/v1/topics/{topic}", rest.topic),
-        web.put("/v1/topics/{topic}/policy", rest.put_policy),
-        web.delete("/v1/topics/{topic}/policy", rest.delete_policy),
-        web.post("/v1/topics/{topic}/fence", rest.fence),
-        web.post("/v1/topics/{topic}/release", rest.release),
-        web.get("/v1/topics/{topic}/dedup", rest.producers),
-        web.get(_PRODUCER, rest.producer),
-        web.delete(_PRODUCER, rest.forget_producer),
-    ]
-
-
-def _schema_routes(schemas: SchemaProxy) -> list[web.RouteDef]:
-    add = (web.get, web.post, web.put, web.delete)
-    return [each(_SCHEMAS, schemas.handle) for each in add]
 
 
 def _right(request: web.Request) -> Right:

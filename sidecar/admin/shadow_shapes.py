@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from sidecar.admin.faults import HIGHEST, ShapeError, check_known, quoted, whole_number
 from sidecar.admin.fields import (
@@ -24,11 +25,7 @@ from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
 from sidecar.node.port import ShadowState
 from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest, Target
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.statistics import Numbers
 
 _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
 _TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'

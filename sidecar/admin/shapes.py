@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from sidecar.admin.faults import ShapeError, check_known, quoted, unknown_fields, whole_number
 from sidecar.admin.fields import (
@@ -23,13 +24,8 @@ from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_internal, is_t
 from sidecar.admin.producer_ids import DETAIL, SESSION
 from sidecar.admin.shadow_shapes import SHADOW_STATS
 from sidecar.gateway.sequence_ids import State
-from sidecar.node.port import AccessMode, NewTopic, NodeState, Policy, Scope
+from sidecar.node.port import AccessMode, Check, NewTopic, NodeState, Policy, Scope
 from sidecar.protocol.errors import error_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.node.port import Check
 
 PRODUCERS: Final = 100
 """Producer names in one page, unless another number is asked for, and with a topic."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
+from asyncio import BaseTransport
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
 from sidecar.security.distinguished_names import CertificateError, subject_of
-from sidecar.security.files import MadeOfFiles
+from sidecar.security.files import FileError, MadeOfFiles
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, has_expired, server_context
-
-if TYPE_CHECKING:
-    import ssl
-    from asyncio import BaseTransport
-    from collections.abc import Callable
-
-    from sidecar.security.files import FileError
-    from sidecar.settings import Settings
+from sidecar.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

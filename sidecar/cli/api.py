@@ -5,20 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.hints import hint
 from sidecar.security.tls import TlsFileError, TlsFiles, client_context, pinned_context
 from sidecar.security.words import in_words
+from sidecar.settings import AdminAccess
 from sidecar.settings.loaded import text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sidecar.settings import AdminAccess
 
 _CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0

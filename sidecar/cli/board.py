@@ -5,18 +5,14 @@ screen. Pure: it knows no terminal.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from sidecar.cli.output import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from sidecar.cli.output import Column
+from sidecar.cli.output import Column, rows_of
 
 _GAP: Final = 2
 _AROUND: Final = 3

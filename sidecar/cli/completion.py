@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import rich_click as click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from sidecar.cli.api import shadow_path, topic_path
+from sidecar.cli.api import AdminApi, shadow_path, topic_path
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import Shared
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from sidecar.cli.api import AdminApi
 
 _TIMEOUT_S: Final = 1.0
 _MOST: Final = 1000

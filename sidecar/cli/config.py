@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.options import Shared, config_option, output_option, pass_shared
 from sidecar.cli.output import listing, write
 from sidecar.cli.setting_flags import SettingsCommand, resolve_settings, with_setting_flags
-
-if TYPE_CHECKING:
-    from sidecar.cli.options import Shared
 
 
 @examples("sidecar check-config", "sidecar check-config --config ./sidecar.toml --node-id 2")

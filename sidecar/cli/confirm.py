@@ -7,14 +7,12 @@ never hangs; it says on which condition it destroys something (`--if-generation`
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import rich_click as click
 
 from sidecar.cli.output import printable_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import shadow_path
+from sidecar.cli.api import AdminApi, shadow_path
 from sidecar.cli.completion import group_names, shadow_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import Shared, asks_a_node
 from sidecar.cli.output import by_key, listing, write, write_list
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
 
 _SHADOW = click.argument("shadow", shell_complete=shadow_names)
 CURSORS: Final = ("group", "state", "members", "partition", "offset", "end", "lag")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import topic_path
+from sidecar.cli.api import AdminApi, topic_path
 from sidecar.cli.completion import producer_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import Shared, asks_a_node
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
 from sidecar.cli.topic import PRODUCERS, topic_argument
-
-if TYPE_CHECKING:
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
 
 _BESIDE: Final = {"offset": "offsets", "last_seen": "last_seen"}
 """What is known of a partition beside the id, by its heading."""

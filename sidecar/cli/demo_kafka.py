@@ -6,19 +6,16 @@ Speaks to a cluster of a single broker, as the demo starts it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from sidecar.changelog.records import RawRecord, build_batch, read_batches
 from sidecar.cli.bench.client import OPEN, Connection
-from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.pipeline.security import Security
+from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
+from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.admin import CreateTopics, NewTopic
 from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt, ProduceBatch
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
-
-if TYPE_CHECKING:
-    from sidecar.pipeline.security import Security
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.caller import Request
 
 AnswerT = TypeVar("AnswerT")
 _PATIENCE_S: Final = 30.0

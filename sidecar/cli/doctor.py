@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import rich_click as click
 
@@ -17,16 +18,10 @@ from sidecar.cli.checks.settings import looked_at
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
 from sidecar.cli.folding import fold
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import Shared, asks_a_node
 from sidecar.cli.output import counted, printable, terminal_width, write
 from sidecar.cli.setting_flags import resolve_here
-from sidecar.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.cli.options import Shared
-    from sidecar.settings import Problem
+from sidecar.settings import Problem, SettingsError
 
 _TIMEOUT: Final = 10.0
 _COLORS: Final = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}

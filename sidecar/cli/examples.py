@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from click import Command
+from click import Command
 
 CommandT = TypeVar("CommandT", bound="Command")
 

@@ -4,16 +4,14 @@ has that format too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
 from sidecar.cli.output import Format, complain, counted, printable, to_json, to_yaml
 from sidecar.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Exit(IntEnum):

@@ -5,14 +5,12 @@ each row becomes a list of names and values. Nothing is left out. Pure: it knows
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from unicodedata import combining, east_asian_width
 
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _GAP: Final = 2
 _LEAST: Final = 10

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import rich_click as click
 
 from sidecar.cli.api import ApiError
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import admin_url_option, config_option, pass_shared
-
-if TYPE_CHECKING:
-    from sidecar.cli.options import Shared
+from sidecar.cli.options import Shared, admin_url_option, config_option, pass_shared
 
 _TIMEOUT = 4.0
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sidecar.settings.loaded import LoadedSettings
+from sidecar.settings.loaded import LoadedSettings
 
 _PROGRAM: Final = Path(__file__).with_name("node_process.py")
 _PIPE_BYTES: Final = 60_000

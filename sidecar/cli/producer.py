@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import rich_click as click
 
@@ -11,14 +12,9 @@ from sidecar.cli.completion import topic_names
 from sidecar.cli.confirm import confirm, described, has_to_ask, owner_of, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import Shared, asks_a_node
 from sidecar.cli.output import listing, printable, write, write_list
 from sidecar.cli.topic import owner_text, topic_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cli.options import Shared
 
 partition_option = click.option(
     "--partition", type=click.IntRange(0), help="Which owner, of a topic whose scope is partition."

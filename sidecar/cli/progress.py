@@ -6,12 +6,10 @@ import shutil
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Callable
+from typing import Final, Self
 
 import rich_click as click
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EVERY_S: Final = 30.0
 _SPIN_S: Final = 0.2

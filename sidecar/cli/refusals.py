@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import ApiError
+from sidecar.cli.api import AdminApi, ApiError
 from sidecar.cli.board import Board, Table
 from sidecar.cli.completion import topic_names
 from sidecar.cli.examples import examples
-from sidecar.cli.options import asks_a_node
-from sidecar.cli.output import listing, write_list
-
-if TYPE_CHECKING:
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
-    from sidecar.cli.output import Column
+from sidecar.cli.options import Shared, asks_a_node
+from sidecar.cli.output import Column, listing, write_list
 
 _NONE: Final = "nothing was refused lately"
 _PAGE: Final = 1_000

@@ -6,23 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from sidecar.cli.secured_users import make_users, may_everything, may_use
+from sidecar.local import Endpoints, Stack
 from sidecar.local.errors import LocalError
 from sidecar.local.ports import HOST
-from sidecar.local.secured import ADMIN, APPLICATION, NODE, PREFIX, SUPER_USERS, USERS
+from sidecar.local.secured import ADMIN, APPLICATION, NODE, PREFIX, SUPER_USERS, USERS, Secrets
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.settings import ENV_PREFIX, find_config, read_toml
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from sidecar.local import Endpoints, Stack
-    from sidecar.local.secured import Secrets
 
 _FILE: Final = "sidecar.toml"
 

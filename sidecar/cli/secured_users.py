@@ -7,24 +7,21 @@ is harmless.
 from __future__ import annotations
 
 import os
+import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import pbkdf2_hmac
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.messages import security
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
 from sidecar.security.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from sidecar.security.broker_access import BrokerAccess
 from sidecar.security.scram import MIN_ITERATIONS, SALT_BYTES, Hash
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.protocol.schema import Values
 
 _SCRAM_SHA_512: Final = 2
 """Kafka's number of it (`ScramMechanism`)."""

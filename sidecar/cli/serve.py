@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.launch import become_node, hangups_held
-from sidecar.cli.options import pass_shared
+from sidecar.cli.options import Shared, pass_shared
 from sidecar.cli.setting_flags import SettingsCommand, resolve_settings, with_setting_flags
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sidecar.cli.options import Shared
-    from sidecar.settings import Settings
-    from sidecar.settings.listeners import ListenerSettings
+from sidecar.settings import Settings
+from sidecar.settings.listeners import ListenerSettings
 
 _MOST_WORKERS = 256
 

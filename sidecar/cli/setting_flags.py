@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import rich_click as click
 
 from sidecar.cli.failure import settings_error
 from sidecar.cli.options import Shared, config_option
 from sidecar.cli.output import complain
-from sidecar.settings import ENV_PREFIX, SettingsError, resolve
+from sidecar.settings import ENV_PREFIX, Problem, Settings, SettingsError, resolve
 from sidecar.settings.listeners import own_setting
+from sidecar.settings.loaded import Resolved
 from sidecar.settings.schema import Schema, is_secret, shown_default
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from sidecar.settings import Problem, Settings
-    from sidecar.settings.loaded import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 

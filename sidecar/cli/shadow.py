@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
@@ -12,11 +12,8 @@ from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import Shared, asks_a_node
 from sidecar.cli.output import complain, counted, listing, pairs, write, write_list
-
-if TYPE_CHECKING:
-    from sidecar.cli.options import Shared
 
 _SHADOW = click.argument("shadow", shell_complete=shadow_names)
 _NEW = click.argument("shadow")

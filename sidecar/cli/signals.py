@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
+from types import FrameType
+from typing import Any
 
 
 @contextmanager

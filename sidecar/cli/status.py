@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
+from sidecar.cli.api import AdminApi
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit, report
-from sidecar.cli.options import asks_a_node
-from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
+from sidecar.cli.options import Shared, asks_a_node
+from sidecar.cli.output import Column, Format, Painted, listing, painted, pairs, printable_lines, write
 from sidecar.cli.refusals import in_short, kept
 from sidecar.cli.status_board import CLIENTS, advertised, board_of, deduplication
 from sidecar.cli.topic import TOPICS
-
-if TYPE_CHECKING:
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
-    from sidecar.cli.output import Column
 
 _TIMEOUT: Final = 5.0
 """Seconds; a node waits longer for a Kafka that hangs, and a person that asks for its status wants to know that now."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.cli.board import Board, Table
-from sidecar.cli.output import counted, printable
+from sidecar.cli.output import Column, counted, printable
 from sidecar.cli.refusals import in_short, table_of
 from sidecar.cli.topic import owner_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sidecar.cli.output import Column
 
 CLIENTS: Final[tuple[Column, ...]] = (
     "address",

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import ApiError, given, topic_path
+from sidecar.cli.api import AdminApi, ApiError, given, topic_path
 from sidecar.cli.completion import topic_names
 from sidecar.cli.confirm import confirm, ownership, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node, asks_without_config
-from sidecar.cli.output import by_key, listing, pairs, write, write_list
+from sidecar.cli.options import Shared, asks_a_node, asks_without_config
+from sidecar.cli.output import Column, by_key, listing, pairs, write, write_list
 from sidecar.cli.refusals import COLUMNS as REFUSALS
 from sidecar.cli.refusals import kept
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
-    from sidecar.cli.output import Column
 
 _PARTITIONS_SHOWN: Final = 8
 _REFUSALS_SHOWN: Final = 5

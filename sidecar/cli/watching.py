@@ -14,23 +14,20 @@ import termios
 import threading
 import time
 import tty
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
 
+from sidecar.cli.api import AdminApi
 from sidecar.cli.board import Board, View, draw, rows_in
 from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import Shared
 from sidecar.cli.output import Format, printable, printable_lines, write
 from sidecar.cli.signals import handled_by
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
 
 _EVERY_S: Final = 2.0
 _KEYS: Final = {

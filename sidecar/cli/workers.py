@@ -13,17 +13,14 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 import structlog
 
 from sidecar.cli.launch import hangups_held, node_command, settings_pipe
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.telemetry import logs
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from sidecar.settings.loaded import LoadedSettings
 
 _STARTED_AFTER: Final = 10.0
 """Seconds after which a worker counts as started: one that exits sooner, the first time, will not do better."""

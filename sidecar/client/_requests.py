@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from sidecar.protocol import api, produce_upstream
 from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.own import DescribeOwners
+from sidecar.protocol.primitives import Reader, Writer
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Reader, Writer
 
 # The sidecar's own ----------------------------------------------------------------------------------------------------
 

@@ -6,17 +6,12 @@ aiokafka does the same for a reader's own connections; `settings` are for it.
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Protocol, TypedDict
 
-from sidecar.security.credentials import PasswordCredentials
+from sidecar.security.credentials import Credentials, PasswordCredentials
 from sidecar.security.errors import TokenError
-from sidecar.security.mechanisms import OAUTHBEARER, OauthBearerClient
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.security.credentials import Credentials
-    from sidecar.security.mechanisms import Mechanism
+from sidecar.security.mechanisms import OAUTHBEARER, Mechanism, OauthBearerClient
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
 
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.facts import (
@@ -30,11 +33,6 @@ from sidecar.client.facts import (
 from sidecar.client.rest import Rest, given, of_partition, path_of, under
 from sidecar.client.shapes import event_of, fact, page_of
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping
-    from ssl import SSLContext
-    from types import TracebackType
 
 FactT = TypeVar("FactT")
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.client.receipt import Headers
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.codec import Codec
-
-if TYPE_CHECKING:
-    from sidecar.client.receipt import Headers
 
 _CODECS: Final = {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 _RECORD_BYTES: Final = HEADER_BYTES + 21

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from sidecar.client._requests import describe_owners
-from sidecar.client.access import PLAIN_TCP
-from sidecar.client.connection import connect, first
+from sidecar.client.access import PLAIN_TCP, NodeAccess
+from sidecar.client.connection import Connection, connect, first
 from sidecar.client.errors import (
     ProducerBusyError,
     ProducerFencedError,
@@ -30,15 +31,9 @@ from sidecar.client.names import MODES
 from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.calls.transactions import NO_STAMP, InitProducerId
 from sidecar.protocol.errors import ErrorCode, no_topic
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.own import AS_KAFKAS, LastSequence, Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-
-    from sidecar.client.access import NodeAccess
-    from sidecar.client.connection import Connection
-    from sidecar.protocol.ids import Stamp
 
 ResultT = TypeVar("ResultT")
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from sidecar.client.access import PLAIN_TCP
+from sidecar.client.access import PLAIN_TCP, NodeAccess
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, away
 from sidecar.protocol.api import OWN_APIS
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
@@ -22,12 +23,7 @@ from sidecar.security import exchange
 from sidecar.security.errors import LoginError, TokenError
 from sidecar.security.words import in_words
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from sidecar.client.access import NodeAccess
-
-    Address = tuple[str, int]
+Address = tuple[str, int]
 
 AnswerT = TypeVar("AnswerT")
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.client._requests import describe_owners
+from sidecar.client.access import NodeAccess
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarUnavailableError, of_kafka
 from sidecar.protocol.calls import admin as calls
 from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.errors import ErrorCode, error_name
-
-if TYPE_CHECKING:
-    from sidecar.client.access import NodeAccess
 
 _AGAIN_S: Final = 0.2
 _SHORT_S: Final = 5.0

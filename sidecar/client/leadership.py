@@ -7,20 +7,16 @@ application.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Self, Unpack
 
 from sidecar.client._own_claim import OwnClaim
-from sidecar.client.access import NodeAccess
+from sidecar.client.access import AccessParameters, NodeAccess
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import MODES, Mode, assigned_name, check_mode, checked_name
 from sidecar.protocol.addresses import addresses
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-
-    from sidecar.client.access import AccessParameters
 
 _LEAST_SILENCE_S: Final = 1.0
 _HIGHEST: Final = 2**63 - 1

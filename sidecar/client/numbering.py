@@ -7,13 +7,11 @@ What was there before this producer began does not count: an application that re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sidecar.client.errors import SequenceError
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 NO_ID: Final = -1
 HIGHEST: Final = 2**63 - 1

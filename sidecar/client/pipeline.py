@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from sidecar.client.claim import again
+from sidecar.client.claim import Claim, again
 from sidecar.client.errors import OF_KAFKA, SidecarError, SidecarUnavailableError, of_kafka
-from sidecar.client.receipt import Receipt
+from sidecar.client.numbering import Numbering
+from sidecar.client.receipt import Pending, Receipt
 from sidecar.client.transport import BATCH_BYTES, BatchError, Transport
 from sidecar.protocol.batch import SEQUENCE_MODULUS
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.client.claim import Claim
-    from sidecar.client.numbering import Numbering
-    from sidecar.client.receipt import Pending
-    from sidecar.protocol.ids import Stamp
+from sidecar.protocol.ids import Stamp
 
 _AGAIN_S: Final = 0.1
 _NOT_KNOWN: Final = "whether it was written is not known"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
+from collections.abc import Collection, Iterable
+from types import TracebackType
+from typing import Final, Literal, Self, Unpack
 
-from sidecar.client.access import NodeAccess
+from sidecar.client.access import AccessParameters, NodeAccess
 from sidecar.client.batches import codec_of
 from sidecar.client.claim import Claim
-from sidecar.client.creation import create_missing
+from sidecar.client.creation import NewTopic, create_missing
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
@@ -22,13 +24,6 @@ from sidecar.client.sending import Sender
 from sidecar.client.transport import Transport
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from types import TracebackType
-
-    from sidecar.client.access import AccessParameters
-    from sidecar.client.creation import NewTopic
 
 _POLL_S: Final = 1.0
 _AGAIN_S: Final = 0.2

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, Self, Unpack
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sidecar.client._requests import describe_owners
-from sidecar.client.access import NodeAccess
-from sidecar.client.connection import connect, first
+from sidecar.client.access import AccessParameters, NodeAccess
+from sidecar.client.connection import Connection, connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.calls.admin import FindCoordinator
 from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-
-    from aiokafka import ConsumerRecord
-
-    from sidecar.client.access import AccessParameters
-    from sidecar.client.connection import Connection
 
 _CLIENT_ID: Final = "sidecar-reader"
 _IDLE_S: Final = 5.0

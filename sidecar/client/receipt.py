@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

@@ -9,21 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from sidecar.client.batches import header_name, largest_size, octets, partition_of
-from sidecar.client.claim import again
+from sidecar.client.claim import Claim, again
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
-from sidecar.client.receipt import Pending, Receipt, Record
+from sidecar.client.numbering import Numbering
+from sidecar.client.pipeline import Pipeline
+from sidecar.client.receipt import Headers, Pending, Receipt, Record
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.client.claim import Claim
-    from sidecar.client.numbering import Numbering
-    from sidecar.client.pipeline import Pipeline
-    from sidecar.client.receipt import Headers
 
 ID_HEADER: Final = "sidecar-sequence-id"
 NAME_HEADER: Final = "sidecar-producer-name"

@@ -7,29 +7,24 @@ caller sends a batch again does so under the sequence that it had.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from sidecar.client._requests import Appended, Produce
-from sidecar.client.claim import again
-from sidecar.client.connection import connect, first
+from sidecar.client.claim import Claim, again
+from sidecar.client.connection import Connection, connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
+from sidecar.client.receipt import Pending
+from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.new_batch import NewRecord, build_batch
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.client.claim import Claim
-    from sidecar.client.connection import Connection
-    from sidecar.client.receipt import Pending
-    from sidecar.protocol.caller import Request
-
-    Address = tuple[str, int]
-    _Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]
-    """By partition."""
+Address = tuple[str, int]
+_Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]
+"""By partition."""
 
 AnswerT = TypeVar("AnswerT")
 

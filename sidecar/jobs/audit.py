@@ -7,15 +7,21 @@ changelog, read afterwards, knows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, TypeVar
+from pathlib import Path
+from typing import Final, NoReturn, ParamSpec, TypeVar
 
-from sidecar.jobs.knowledge import facts_of, learn
-from sidecar.jobs.session import rate
+from pyspark.sql import DataFrame, SparkSession
+
+from sidecar.jobs.knowledge import Knowledge, facts_of, learn
+from sidecar.jobs.session import Say, Sessions, rate
+from sidecar.pipeline.audit.facts import Lag
+from sidecar.pipeline.audit.judge import Audit, ReadRecords
 from sidecar.pipeline.audit.judge import audit as judge
-from sidecar.pipeline.audit.page import page, shown
+from sidecar.pipeline.audit.page import Shown, page, shown
+from sidecar.pipeline.audit.stretches import Stretch
 from sidecar.pipeline.audit.tables import AuditTables
 from sidecar.pipeline.audit.thrift import thrift
 from sidecar.pipeline.clients import of_settings
@@ -25,20 +31,7 @@ from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.page import write
 from sidecar.pipeline.points import Extent, resolve
 from sidecar.pipeline.source import Log, is_small, register, view
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sidecar.jobs.knowledge import Knowledge
-    from sidecar.jobs.session import Say, Sessions
-    from sidecar.pipeline.audit.facts import Lag
-    from sidecar.pipeline.audit.judge import Audit, ReadRecords
-    from sidecar.pipeline.audit.page import Shown
-    from sidecar.pipeline.audit.stretches import Stretch
-    from sidecar.settings import Settings
+from sidecar.settings import Settings
 
 _COLUMNS: Final = (
     "partition", "offset", "producer_id", "producer_epoch", "base_offset", "control", "sequence_id", "producer_name",

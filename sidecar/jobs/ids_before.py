@@ -8,27 +8,29 @@ forgotten is covered by one of these. Creates and changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from sidecar.changelog import FAILURES, InternalTopics, Tailer, TopicNames, unpack_offsets
+from sidecar.changelog import FAILURES, InternalTopics, Tailer, TopicNames, View, unpack_offsets
 from sidecar.cluster.logs import LogReader
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.names import WriterNames
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import writer_names
 from sidecar.network.backoff import Retry
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
-from sidecar.protocol.calls.admin import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
+from sidecar.protocol.calls.admin import (
+    ApiVersions,
+    ConfigResource,
+    DescribeConfigs,
+    DescribeTopics,
+    Resource,
+    TopicDescription,
+)
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name, no_topic
+from sidecar.settings import Settings
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from sidecar.changelog import View
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.dedup.names import WriterNames
-    from sidecar.protocol.calls.admin import TopicDescription
-    from sidecar.settings import Settings
 
 T = TypeVar("T")
 

@@ -10,30 +10,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from sidecar.changelog import Key, Kind, TopicNames, View, partition_of, unpack_offsets
+from sidecar.changelog import Entry, Key, Kind, TopicNames, View, partition_of, unpack_offsets
+from sidecar.changelog.records import LoggedBatch
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.jobs.epochs import Former, Opening, PolicyChange, ungoverned, writers
 from sidecar.jobs.last_ids import batches_of, marks_of
+from sidecar.jobs.session import Say
 from sidecar.pipeline.audit.facts import Facts, Takeover
 from sidecar.pipeline.errors import UnknownTopicError, UnreachableError, UsageError
+from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.routes import addresses
 from sidecar.protocol import caller
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, access_of
+from sidecar.settings import Settings
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from sidecar.changelog import Entry
-    from sidecar.changelog.records import LoggedBatch
-    from sidecar.jobs.session import Say
-    from sidecar.pipeline.kafka import Kafka
-    from sidecar.settings import Settings
 
 _TIMEOUT_S: Final = 15.0
 _OPENS: Final = frozenset({state.Event.CLAIMED, state.Event.FAILOVER})

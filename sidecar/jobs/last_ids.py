@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from metadata import MetadataError, MetadataStore
 from sidecar.changelog import read_batches
-from sidecar.changelog.records import UnreadableBatchError
+from sidecar.changelog.records import LoggedBatch, UnreadableBatchError
 from sidecar.changelog.topics import SNAPSHOT_PARTITIONS
-from sidecar.dedup.snapshots import Collector, of_value
+from sidecar.dedup.snapshots import Collector, Saved, of_value
+from sidecar.jobs.session import Say
 from sidecar.pipeline.audit.facts import Mark
 from sidecar.pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from sidecar.changelog.records import LoggedBatch
-    from sidecar.dedup.snapshots import Saved
-    from sidecar.jobs.session import Say
-    from sidecar.pipeline.kafka import Kafka
-    from sidecar.settings import Settings
+from sidecar.pipeline.kafka import Kafka
+from sidecar.settings import Settings
 
 
 def batches_of(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch]:

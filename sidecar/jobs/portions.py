@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from sidecar.jobs.progress import PortionIds, Row
+from pyspark.sql import DataFrame, SparkSession
+
+from sidecar.jobs.progress import PortionIds, Range, Row
 from sidecar.pipeline import rebuild
-from sidecar.pipeline.source import register, view
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sidecar.jobs.progress import Range
-    from sidecar.pipeline.rebuild import Writer
-    from sidecar.pipeline.source import Log
+from sidecar.pipeline.rebuild import Writer
+from sidecar.pipeline.source import Log, register, view
 
 _NEEDED: Final = "partition,offset,producer_id,producer_epoch,is_transactional,control,sequence_id,producer_name"
 

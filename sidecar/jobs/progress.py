@@ -7,19 +7,14 @@ retention removed that part of the log, or the writer of an id is forgotten, its
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sidecar.dedup.marks import Mark, Marks
-from sidecar.dedup.recovery import IdsLostError, begin
+from sidecar.dedup.recovery import Extent, IdsLostError, begin
 from sidecar.dedup.snapshots import Saved
 from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from sidecar.dedup.recovery import Extent
-
 
 Range = tuple[int, int]
 """Offsets from the first one up to the second, exclusive."""

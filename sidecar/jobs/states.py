@@ -10,28 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from metadata import MetadataUnavailable
-from sidecar.changelog import Appender, AppendRefusedError
+from metadata import MetadataStore, MetadataUnavailable
+from sidecar.changelog import Appender, AppendRefusedError, RawRecord
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import snapshots
 from sidecar.dedup.recovery import Extent
 from sidecar.dedup.snapshot_log import scan
-from sidecar.dedup.snapshots import Collector, Saved
-from sidecar.jobs.ids_before import again
+from sidecar.dedup.snapshots import Collector, Found, Saved
+from sidecar.jobs.ids_before import Before, again
 from sidecar.pipeline.errors import PipelineError
+from sidecar.protocol.caller import Upstream
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from metadata import MetadataStore
-    from sidecar.changelog import RawRecord
-    from sidecar.dedup.snapshots import Found
-    from sidecar.jobs.ids_before import Before
-    from sidecar.protocol.caller import Upstream
 
 T = TypeVar("T")
 

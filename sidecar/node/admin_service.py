@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from sidecar.node.view import NodeView
-    from sidecar.settings import Settings
-    from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.node.view import NodeView
+from sidecar.settings import Settings
+from sidecar.telemetry.hooks import NodeMetrics
 
 
 class AdminService(Protocol):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.handler import Apis
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.own.apis import OwnApis
+from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.node.connecting import check_tokens
 from sidecar.node.limits import audiences
+from sidecar.node.parts import Parts, Rooms
 from sidecar.protocol import api
-
-if TYPE_CHECKING:
-    from sidecar.gateway.own.owning import Ownerships
-    from sidecar.node.parts import Parts, Rooms
 
 
 async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:

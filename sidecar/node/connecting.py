@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
 from metadata.nodes import ListenerAddress
 from sidecar.cluster.nodes import NodeAddress
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserTokens
 from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.logins import Logins
 from sidecar.gateway.relay import RelayedLogins
+from sidecar.node.hooks import NodeHooks
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.security import CreateDelegationToken
 from sidecar.protocol.errors import KafkaError
-from sidecar.security.broker_access import broker_access
+from sidecar.security.broker_access import BrokerAccess, broker_access
 from sidecar.security.credentials import KINDS
 from sidecar.security.errors import TokenError
-from sidecar.security.listener import listener_tls
+from sidecar.security.files import FileError
+from sidecar.security.listener import ListenerTls, listener_tls
 from sidecar.security.logins import chosen, own_logins
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.node.hooks import NodeHooks
-    from sidecar.security.broker_access import BrokerAccess
-    from sidecar.security.files import FileError
-    from sidecar.security.listener import ListenerTls
-    from sidecar.settings import Settings
-    from sidecar.settings.listeners import ListenerSettings
-
+from sidecar.settings import Settings
+from sidecar.settings.listeners import ListenerSettings
 
 _RETRY_S: Final = 1.0
 

@@ -10,12 +10,10 @@ import asyncio
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
 
 import structlog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 END_S: Final = 15.0
 """Seconds from the first signal to the end of the process at the latest."""

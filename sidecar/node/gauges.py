@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.sequence_ids import State, state_of
 from sidecar.node import port
 from sidecar.node.hooks import shadow_series
+from sidecar.node.parts import Parts, Rooms
 from sidecar.telemetry.series import Queue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.gateway.acl_mirror import AclMirror
-    from sidecar.node.parts import Parts, Rooms
 
 
 def observe(node: Parts, rooms: Rooms) -> None:

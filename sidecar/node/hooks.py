@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
-from metadata import MetadataUnavailable
+from metadata import MetadataError, MetadataUnavailable
+from sidecar.gateway.audit import Act
+from sidecar.network.admission import Refusal
+from sidecar.protocol.session import Caller
+from sidecar.shadow.statistics import Statistics
+from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.seldom import Seldom
 from sidecar.telemetry.series import ShadowSeries
-
-if TYPE_CHECKING:
-    from metadata import MetadataError
-    from sidecar.gateway.audit import Act
-    from sidecar.network.admission import Refusal
-    from sidecar.protocol.session import Caller
-    from sidecar.shadow.statistics import Statistics
-    from sidecar.telemetry.hooks import NodeMetrics
 
 _CHANGES: Final = 200
 """Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""

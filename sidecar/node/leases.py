@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from metadata.nodes import LiveNodes
-    from metadata.ownership import Ownership
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.resources.lease import CoordinatorLease
+from metadata.nodes import LiveNodes
+from metadata.ownership import Ownership
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.resources.lease import CoordinatorLease
 
 
 class Leases:

@@ -5,32 +5,27 @@ many files its process may open.
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from sidecar.gateway.audiences import AudienceLimits, Audiences
+from sidecar.gateway.handler import Gateway
+from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.aside import Opened
-from sidecar.network.idling import IdleWatch
+from sidecar.network.client import ClientConnection
+from sidecar.network.idling import IdleWatch, Idling
 from sidecar.network.memory import RequestMemory
 from sidecar.network.slices import AtWork
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
+from sidecar.node.hooks import NodeHooks
+from sidecar.node.listening import ClientSockets
 from sidecar.protocol.limits import BOUNDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.gateway.handler import Gateway
-    from sidecar.gateway.listeners import ClientListener
-    from sidecar.network.client import ClientConnection
-    from sidecar.network.idling import Idling
-    from sidecar.node.hooks import NodeHooks
-    from sidecar.node.listening import ClientSockets
-    from sidecar.settings import Settings
-    from sidecar.telemetry.hooks import NodeMetrics
-
+from sidecar.settings import Settings
+from sidecar.telemetry.hooks import NodeMetrics
 
 _FILES: Final = 65_536
 

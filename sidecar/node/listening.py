@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from sidecar.cluster.nodes import NodeAddress
+from sidecar.gateway.handler import Gateway
+from sidecar.gateway.listeners import ClientListener
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
+from sidecar.node.hooks import NodeHooks
 from sidecar.node.port import ListenerFacts
-from sidecar.settings import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.cluster.nodes import NodeAddress
-    from sidecar.gateway.handler import Gateway
-    from sidecar.gateway.listeners import ClientListener
-    from sidecar.node.hooks import NodeHooks
-    from sidecar.settings import Settings
+from sidecar.settings import Address, Settings
 
 
 class ClientSockets:

@@ -12,7 +12,7 @@ import gc
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -23,8 +23,10 @@ from sidecar.changelog import Changelog, ChangelogError
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.network.keepalive import ClientWatch
+from sidecar.node.admin_service import AdminFactory, AdminService
 from sidecar.node.apis import open_gateway
 from sidecar.node.connecting import StartError, access_to_kafka, advertised, client_listeners
 from sidecar.node.ending import DRAIN_S
@@ -43,14 +45,10 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.settings import DEDUPLICATES_ALL
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
-
-if TYPE_CHECKING:
-    from sidecar.gateway.acl_mirror import AclMirror
-    from sidecar.node.admin_service import AdminFactory, AdminService
-    from sidecar.settings.loaded import LoadedSettings
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0

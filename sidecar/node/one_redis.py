@@ -13,19 +13,15 @@ import asyncio
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from metadata import MetadataError
-from sidecar.changelog import REDIS_KEY, Change, ChangelogError, Record
+from metadata import MetadataError, MetadataStore
+from sidecar.changelog import REDIS_KEY, Change, Changelog, ChangelogError, Record
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from metadata import MetadataStore
-    from sidecar.changelog import Changelog
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.ids import Offset
 
 NOT_NOW: Final = (MetadataError, UpstreamError, KafkaError, ChangelogError, TimeoutError)
 """Why it cannot be found out yet: asked again later."""

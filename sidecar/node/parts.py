@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from metadata import MetadataStore
-    from metadata.nodes import Node as Registration
-    from sidecar.changelog import Changelog
-    from sidecar.cluster.membership import Membership
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governed_topics import GovernedTopics
-    from sidecar.exclusive.keeper import Keeper
-    from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.gateway.acl_mirror import AclMirror
-    from sidecar.gateway.catching_up import CatchingUp
-    from sidecar.gateway.handler import Gateway
-    from sidecar.network.loops import Loops
-    from sidecar.node.hooks import NodeHooks
-    from sidecar.node.one_redis import OneRedis
-    from sidecar.node.port import ListenerFacts, NodeState
-    from sidecar.resources.coordinator import Coordinator
-    from sidecar.resources.readers import ReaderClaims
-    from sidecar.settings import Settings
-    from sidecar.settings.loaded import LoadedSettings
-    from sidecar.shadow.catalog import ShadowCatalog
-    from sidecar.shadow.cursor_room import CursorRoom
-    from sidecar.shadow.keeper import ShadowKeeper
-    from sidecar.telemetry.hooks import NodeMetrics
+from metadata import MetadataStore
+from metadata.nodes import Node as Registration
+from sidecar.changelog import Changelog
+from sidecar.cluster.membership import Membership
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.keeper import Keeper
+from sidecar.forwarder.forwarder import Forwarder
+from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.catching_up import CatchingUp
+from sidecar.gateway.handler import Gateway
+from sidecar.network.loops import Loops
+from sidecar.node.hooks import NodeHooks
+from sidecar.node.one_redis import OneRedis
+from sidecar.node.port import ListenerFacts, NodeState
+from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.readers import ReaderClaims
+from sidecar.settings import Settings
+from sidecar.settings.loaded import LoadedSettings
+from sidecar.shadow.catalog import ShadowCatalog
+from sidecar.shadow.cursor_room import CursorRoom
+from sidecar.shadow.keeper import ShadowKeeper
+from sidecar.telemetry.hooks import NodeMetrics
 
 
 class Parts(Protocol):

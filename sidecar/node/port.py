@@ -6,25 +6,21 @@ import what is above it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from metadata.ownership import AccessMode
+from sidecar.cluster.last_records import LastRecord
+from sidecar.cluster.nodes import NodeAddress
 from sidecar.exclusive.policies import PolicyFields as Policy
 from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
+from sidecar.gateway.owners import OwnerAnswer, Waiter
 from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keeps it
+from sidecar.gateway.sequence_ids import State
 from sidecar.protocol.calls.admin import NewTopic  # noqa: F401 - as Kafka is asked for it
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.cluster.last_records import LastRecord
-    from sidecar.cluster.nodes import NodeAddress
-    from sidecar.gateway.owners import OwnerAnswer, Waiter
-    from sidecar.gateway.sequence_ids import State
-    from sidecar.protocol.metadata import Broker
-    from sidecar.shadow.statistics import Numbers
+from sidecar.protocol.metadata import Broker
+from sidecar.shadow.statistics import Numbers
 
 
 class NodeState(StrEnum):

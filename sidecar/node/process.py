@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import structlog
 import uvloop
 
+from sidecar.node.admin_service import AdminFactory
 from sidecar.node.connecting import StartError
 from sidecar.node.ending import CUT_OFF, Ending, end_process
 from sidecar.node.limits import raise_open_files
 from sidecar.node.node import Node
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.telemetry.logs import configure
-
-if TYPE_CHECKING:
-    from sidecar.node.admin_service import AdminFactory
-    from sidecar.settings.loaded import LoadedSettings
 
 
 async def _serve(loaded: LoadedSettings, admin: AdminFactory) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sidecar.access.services import NodeServices
+from sidecar.changelog import Changelog
 from sidecar.cluster.membership import Membership
+from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
@@ -14,10 +14,11 @@ from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.enforcement import Enforcement
+from sidecar.gateway.handler import Gateway
 from sidecar.gateway.severing import Severing
 from sidecar.network.loops import Loops
 from sidecar.node.leases import Leases
-from sidecar.node.parts import Rooms
+from sidecar.node.parts import Parts, Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
 from sidecar.resources.state import ClaimsState
@@ -26,12 +27,6 @@ from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.shadow.keeper import ShadowKeeper
 from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
-
-if TYPE_CHECKING:
-    from sidecar.changelog import Changelog
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.gateway.handler import Gateway
-    from sidecar.node.parts import Parts
 
 
 def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:

@@ -6,20 +6,17 @@ No row is ever left out: a key or a value that is not what the format says stand
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sidecar.pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import Column, DataFrame
 
 PARTITIONABLE: Final = ("topic", "date")
 _BROKEN: Final = "__sidecar_broken"

@@ -14,19 +14,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.clients import by_partition, of_spark
 from sidecar.pipeline.errors import PipelineError, causes
-from sidecar.pipeline.points import check_order
+from sidecar.pipeline.points import Extent, check_order
 from sidecar.pipeline.tables import Identity, make_or_check
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from sidecar.pipeline.points import Extent
 
 KIND: Final = "compact"
 DIFF_KIND: Final = "diff"

@@ -10,14 +10,12 @@ import contextlib
 import socket
 import time
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sidecar.pipeline.errors import PipelineError, UnreachableError
+from sidecar.pipeline.security import Security
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.primitives import I32
-
-if TYPE_CHECKING:
-    from sidecar.pipeline.security import Security
 
 AnswerT = TypeVar("AnswerT")
 

@@ -15,9 +15,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sidecar.pipeline import gaps as noted
 from sidecar.pipeline import tables
@@ -25,15 +27,10 @@ from sidecar.pipeline.checkpoint import Checkpoint, CheckpointOwner
 from sidecar.pipeline.clients import of_spark
 from sidecar.pipeline.columns import Form, behind, records
 from sidecar.pipeline.errors import PipelineError, causes
+from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger, MovedError
 from sidecar.pipeline.ranges import Cut, Gap, GapError, check_ends, cut, gaps
 from sidecar.pipeline.tables import Identity
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from sidecar.pipeline.kafka import Kafka
 
 KIND: Final = "export"
 _RIVALRIES: Final = 100

@@ -5,21 +5,17 @@ It has a row per gap. This module decides nothing: the caller has to accept gaps
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from sidecar.pipeline import tables
+from sidecar.pipeline.ranges import Gap
 from sidecar.pipeline.tables import Identity
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from sidecar.pipeline.ranges import Gap
 
 KIND: Final = "gaps"
 SCHEMA: Final = StructType(

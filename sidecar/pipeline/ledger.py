@@ -21,11 +21,14 @@ version that the lock of the jars names.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from sidecar.pipeline.tables import (
     KIND,
@@ -38,12 +41,6 @@ from sidecar.pipeline.tables import (
     scala_seq,
     snapshot,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _NONE: Final = -1
 """What Delta answers for an application that never wrote."""

@@ -6,14 +6,12 @@ Templates are package data (`templates/`); what they are given is escaped.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sidecar.pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _YEAR_1_MS: Final = -62_135_596_800_000
 _YEAR_10000_MS: Final = 253_402_300_800_000

@@ -9,12 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from sidecar.pipeline.errors import OffsetRangeError, PointError
-
-if TYPE_CHECKING:
-    from sidecar.pipeline.kafka import Kafka
+from sidecar.pipeline.kafka import Kafka
 
 NOW = "now"
 

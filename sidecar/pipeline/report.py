@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from markupsafe import Markup
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.audit.explained import EXPLAINED, KINDS
@@ -18,10 +20,6 @@ from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.page import render
 from sidecar.pipeline.plots import lines
 from sidecar.pipeline.throughput import earlier, later, plots
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-    from pyspark.sql import DataFrame
 
 _TAKEOVERS: Final = 200
 _AUDITS: Final = 100

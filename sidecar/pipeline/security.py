@@ -6,9 +6,11 @@ file of PEM certificates; else the system's), and the others of `OPTIONS`. Secre
 
 from __future__ import annotations
 
+import socket
 import ssl
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.pipeline.errors import PipelineError, UnreachableError
 from sidecar.security import blocking
@@ -17,10 +19,6 @@ from sidecar.security.credentials import MECHANISMS
 from sidecar.security.errors import LoginError, TokenError
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.words import in_words
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterator, Mapping
 
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 LOCAL: Final = "local[*]"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")

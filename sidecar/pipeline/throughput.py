@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from markupsafe import Markup
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.plots import SERIES, bar_width, over_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from markupsafe import Markup
-    from pyspark.sql import Column, DataFrame
 
 _BARS: Final = 120
 _OTHERS: Final = "others"

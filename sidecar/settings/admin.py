@@ -7,17 +7,13 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
 from sidecar.settings.checks import File, Needs, SettingsGroup, optional, setting
-from sidecar.settings.values import Problem, check_token
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.settings.values import Settings
+from sidecar.settings.values import Misfit, Settings, check_token
 
 Token = Annotated[str | None, AfterValidator(check_token), Needs("text without spaces", "^[!-~]+$")]
 _HOST: Final = r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
@@ -76,18 +72,14 @@ class Admin(SettingsGroup):
     )
 
 
-def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+def misfits(settings: Settings) -> Iterator[Misfit]:
     """What does not fit together: each names the setting that is missing, or of no use."""
-    found: list[Problem] = []
-
-    def report(name: str, advice: str) -> None:
-        found.append(Problem(f"SIDECAR_{name.upper()}", origins.get(name, "not set"), "", advice))
-
     for name in ("admin_ssl_key", "admin_ssl_ca"):
         if getattr(settings, name) is not None and settings.admin_ssl_certificate is None:
-            report(name, "is of no use without SIDECAR_ADMIN_SSL_CERTIFICATE: the admin port has no TLS")
+            yield Misfit(name, "is of no use without SIDECAR_ADMIN_SSL_CERTIFICATE: the admin port has no TLS")
     if settings.admin_client_ssl_key is not None and settings.admin_client_ssl_certificate is None:
-        report("admin_client_ssl_certificate", "is missing: SIDECAR_ADMIN_CLIENT_SSL_KEY is the key of one")
+        yield Misfit("admin_client_ssl_certificate", "is missing: SIDECAR_ADMIN_CLIENT_SSL_KEY is the key of one")
     if settings.admin_token is not None and settings.admin_token == settings.admin_read_token:
-        report("admin_read_token", "is the same as SIDECAR_ADMIN_TOKEN: who may read could then operate. Take another")
-    return found
+        yield Misfit(
+            "admin_read_token", "is the same as SIDECAR_ADMIN_TOKEN: who may read could then operate. Take another"
+        )

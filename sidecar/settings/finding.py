@@ -5,26 +5,23 @@ only while settings are being read.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from sidecar.settings.loaded import Resolved
 from sidecar.settings.values import (
     DEFAULT_ADMIN_URL,
     ENV_PREFIX,
     Address,
     Problem,
+    Settings,
     SettingsError,
     check_token,
     find_config,
     local_url,
     read_toml,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from sidecar.settings.loaded import Resolved
-    from sidecar.settings.values import Settings
 
 
 def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> Resolved:

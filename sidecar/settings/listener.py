@@ -6,7 +6,8 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
 from pydantic_settings import SettingsConfigDict
@@ -24,16 +25,10 @@ from sidecar.settings.checks import (
     optional,
     setting,
 )
-from sidecar.settings.listeners import PREFIX, key_of, own_of, own_setting
+from sidecar.settings.listeners import PREFIX, ListenerSettings, key_of, own_of, own_setting
 from sidecar.settings.loaded import full_name
 from sidecar.settings.towards_kafka import HTTP_URL, Protocol
-from sidecar.settings.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sidecar.settings.listeners import ListenerSettings
-    from sidecar.settings.values import Settings
+from sidecar.settings.values import Misfit, Settings
 
 Authentication = Annotated[Literal["relay", "file", "jwks"], Needs("relay, file or jwks")]
 ClientAuth = Annotated[Literal["none", "requested", "required"], Needs("none, requested or required")]
@@ -97,48 +92,30 @@ _SHORT: Final = ("listen", "advertise", "security_protocol")
 _LONG: Final = ("advertised_listeners", "listener_security_protocol_map")
 
 
-def short_form_problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+def short_form_misfits(settings: Settings, origins: Mapping[str, str]) -> Iterator[Misfit]:
     """Settings of one listener beside those of several, and settings of listeners that there are not."""
-    found: list[Problem] = []
-
-    def report(name: str, advice: str) -> None:
-        found.append(Problem(full_name(name), origins.get(name, "not set"), "", advice))
-
     if settings.listeners:
-        for name in _SHORT:
-            if name in origins:
-                report(name, "is of no use: SIDECAR_LISTENERS says it for each listener")
+        for name in filter(origins.__contains__, _SHORT):
+            yield Misfit(name, "is of no use: SIDECAR_LISTENERS says it for each listener")
     else:
         for name in _LONG:
             if getattr(settings, name):
-                report(name, "is of no use: SIDECAR_LISTENERS is not set")
+                yield Misfit(name, "is of no use: SIDECAR_LISTENERS is not set")
     keys = {key_of(each.name) for each in settings.listeners}
     for name in settings.listener_settings:
         listener = (own_setting(name) or ("", ""))[0]
         if listener not in keys:
             known = ", ".join(each.name for each in settings.listeners) or "none"
-            report(name, f"is of no use: SIDECAR_LISTENERS has no listener {listener.upper()}, but {known}")
-    return found
+            yield Misfit(name, f"is of no use: SIDECAR_LISTENERS has no listener {listener.upper()}, but {known}")
 
 
-class _Useless(NamedTuple):
-    """A setting that changes nothing for one listener."""
-
-    setting: str
-    advice: str
-
-
-def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
-    """What does not fit together: each names the setting that is missing, or of no use.
+def misfits(settings: Settings) -> Iterator[Misfit]:
+    """What does not fit together, each once: it names the setting that is missing, or of no use.
 
     A setting of all listeners is of no use only where it is for each of them.
     """
-    found: dict[tuple[str, str], Problem] = {}
-    everywhere: dict[str, list[str]] = {}
-
-    def report(name: str, advice: str) -> None:
-        found.setdefault((name, advice), Problem(full_name(name), origins.get(name, "not set"), "", advice))
-
+    found: dict[Misfit, None] = {}
+    everywhere: dict[str, list[Misfit]] = {}
     all_listeners = settings.all_listeners
     for each in all_listeners:
         own = own_of(each.name, settings.listener_settings)
@@ -150,68 +127,68 @@ def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
         of_it = {name: f"{PREFIX}{key_of(each.name)}_{name}" for name in own}
         at = f" at listener {each.name}" if settings.listeners else ""
         for name, advice in _missing(each, beginning, at, settings.kafka_security_protocol, of_it):
-            report(of_it.get(name, name), advice)
-        for name, advice in _useless(each, beginning, of_it):
-            if name in own:
-                report(of_it[name], advice)
+            found[Misfit(of_it.get(name, name), advice)] = None
+        for useless in _useless(each, beginning, of_it):
+            if useless.setting in own:
+                found[useless._replace(setting=of_it[useless.setting])] = None
             else:
-                everywhere.setdefault(name, []).append(advice)
-    for name, advices in everywhere.items():
-        if len(advices) == len(all_listeners):
-            report(name, advices[0])
-    return list(found.values())
+                everywhere.setdefault(useless.setting, []).append(useless)
+    yield from found
+    for useless in everywhere.values():
+        if len(useless) == len(all_listeners) and useless[0] not in found:
+            yield useless[0]
 
 
-def _useless(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[_Useless]:
+def _useless(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
     """Settings without an effect here."""
     yield from _useless_tls(listener, beginning, of_it)
     yield from _useless_login(listener, beginning, of_it)
 
 
-def _useless_tls(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[_Useless]:
+def _useless_tls(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
     if not listener.security_protocol.endswith("SSL"):
         for name in _TLS:
             if getattr(listener, name) is not None:
-                yield _Useless(name, f"is of no use: {beginning}, without TLS")
+                yield Misfit(name, f"is of no use: {beginning}, without TLS")
         if listener.ssl_client_auth != "none":
-            yield _Useless("ssl_client_auth", f"takes TLS: {beginning}")
+            yield Misfit("ssl_client_auth", f"takes TLS: {beginning}")
     elif listener.ssl_client_auth == "none" and listener.ssl_ca is not None:
         name = full_name(of_it.get("ssl_client_auth", "ssl_client_auth"))
-        yield _Useless("ssl_ca", f"is of no use: {name} is none, so clients are asked for no certificate")
+        yield Misfit("ssl_ca", f"is of no use: {name} is none, so clients are asked for no certificate")
 
 
-def _useless_login(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[_Useless]:
+def _useless_login(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
     how = listener.sasl_authentication
     if not listener.security_protocol.startswith("SASL_"):
         if how != "relay":
-            yield _Useless("sasl_authentication", f"takes a login: {beginning}")
+            yield Misfit("sasl_authentication", f"takes a login: {beginning}")
         for name in ("sasl_mechanisms", *_OF["file"], *_OF["jwks"]):
             if getattr(listener, name) is not None:
-                yield _Useless(name, f"is of no use: {beginning}, without a login")
+                yield Misfit(name, f"is of no use: {beginning}, without a login")
         return
     for other, names in _OF.items():
         for name in names:
             if other != how and getattr(listener, name) is not None:
                 by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
-                yield _Useless(name, f"is of no use: {by} is {how}")
+                yield Misfit(name, f"is of no use: {by} is {how}")
 
 
 def _missing(
     listener: ListenerSettings, beginning: str, at: str, towards_kafka: str, of_it: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Misfit]:
     """Settings that this listener needs and that nobody made."""
     if listener.security_protocol.endswith("SSL"):
         if listener.ssl_certificate is None:
-            yield "ssl_certificate", f"is missing: {beginning}"
+            yield Misfit("ssl_certificate", f"is missing: {beginning}")
         if listener.ssl_client_auth != "none" and listener.ssl_ca is None:
-            yield "ssl_ca", f"is missing: clients' certificates{at} are checked against it"
+            yield Misfit("ssl_ca", f"is missing: clients' certificates{at} are checked against it")
     how = listener.sasl_authentication
     if not listener.security_protocol.startswith("SASL_"):
         return
     if how == "relay" and not towards_kafka.startswith("SASL_"):
         advice = "needs brokers that take logins: SIDECAR_KAFKA_SECURITY_PROTOCOL is "
-        yield "sasl_authentication", f"relay{at} {advice}{towards_kafka}. Else take file or jwks"
+        yield Misfit("sasl_authentication", f"relay{at} {advice}{towards_kafka}. Else take file or jwks")
     for name in _OF.get(how, ())[:1]:
         if getattr(listener, name) is None:
             by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
-            yield name, f"is missing: {by} is {how}"
+            yield Misfit(name, f"is missing: {by} is {how}")

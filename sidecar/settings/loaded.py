@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from sidecar.settings.listeners import NamedAddress, NamedProtocol, own_setting
-from sidecar.settings.values import ENV_PREFIX, Address, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.settings.values import Problem
+from sidecar.settings.values import ENV_PREFIX, Address, Problem, Settings
 
 SECRETS: Final = frozenset(
     {

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsConfigDict
 
 from sidecar.settings.admin import Admin
@@ -53,9 +54,6 @@ from sidecar.settings.loaded import SECRETS, full_name, text_of
 from sidecar.settings.rules import Rules
 from sidecar.settings.towards_kafka import TowardsKafka
 from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
 
 _GRACE: Final = 3_600_000
 _LISTENER: Final = rf"\s*{NAME_PATTERN}://[^\s/@,]*:[0-9]{{1,5}}\s*"

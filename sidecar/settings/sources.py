@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
@@ -26,10 +28,6 @@ from sidecar.settings.values import (
     find_config,
     read_toml,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
 """Beginnings of variables that belong to `sidecar up` and its embedded parts."""
@@ -61,15 +59,15 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
         problems.extend(_problems(error, origins))
         raise SettingsError(problems, _unknown_variables()) from None
     settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields}, listener_settings=checked)
-    problems.extend(listener.short_form_problems(settings, origins))
+    misfits = list(listener.short_form_misfits(settings, origins))
     if settings.listeners:
         first = settings.all_listeners[0]
         settings = replace(
             settings, listen=first.listen, advertise=first.advertise, security_protocol=first.security_protocol
         )
-    problems.extend(admin.problems(settings, origins))
-    problems.extend(listener.problems(settings, origins))
-    problems.extend(towards_kafka.problems(settings, origins))
+    for group in (admin, listener, towards_kafka):
+        misfits += group.misfits(settings)
+    problems += [Problem(full_name(name), origins.get(name, "not set"), "", advice) for name, advice in misfits]
     if problems:
         raise SettingsError(problems, _unknown_variables())
     given = {name: value for name, value in flags.items() if value is not None}

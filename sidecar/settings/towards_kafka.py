@@ -5,7 +5,8 @@ Imported while settings are being read, never by a running node (`sidecar.settin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from sidecar.settings.checks import (
@@ -20,12 +21,7 @@ from sidecar.settings.checks import (
     optional,
     setting,
 )
-from sidecar.settings.values import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.settings.values import Settings
+from sidecar.settings.values import Misfit, Settings
 
 HTTP_URL: Final = Needs("http://host:port/path or https://host/path", URL["http"])
 Protocol = Annotated[
@@ -88,35 +84,29 @@ class TowardsKafka(SettingsGroup):
     )
 
 
-def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+def misfits(settings: Settings) -> Iterator[Misfit]:
     """What does not fit together: each names the setting that is missing, or of no use."""
-    found: list[Problem] = []
     protocol = settings.kafka_security_protocol
-
-    def report(name: str, advice: str) -> None:
-        found.append(Problem(f"SIDECAR_{name.upper()}", origins.get(name, "not set"), "", advice))
 
     def is_set(name: str) -> bool:
         return getattr(settings, name) is not None
 
     if protocol.startswith("SASL_"):
-        _check_login(settings, report)
+        yield from _of_login(settings)
     else:
-        for name in (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_delegation_tokens"):
-            if is_set(name):
-                report(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SASL_SSL has a login")
+        for name in filter(is_set, (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_delegation_tokens")):
+            yield Misfit(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SASL_SSL has a login")
     if not protocol.endswith("SSL"):
-        for name in _TLS:
-            if is_set(name):
-                report(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SSL and SASL_SSL have TLS")
+        for name in filter(is_set, _TLS):
+            advice = f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SSL and SASL_SSL have TLS"
+            yield Misfit(name, advice)
     if is_set("kafka_delegation_tokens") and not settings.enforces_acls:
-        report(
+        yield Misfit(
             "kafka_delegation_tokens",
             "needs clients that authenticate, and SIDECAR_AUTHORIZER kafka: some of their requests stay this node's",
         )
     if is_set("kafka_ssl_key") and not is_set("kafka_ssl_certificate"):
-        report("kafka_ssl_certificate", "is missing: SIDECAR_KAFKA_SSL_KEY is the key of one")
-    return found
+        yield Misfit("kafka_ssl_certificate", "is missing: SIDECAR_KAFKA_SSL_KEY is the key of one")
 
 
 _TLS: Final = ("kafka_ssl_ca", "kafka_ssl_certificate", "kafka_ssl_key", "kafka_ssl_key_password")
@@ -130,18 +120,24 @@ _TOKEN: Final = (
 )
 
 
-def _check_login(settings: Settings, report: Callable[[str, str], None]) -> None:
+def _of_login(settings: Settings) -> Iterator[Misfit]:
     mechanism = settings.kafka_sasl_mechanism
     if mechanism is None:
-        report("kafka_sasl_mechanism", "is missing: it says how this node logs in at brokers")
+        yield Misfit("kafka_sasl_mechanism", "is missing: it says how this node logs in at brokers")
     elif mechanism != "OAUTHBEARER":
         if settings.kafka_sasl_username is None:
-            report("kafka_sasl_username", f"is missing: {mechanism} takes a name and a password")
+            yield Misfit("kafka_sasl_username", f"is missing: {mechanism} takes a name and a password")
         if settings.kafka_sasl_password is None and settings.kafka_sasl_password_file is None:
-            report("kafka_sasl_password", f"is missing: {mechanism} takes it, or SIDECAR_KAFKA_SASL_PASSWORD_FILE")
+            yield Misfit(
+                "kafka_sasl_password", f"is missing: {mechanism} takes it, or SIDECAR_KAFKA_SASL_PASSWORD_FILE"
+            )
         if settings.kafka_sasl_password is not None and settings.kafka_sasl_password_file is not None:
-            report("kafka_sasl_password_file", "is the second password: take this or SIDECAR_KAFKA_SASL_PASSWORD out")
+            yield Misfit(
+                "kafka_sasl_password_file", "is the second password: take this or SIDECAR_KAFKA_SASL_PASSWORD out"
+            )
     elif settings.kafka_sasl_token_provider is None:
         for name in ("kafka_sasl_token_url", "kafka_sasl_client_id", "kafka_sasl_client_secret"):
             if getattr(settings, name) is None:
-                report(name, "is missing: OAUTHBEARER asks a token endpoint, or SIDECAR_KAFKA_SASL_TOKEN_PROVIDER")
+                yield Misfit(
+                    name, "is missing: OAUTHBEARER asks a token endpoint, or SIDECAR_KAFKA_SASL_TOKEN_PROVIDER"
+                )

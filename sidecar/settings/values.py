@@ -5,9 +5,10 @@ others here, and no pydantic.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sidecar.settings.address import Address
 from sidecar.settings.listeners import (
@@ -19,9 +20,6 @@ from sidecar.settings.listeners import (
     own_of,
     protocol_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 ENV_PREFIX: Final = "SIDECAR_"
 CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
@@ -213,6 +211,13 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         shown = f" = {self.value}" if self.value else ""
         return f"{self.setting}{shown} ({self.origin}): {self.advice}"
+
+
+class Misfit(NamedTuple):
+    """A setting, by its field's name, that does not fit to others, and what to do."""
+
+    setting: str
+    advice: str
 
 
 class SettingsError(Exception):

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import exposition as text_format
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from sidecar.telemetry.hooks import COUNTS, GAUGES
-from sidecar.telemetry.series import OTHER, REQUEST_BOUNDS, ApiStats, Histogram
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from prometheus_client.metrics_core import Metric
-
-    from sidecar.telemetry.hooks import NodeMetrics
-    from sidecar.telemetry.series import Example
+from sidecar.telemetry.hooks import COUNTS, GAUGES, NodeMetrics
+from sidecar.telemetry.series import OTHER, REQUEST_BOUNDS, ApiStats, Example, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = openmetrics.CONTENT_TYPE_LATEST

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from sidecar.telemetry.series import (
     LAG_BOUNDS,
@@ -24,13 +25,9 @@ from sidecar.telemetry.series import (
     ShadowSeries,
     TopicStats,
     TopicTable,
+    Traced,
     folded,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from sidecar.telemetry.series import Traced
 
 TOPIC_LIMIT: Final = 200
 """Governed topics with their own series."""

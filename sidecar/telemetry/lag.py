@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final
 
 INTERVAL: Final = 0.25
 """Seconds between two looks: some hundred per scrape are enough for a 99th percentile, and cost nothing."""

@@ -13,20 +13,18 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from types import TracebackType
+from typing import Any, Final, TextIO
 
 import structlog
 
 from sidecar.telemetry.seldom import Seldom
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
-    from types import TracebackType
-
-    Event = MutableMapping[str, Any]
-    ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+Event = MutableMapping[str, Any]
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _UNSAFE: Final = re.compile(
     "[\\x7f-\\x9f\\xad\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ud800-\\udfff\\ufeff]"

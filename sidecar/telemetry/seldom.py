@@ -5,10 +5,8 @@ how many were left out. It decides, and writes nothing.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final
 
 WHILE_S: Final = 5.0
 _KINDS: Final = 1_000

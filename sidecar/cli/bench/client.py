@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.security import Security
@@ -21,12 +21,10 @@ from sidecar.protocol.caller import Request, decode_frame, encode_frame
 from sidecar.protocol.calls.logs import ProduceBatch
 from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import Stamp, TopicPartition
 from sidecar.protocol.messages.admin import DELETE_TOPICS
+from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
-
-if TYPE_CHECKING:
-    from sidecar.protocol.ids import Stamp, TopicPartition
-    from sidecar.protocol.schema import Values
 
 AnswerT = TypeVar("AnswerT")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import rich_click as click
 
+from sidecar.cli.api import AdminApi
 from sidecar.cli.bench.client import RefusedError
 from sidecar.cli.bench.load import Clients, Load, alternate
 from sidecar.cli.bench.report import Found, as_data, as_text
@@ -17,7 +19,7 @@ from sidecar.cli.bench.stage import ENDING, Stage, describe
 from sidecar.cli.checks.listeners import listeners_of
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import asks_a_node
+from sidecar.cli.options import Shared, asks_a_node
 from sidecar.cli.output import write
 from sidecar.cli.pipeline.running import failures_in_a_sentence
 from sidecar.cli.progress import Rounds
@@ -28,12 +30,6 @@ from sidecar.pipeline.security import PROTOCOL, Security
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.options import Shared
 
 DIRECT: Final = "direct"
 NODE: Final = "node"

@@ -11,21 +11,17 @@ import string
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from sidecar.cli.bench.client import CLIENT_ID, OPEN, PASSING, BatchFrame, Connection, RefusedError, new_producer
+from sidecar.pipeline.security import Security
 from sidecar.protocol.codec import Codec
-from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.ids import Stamp, TopicPartition
 from sidecar.protocol.new_batch import NewRecord, build_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.pipeline.security import Security
-    from sidecar.protocol.ids import Stamp
 
 _SETTLE_S: Final = 30.0
 _WARM: Final = 3

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sidecar.cli.bench.load import Rate
 from sidecar.cli.output import table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.cli.bench.load import Rate
 
 _PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
 _MEGABYTE: Final = 1_000_000

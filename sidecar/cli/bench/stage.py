@@ -8,28 +8,23 @@ from __future__ import annotations
 import signal
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import rich_click as click
 
-from sidecar.cli.api import ApiError, topic_path
+from sidecar.cli.api import AdminApi, ApiError, topic_path
 from sidecar.cli.bench.client import OPEN, Connection, DeleteTopic, RefusedError
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import complain
 from sidecar.cli.signals import handled_by
+from sidecar.pipeline.security import Security
+from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.admin import CreateTopics, NewTopic
 from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
-
-    from sidecar.cli.api import AdminApi
-    from sidecar.pipeline.security import Security
-    from sidecar.protocol.caller import Request
 
 AnswerT = TypeVar("AnswerT")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from sidecar.changelog.configuration import NamedConfigs, check
 from sidecar.changelog.topics import TopicNames
@@ -11,7 +12,7 @@ from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.fencing import read_keep_alives
+from sidecar.fencing import KeepAlive, read_keep_alives
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
 from sidecar.protocol.calls.admin import (
@@ -27,15 +28,8 @@ from sidecar.protocol.calls.admin import (
 from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, ProduceBatch
 from sidecar.protocol.calls.transactions import AddPartitionsToTxn, DescribeProducers, EndTxn, InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
-from sidecar.security.broker_access import access_of
-from sidecar.settings import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from sidecar.fencing import KeepAlive
-    from sidecar.security.broker_access import BrokerAccess
-    from sidecar.settings import Settings
+from sidecar.security.broker_access import BrokerAccess, access_of
+from sidecar.settings import Address, Settings
 
 _TIMEOUT: Final = 10.0
 _NEEDED: Final[tuple[type[FixedRequest], ...]] = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.cli.checks.finding import Finding, fail, ok
 from sidecar.cluster.upstream import KafkaUpstream
@@ -18,13 +19,8 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 from sidecar.security.tls import TlsFileError, TlsFiles, client_context
-from sidecar.settings import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sidecar.settings import Settings
-    from sidecar.settings.listeners import ListenerSettings
+from sidecar.settings import Address, Settings
+from sidecar.settings.listeners import ListenerSettings
 
 _TIMEOUT: Final = 5.0
 _CLIENTS: Final = "clients: they are sent to this address"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 import resource
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar import __version__
-from sidecar.cli.api import ApiError
+from sidecar.cli.api import AdminApi, ApiError
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.listeners import listeners_of
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import counted
 from sidecar.settings import Address
-
-if TYPE_CHECKING:
-    from sidecar.cli.api import AdminApi
 
 _FEW_FILES: Final = 4096
 

@@ -10,19 +10,17 @@ import socket
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.cli.checks.finding import Finding, ok, warn
 from sidecar.cli.output import counted
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.calls.groups import ListGroups
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.messages.groups import DESCRIBE_GROUPS
 from sidecar.protocol.primitives import MalformedFrameError, Reader
 from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
-
-if TYPE_CHECKING:
-    from sidecar.cluster.upstream import KafkaUpstream
 
 _AT_ONCE: Final = 100
 """Groups in one question."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from metadata import MetadataError, MetadataMisconfigured, MetadataStore
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
-
-if TYPE_CHECKING:
-    from sidecar.settings import Settings
+from sidecar.settings import Settings
 
 
 async def check_redis(settings: Settings) -> list[Finding]:

@@ -4,21 +4,16 @@ of the settings here, which a node with flags or another file does not have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from sidecar.cli.checks.finding import Finding, ok, warn
-from sidecar.settings import ENV_PREFIX
-from sidecar.settings.loaded import MASK
+from sidecar.settings import ENV_PREFIX, Settings
+from sidecar.settings.loaded import MASK, Resolved
 from sidecar.settings.schema import Schema
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from sidecar.settings import Settings
-    from sidecar.settings.loaded import Resolved
 
 _OF_KAFKA: Final = ("bootstrap_servers", "cluster")
 _REMEDY: Final = "run it with the node's own settings: sidecar doctor --config FILE, and its environment"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import Shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
@@ -21,9 +21,6 @@ from sidecar.cli.pipeline.running import (
     spark_session,
 )
 from sidecar.pipeline.folders import absolute
-
-if TYPE_CHECKING:
-    from sidecar.cli.options import Shared
 
 
 @examples(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from sidecar.cli.api import topic_path
+from sidecar.cli.api import AdminApi, topic_path
 from sidecar.cli.cursor import cursors
 from sidecar.cli.failure import CommandError
 from sidecar.cli.pipeline.running import say
 from sidecar.pipeline.audit.facts import Lag
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.cli.api import AdminApi
 
 
 def lags_of(api: AdminApi) -> Callable[[str], list[Lag]]:

@@ -15,16 +15,15 @@ raise RuntimeError, and the parent's connections stay open there until the child
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+from aiokafka import ConsumerRecord
 
 from sidecar.client.admin import AdminClient as _AdminClient
 from sidecar.client.leadership import Leadership as _Leadership
 from sidecar.client.producer import ExclusiveProducer as _ExclusiveProducer
 from sidecar.client.reader import ShadowReader as _ShadowReader
 from sidecar.client.sync.twin import LosableTwin, Twin, blocks, calls, ends, iterates, makes, reads, starts
-
-if TYPE_CHECKING:
-    from aiokafka import ConsumerRecord
 
 __all__ = ["AdminClient", "ExclusiveProducer", "Leadership", "ShadowReader"]
 

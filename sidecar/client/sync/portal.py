@@ -10,10 +10,8 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from typing import TYPE_CHECKING, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 ResultT = TypeVar("ResultT")
 

@@ -12,15 +12,12 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from types import TracebackType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from sidecar.client.sync.portal import Portal
 from sidecar.client.sync.words import blocking, with_example
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
-    from types import TracebackType
 
 
 class Closable(Protocol):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from metadata import GenerationChanged, MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, ChangelogError, partition_slot
@@ -14,16 +14,11 @@ from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.gateway.catching_up import BehindError
 from sidecar.node import port
+from sidecar.node.parts import Running
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.topics import TopicsView
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, no_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sidecar.node.parts import Running
-
 
 _AWAY = (UpstreamError, KafkaError, ChangelogError, LostRaceError, TimeoutError)
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from sidecar.exclusive.identity import shown_name
+from sidecar.gateway.client import Client
 from sidecar.node.port import ClientFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.gateway.client import Client
 
 _AT_ONCE: Final = 100
 """Clients that are looked at before the loop may do something else."""

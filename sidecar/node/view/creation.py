@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.node import port
+from sidecar.node.parts import Running
+from sidecar.node.view.changes import Changes
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import CreateTopics
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode, KafkaError, error_name
-
-if TYPE_CHECKING:
-    from sidecar.node.parts import Running
-    from sidecar.node.view.changes import Changes
 
 _TIMEOUT_MS: Final = 15_000
 _POLL_S: Final = 0.1

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
+from sidecar.node.parts import Running
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
-from sidecar.shadow.cursor_reset import InUseError, OutOfLogError
-from sidecar.shadow.cursors import ClosedError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from sidecar.node.parts import Running
-    from sidecar.shadow.cursor_reset import Target
-    from sidecar.shadow.cursor_room import CursorRoom
-    from sidecar.shadow.cursors import Cursor
-    from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.cursor_reset import InUseError, OutOfLogError, Target
+from sidecar.shadow.cursor_room import CursorRoom
+from sidecar.shadow.cursors import ClosedError, Cursor
+from sidecar.shadow.statistics import Numbers
 
 _AWAY = (UpstreamError, KafkaError, TimeoutError)
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why
 from sidecar.node import port
+from sidecar.node.parts import Running
 from sidecar.node.view.serving import rooms_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from sidecar.node.parts import Running
-
 
 _NAMES_PER_TURN: Final = 16
 """Producer names in one turn: each is looked up in every partition."""

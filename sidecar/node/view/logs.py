@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 from sidecar.cluster.last_records import Names, last_records
 from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.node import port
+from sidecar.node.parts import Running
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import DescribeLogDirs
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
-from sidecar.protocol.ids import TopicPartition
-from sidecar.shadow.cursors import ClosedError
+from sidecar.protocol.ids import Stamp, TopicPartition
+from sidecar.shadow.cursors import ClosedError, Cursor
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-    from typing import TypeVar
-
-    from sidecar.node.parts import Running
-    from sidecar.protocol.ids import Stamp
-    from sidecar.shadow.cursors import Cursor
-
-    AnswerT = TypeVar("AnswerT")
+AnswerT = TypeVar("AnswerT")
 
 PARTITIONS: Final = 16
 """Partitions that are read where none is named."""

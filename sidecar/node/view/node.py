@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Sequence
 
 from sidecar.changelog import follow_events
 from sidecar.node import port
 from sidecar.node.gauges import known_ids
+from sidecar.node.parts import Rooms, Running
 from sidecar.node.view.changes import Changes
 from sidecar.node.view.clients import page_of
 from sidecar.node.view.creation import Creation
@@ -16,14 +17,8 @@ from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.shadows import ShadowView
 from sidecar.node.view.topics import TopicsView
 from sidecar.protocol.caller import Channel, UpstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-
-    from sidecar.node.parts import Rooms, Running
-    from sidecar.settings.loaded import Shown
-    from sidecar.v1 import state_pb2 as state
-
+from sidecar.settings.loaded import Shown
+from sidecar.v1 import state_pb2 as state
 
 NO_CHANGE = "no topic can change its owner now"
 _EVENT_STREAMS = 8

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from sidecar.node.parts import Rooms, Running
 from sidecar.node.port import UnavailableError
-
-if TYPE_CHECKING:
-    from sidecar.node.parts import Rooms, Running
 
 
 def rooms_of(node: Running) -> Rooms:

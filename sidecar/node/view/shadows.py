@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.changelog import FAILURES
 from sidecar.node import port
@@ -12,15 +13,9 @@ from sidecar.node.view.cursors import CursorView
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
-from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, UnmadeError
+from sidecar.protocol.metadata import MetadataRequest, TopicState
+from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, Shadow, ShadowCatalog, UnmadeError
 from sidecar.shadow.principals import EVERYBODY, nobody_reads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from sidecar.protocol.metadata import TopicState
-    from sidecar.shadow.catalog import Shadow, ShadowCatalog
 
 _REFUSED: Final = frozenset(
     {

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import KnownIds, State, state_of
 from sidecar.node import port
+from sidecar.node.parts import Running
 from sidecar.node.view.ids import newest_of
 from sidecar.node.view.serving import rooms_of
 from sidecar.node.view.shadows import ShadowView
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.metadata import MetadataRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sidecar.node.parts import Running
-    from sidecar.protocol.metadata import TopicState
-
+from sidecar.protocol.metadata import MetadataRequest, TopicState
 
 _PER_TURN: Final = 64
 """Topics described in one turn of the event loop: a page may name a thousand."""

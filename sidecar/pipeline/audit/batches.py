@@ -7,14 +7,12 @@ of batches; of one that reaches into it the records there are read a second time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.audit.writers import STAMP, is_data
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 END: Final = 2**63 - 1
 

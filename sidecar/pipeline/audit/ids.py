@@ -8,13 +8,10 @@ passes over all records of one name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NAME: Final = ("partition", "identity")
 _STRETCH: Final = 65_536

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.audit import batches, facts, ids, missing, writers
@@ -19,9 +19,6 @@ from sidecar.pipeline.audit.facts import Facts, as_frame
 from sidecar.pipeline.audit.stretches import Stretch, collected, merged
 from sidecar.pipeline.audit.thrift import thrift
 from sidecar.pipeline.audit.writers import is_data
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ReadRecords: TypeAlias = "Callable[[Sequence[Stretch]], DataFrame]"
 """Reads the records of some stretches: the columns of `view=records` of the source."""

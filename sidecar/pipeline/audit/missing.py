@@ -7,15 +7,12 @@ range; where compaction took records, offsets are missing too, and nothing is sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.audit.writers import STAMP, is_data
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _MODULUS: Final = 2**31
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from markupsafe import Markup
 
 from sidecar.pipeline.audit.explained import EXPLAINED, spread_gaps
+from sidecar.pipeline.audit.facts import Takeover
+from sidecar.pipeline.audit.judge import Audit, Bounds
 from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.page import render
 from sidecar.pipeline.throughput import plots
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-    from sidecar.pipeline.audit.facts import Takeover
-    from sidecar.pipeline.audit.judge import Audit, Bounds
 
 _TAKEOVERS: Final = 200
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _COLLECTED: Final = 20_000
 _KEPT: Final = 16

@@ -10,25 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from sidecar.pipeline.audit.explained import KINDS
-from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, as_frame
+from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, Lag, Takeover, as_frame
+from sidecar.pipeline.audit.judge import Audit, Bounds
 from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
 from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, look, make_or_check
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sidecar.pipeline.audit.facts import Lag, Takeover
-    from sidecar.pipeline.audit.judge import Audit, Bounds
 
 _WHOSE: Final = "audit string, cluster_id string, topic string"
 _RUNS: Final = (

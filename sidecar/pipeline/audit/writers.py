@@ -7,13 +7,10 @@ sessions write beside each other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pyspark.sql import Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's documentation calls it
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 STAMP: Final = ("partition", "producer_id", "producer_epoch")
 UNKNOWN: Final = -1

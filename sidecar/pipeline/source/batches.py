@@ -5,17 +5,15 @@ Errors name the partition and the offset of the fault; nothing is ever skipped f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.pipeline.errors import CorruptLogError
 from sidecar.protocol import stretches as wire
 from sidecar.protocol.batch import HEADER_BYTES, SEQUENCE_MODULUS, BatchHeader, crc_matches, read_header
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from sidecar.protocol.ids import TopicPartition
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.primitives import Octets
 
 LARGEST_BYTES: Final = 512 * 1024 * 1024
 """Of a batch's records, decompressed: more is no batch but a bomb."""

@@ -11,12 +11,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.kafka import Kafka
@@ -26,10 +27,6 @@ from sidecar.pipeline.source.schemas import COLUMNS, ddl
 from sidecar.pipeline.source.tables import record_batches, run_batches
 from sidecar.protocol.batch import batch_sizes
 from sidecar.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 FORMAT: Final = "sidecar"
 _FEW: Final = 20_000

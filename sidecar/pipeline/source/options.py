@@ -7,15 +7,13 @@ not read would make an audit of half a log.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError
 from sidecar.pipeline.security import OPTIONS as SECURITY
 from sidecar.pipeline.source.batches import Headers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 RECORDS: Final = "records"
 RUNS: Final = "runs"

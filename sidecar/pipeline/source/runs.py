@@ -14,17 +14,14 @@ first record, and in the run of that record.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.pipeline.source.batches import Headers, OpenBatch, Range, open_batch
 from sidecar.protocol.batch import SEQUENCE_MODULUS
+from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.stretches import Stretch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.protocol.ids import TopicPartition
 
 _NO_SEQUENCE: Final = -1
 MOST_OPEN: Final = 50_000

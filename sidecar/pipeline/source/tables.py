@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,7 @@ import pyarrow as pa
 from sidecar.pipeline.source.batches import Headers, OpenBatch, Range, open_batch
 from sidecar.pipeline.source.runs import Fold, Run
 from sidecar.protocol import stretches as wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.ids import TopicPartition
 
 _ROWS: Final = 10_000
 _BYTES: Final = 16 * 1024 * 1024

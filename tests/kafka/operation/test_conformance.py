@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sidecar.admin.openapi import document
-from sidecar.admin.openapi_parts import TO_OPERATE
+from sidecar.admin.operations import TO_OPERATE
 from tests.kafka.dedup.ids import IdProducer
 from tests.nodes import NodeProcess, running_node
 from tests.openapi import METHODS, Answer, ask, check, check_error, filled, operations

@@ -27,7 +27,7 @@ async def test_while_a_long_page_is_written_down_the_event_loop_goes_on():
             await asyncio.sleep(0)
 
     running = asyncio.create_task(others())
-    answer = await Rest(node, PASSING).topics(make_mocked_request("GET", "/v1/topics"))
+    answer = await Rest(node, PASSING).list_topics(make_mocked_request("GET", "/v1/topics"))
     running.cancel()
     assert turns >= 300 // 64
     assert len(json.loads(answer.text or "")["items"]) == 300
@@ -46,11 +46,11 @@ async def test_while_the_ownership_topic_cannot_be_read_people_are_told_what_is_
         raise UnavailableError("this node cannot read the ownership topic to its end now")
 
     one = make_mocked_request("GET", "/v1/topics/orders", match_info={"topic": "orders"})
-    answer = await Rest(node, PASSING).topic(one)
+    answer = await Rest(node, PASSING).get_topic(one)
     assert (answer.status, BEHIND in answer.headers) == (200, False)
     monkeypatch.setattr(node, "catch_up", behind)
-    answer = await Rest(node, PASSING).topic(one)
+    answer = await Rest(node, PASSING).get_topic(one)
     assert (answer.status, json.loads(answer.text or "")["generation"], answer.headers.get(BEHIND)) == (200, 7, "1")
-    answer = await Rest(node, PASSING).topics(make_mocked_request("GET", "/v1/topics"))
+    answer = await Rest(node, PASSING).list_topics(make_mocked_request("GET", "/v1/topics"))
     (found,) = json.loads(answer.text or "")["items"]
     assert (found["topic"], answer.headers.get(BEHIND)) == ("orders", "1")
