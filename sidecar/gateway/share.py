@@ -53,7 +53,11 @@ _LONGEST_S: Final = 5.0
 _RESTARTED: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 
 
-_NOT_ALLOWED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID)
+_NOT_ACKNOWLEDGED: Final = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 _RESTARTS: Final = 3
 """Within one request."""
 
@@ -140,11 +144,10 @@ class ShareApi:
             by_broker, refused = await self._places(call.client, session.parts, look=is_first)
             for code, parts in refused.items():
                 call.gathered.refuse(parts, code)
-            theirs, nowhere = session.acks_by_broker(acks)
+            theirs, nowhere = session.acks_by_broker(acks, self._leader)
             call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             acks = {}
-            left = session.brokers.keys() - by_broker.keys()
-            if left:
+            if left := [each for each in session.brokers.keys() - by_broker.keys() if self._has_moved(session, each)]:
                 await self._end(call, session, left, theirs)
             began, restarts = loop.time(), call.restarts
             wait_s = max(0.0, deadline - began)
@@ -182,6 +185,8 @@ class ShareApi:
                 asked.append(self._ask(call, session, broker, parts, theirs, limits | {"max_records": most}))
             elif theirs:
                 asked.append(self._tell(call, session, broker, theirs))
+        others = session.brokers.keys() & acks.keys() - by_broker.keys()
+        asked += [self._tell(call, session, broker, acks[broker]) for broker in others]
         await asyncio.gather(*asked)
 
     async def _ask(
@@ -225,7 +230,7 @@ class ShareApi:
         if fields["share_session_epoch"] == FINAL:
             await self._close(call, session, acks)
         else:
-            theirs, nowhere = session.acks_by_broker(acks)
+            theirs, nowhere = session.acks_by_broker(acks, self._leader)
             call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             await asyncio.gather(*(self._tell(call, session, broker, some) for broker, some in theirs.items()))
         return call.gathered.acknowledged()
@@ -233,13 +238,13 @@ class ShareApi:
     async def _allowed(self, call: _Call, acks: Acks) -> Acks:
         """What the client may acknowledge."""
         _, refused = await self._places(call.client, acks)
-        for code in _NOT_ALLOWED:
+        for code in _NOT_ACKNOWLEDGED:
             call.gathered.not_acknowledged(refused.get(code, ()), code)
         return {part: batches for part, batches in acks.items() if part not in call.gathered.acked}
 
     async def _close(self, call: _Call, session: ShareSession, acks: Acks) -> None:
         """The client ends its session: so does the node, with every broker."""
-        theirs, nowhere = session.acks_by_broker(acks)
+        theirs, nowhere = session.acks_by_broker(acks, self._leader)
         call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         call.client.share_sessions.pop(key_of(call.fields), None)
         await self._end(call, session, session.brokers, theirs)
@@ -316,6 +321,15 @@ class ShareApi:
             else:
                 by_broker.setdefault(leader, []).append(part)
         return by_broker, refused
+
+    def _leader(self, part: Part) -> int:
+        return self._view.leader(self._view.names.get(part[0], b""), part[1])
+
+    def _has_moved(self, session: ShareSession, broker: int) -> bool:
+        """Whether a broker does not lead any more what it was asked for. Where the client merely forgot all of it, the
+        records that it has of it stay its own, and may be acknowledged.
+        """
+        return any(self._leader(part) != broker for part in session.brokers[broker].parts)
 
     def _refusal(self, client: Client, part: Part) -> int:
         """Why a client may not read a partition; 0 where it may."""

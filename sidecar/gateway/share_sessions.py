@@ -11,7 +11,7 @@ are released by the broker when that ends, and with the connection: as they woul
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -55,8 +55,7 @@ class BrokerSession:
         wanted = [*wanted]
         added = {part: acks.get(part, []) for part in wanted if part not in self.parts or part in acks}
         forgotten = self.parts.difference(wanted)
-        for part in forgotten & acks.keys():
-            added[part] = acks[part]
+        added |= acks  # also of what was forgotten, now or before: its records are the member's still
         self.parts = set(wanted)
         self.epoch = next_epoch(self.epoch)
         topics = _by_topic(
@@ -85,13 +84,16 @@ class ShareSession:
         if len(self.parts) > _MOST_PARTS:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
 
-    def acks_by_broker(self, acks: Acks) -> tuple[dict[int, Acks], list[Part]]:
-        """Which broker gave the records, and the partitions of which none did: their records are nobody's any more."""
+    def acks_by_broker(self, acks: Acks, leader: Callable[[Part], int]) -> tuple[dict[int, Acks], list[Part]]:
+        """Which broker gave the records, and the partitions of which none did: their records are nobody's any more.
+        Of a partition that was forgotten it was its leader, if the session with that one goes on.
+        """
         found: dict[int, Acks] = {}
         nowhere: list[Part] = []
         for part, batches in acks.items():
             broker = next((each for each, session in self.brokers.items() if part in session.parts), None)
-            if broker is None:
+            broker = leader(part) if broker is None else broker
+            if broker not in self.brokers:
                 nowhere.append(part)
             else:
                 found.setdefault(broker, {})[part] = batches

@@ -20,6 +20,7 @@ from . import gobuild, setting
 from .features import CELLS
 from .further import KAFKA, Further
 from .outcome import Route
+from .over_tls import Logins, with_section
 from .recipes import Recipes
 from .report import Report, as_markdown, as_text
 from .run import CellId, MatrixRun
@@ -30,6 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-matrix.md"
 _ROUTES = {"node": [Route.NODE], "direct": [Route.DIRECT], "both": [Route.NODE, Route.DIRECT]}
 _REPORT = pytest.StashKey[Report]()
 _FURTHER = pytest.StashKey[Further]()
+_LOGINS = pytest.StashKey[Logins]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FURTHER] = Further()
+    config.stash[_LOGINS] = Logins()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,6 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.config.stash[_FURTHER].note(item, report)
+    item.config.stash[_LOGINS].note(item, report)
     return report
 
 
@@ -118,8 +122,9 @@ def matrix(
         running.callback(run.close)
         run.start(cells)
         yield run
-        further = request.config.stash[_FURTHER]
-        request.config.stash[_REPORT] = Report(dict(run.results), dict(run.versions), behind.version, count, further)
+        stash = request.config.stash
+        further, logins = stash[_FURTHER], stash[_LOGINS]
+        stash[_REPORT] = Report(dict(run.results), dict(run.versions), behind.version, count, further, logins)
 
 
 @pytest.fixture(scope="session")
@@ -131,14 +136,18 @@ def ownctl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The matrix, and whether the page was written: it is, where all tests that fill it were run and passed."""
-    report = config.stash.get(_REPORT, None)
-    if report is None:
-        return
-    for route in report.routes():
+    """The matrix, and whether the page was written: it is, where all tests that fill it were run and passed. Where all
+    logins were, but not all the rest, their section is.
+    """
+    report, logins = config.stash.get(_REPORT, None), config.stash[_LOGINS]
+    for route in report.routes() if report is not None else ():
         terminalreporter.section("clients and features", sep="-")
         for line in as_text(report, route):
             terminalreporter.write_line(line)
-    if report.complete(Route.NODE) and report.further.complete():
-        PAGE.write_text(as_markdown(report), encoding="utf-8")
-        terminalreporter.write_line(f"written: {PAGE.relative_to(Path(__file__).parents[2])}")
+    whole = report is not None and report.complete(Route.NODE) and report.further.complete()
+    if not logins.complete():
+        return
+    page = as_markdown(report) if whole else with_section(PAGE.read_text(encoding="utf-8"), logins)
+    PAGE.write_text(page, encoding="utf-8")
+    what = "" if whole else ", its section on logins alone"
+    terminalreporter.write_line(f"written: {PAGE.relative_to(Path(__file__).parents[2])}{what}")

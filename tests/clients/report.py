@@ -10,6 +10,7 @@ from sidecar.local.jars import DEFAULT_VERSION
 from .features import CELLS, CLIENTS, FEATURES, Client, Feature
 from .further import KAFKA, ROWS, Further
 from .outcome import Outcome, Result, Route
+from .over_tls import Logins
 from .run import CellId
 
 _MARK = {Outcome.OK: "ok", Outcome.ABSENT: "n/a", Outcome.FAILED: "FAIL"}
@@ -24,6 +25,7 @@ class Report:
     kafka: str
     nodes: int
     further: Further
+    logins: Logins
 
     def routes(self) -> list[Route]:
         """The routes that were taken."""
@@ -80,6 +82,7 @@ def as_markdown(report: Report) -> str:
         for feature in FEATURES:
             if feature.section == section:
                 lines.append(f"| {feature.title} | " + " | ".join(_cells(report, feature, notes)) + " |")
+    lines += ["", *report.logins.section()]
     lines += ["", *_further(report.further)]
     lines += ["", "## Notes", "", *[f"{number}. {note}" for number, note in enumerate(notes, 1)]]
     return "\n".join([*lines, ""])

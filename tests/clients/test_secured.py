@@ -23,8 +23,9 @@ from tests.kafka.security.secured import NODE, PASSWORD, SCRAM, Secured, secured
 from tests.nodes import NodeProcess
 from tests.rest import Rest
 
+from .over_tls import CELLS
 from .recipes import CannotBuildError, Writer, read
-from .secured_recipes import MECHANISMS, SecuredRecipes
+from .secured_recipes import SecuredRecipes
 from .test_recipes import CLIENTS
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 ALICE = "alice"
 RECORDS = [str(number) for number in range(20)]
-CELLS = [(client, mechanism) for client, mechanisms in MECHANISMS.items() for mechanism in mechanisms]
 
 
 @pytest.fixture(scope="module")

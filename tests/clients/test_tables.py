@@ -14,8 +14,11 @@ from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
 from .further import CONNECT, DEBEZIUM, FLINK, FLINK_CONNECTOR, KADM, KAFKA, OLD_JAVA, ROWS, Further, Row
 from .locks import LOCKS
 from .outcome import Outcome, Result, Route, judge
+from .over_tls import ALL, HEADING, Logins, with_section
+from .over_tls import CELLS as LOGINS
 from .report import Report, as_markdown, as_text
 from .run import CellId
+from .secured_recipes import MECHANISMS
 from .stored import WITNESSES
 from .test_upstream_versions import CORE
 
@@ -124,7 +127,29 @@ class _Phase:
 
 
 def report(results: dict[CellId, Result]) -> Report:
-    return Report(results, {client.name: f"{client.title} 1.2.3" for client in CLIENTS}, "4.1.1", 2, further())
+    versions = {client.name: f"{client.title} 1.2.3" for client in CLIENTS}
+    return Report(results, versions, "4.1.1", 2, further(), logins())
+
+
+def logins(*, failing: str = "", left_out: bool = False) -> Logins:
+    """As after a session with all logins, the first of which failed in a phase or was not run."""
+    found = Logins()
+    for client, mechanism in LOGINS[left_out:]:
+        item = cast("pytest.Item", _Login(_Parameters({"client": client, "mechanism": mechanism})))
+        is_first = (client, mechanism) == LOGINS[0]
+        for when in ("setup",) if is_first and failing == "setup" else ("setup", "call", "teardown"):
+            found.note(item, cast("pytest.TestReport", _Phase(when, not (is_first and when == failing))))
+    return found
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    params: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Login:
+    callspec: _Parameters
 
 
 def test_a_run_is_complete_only_when_every_cell_has_passed() -> None:
@@ -150,7 +175,8 @@ def test_the_terminal_shows_every_cell_and_names_what_failed() -> None:
 def test_the_page_has_a_mark_in_every_cell_and_a_note_for_each_that_is_not_ok() -> None:
     page = as_markdown(report(full(Route.NODE)))
     rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
-    assert len(rows) == len(FEATURES) + len({feature.section for feature in FEATURES}) + len(ROWS) + 1
+    sections = len({feature.section for feature in FEATURES}) + 2
+    assert len(rows) == len(FEATURES) + len(ROWS) + len(MECHANISMS) + sections
     marks = [mark.strip() for row in rows for mark in row.strip("|").split("|")[1:]]
     assert all(marks)
     noted = {mark.split("[")[1].rstrip("]") for mark in marks if "[" in mark}
@@ -177,6 +203,27 @@ def test_a_row_passes_when_all_of_its_tests_were_run_and_none_failed() -> None:
     other = further()
     other.plan(cast("pytest.Item", _Item(first.name, "deselected")))
     assert other.result(first, Route.NODE) is False
+
+
+def test_logins_are_complete_when_each_client_has_passed_with_each_of_its_mechanisms() -> None:
+    assert logins().complete()
+    assert not logins(left_out=True).complete()
+    for when in ("setup", "call", "teardown"):
+        failed = logins(failing=when)
+        assert not failed.complete()
+        assert "FAIL" in "".join(failed.section())
+
+
+def test_a_run_of_logins_alone_writes_their_section_and_nothing_else_of_the_page() -> None:
+    page = as_markdown(report(full(Route.NODE)))
+    assert with_section(page, logins()) == page
+    changed = with_section(page, logins(failing="call"))
+    before, _, after = changed.partition("| FAIL |")
+    assert page == before + "| ok |" + after
+    assert changed.count(HEADING) == 1
+    assert [line.count("|") for line in changed.splitlines() if "FAIL" in line] == [len(ALL) + 2]
+    with pytest.raises(ValueError, match="only a whole run writes it"):
+        with_section(page.replace(HEADING, "## Another"), logins())
 
 
 def test_the_last_rows_are_named_once_and_have_the_versions_that_are_run() -> None:

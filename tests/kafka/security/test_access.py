@@ -31,6 +31,7 @@ from sidecar.security.acls import CLUSTER_NAME, Rules
 from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway import by_id
 from tests.kafka.gateway.virtual import VirtualCluster
+from tests.kafka.security import sharing
 from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
 from tests.unit.protocol import kio_entities as kio
 from tests.wait import wait_for_async
@@ -99,15 +100,20 @@ def share_questions() -> list[Question]:
         Question(
             shares.SHARE_GROUP_DESCRIBE,
             1,
-            {"group_ids": ["gone-mine", *GROUPS], "include_authorized_operations": True},
+            {"group_ids": ["gone-mine", *GROUPS, *sharing.GROUPS], "include_authorized_operations": True},
         ),
         Question(
             shares.DESCRIBE_SHARE_GROUP_OFFSETS,
             1,
-            {"groups": [{"group_id": group, "topics": each} for group in GROUPS for each in (topics, None)][::3]},
+            {
+                "groups": [
+                    {"group_id": group, "topics": each}
+                    for group, each in zip((*GROUPS, *sharing.GROUPS), (topics, None, None, topics), strict=True)
+                ]
+            },
         ),
     ]
-    for group in GROUPS:
+    for group in (*GROUPS, *sharing.GROUPS):
         found += [
             Question(
                 shares.SHARE_GROUP_HEARTBEAT,
@@ -418,13 +424,19 @@ def is_served(question: Question, broker: Secured) -> bool:
     return version >= _WITH_NEW_GROUPS or question.message.key not in _OF_NEW_GROUPS
 
 
-async def questions_by_id(broker: Secured) -> list[Question]:
-    """Those that name topics by their ids (KIP-516)."""
+async def ids_of(broker: Secured) -> dict[str, bytes]:
+    """The ids of the topics, by name."""
     async with broker.wire("PLAINTEXT") as wire:
         asked: Values = {"topics": [{"name": name} for name in TOPICS], "allow_auto_topic_creation": False}
         found = await wire.ask_table(cluster.METADATA, 12, asked)
-    ids = [each["topic_id"] for each in found["topics"]]
-    assert len({*ids, NO_TOPIC_ID}) == len(TOPICS) + 1
+    ids = {each["name"]: each["topic_id"] for each in found["topics"]}
+    assert len({*ids.values(), NO_TOPIC_ID}) == len(TOPICS) + 1
+    return ids
+
+
+async def questions_by_id(broker: Secured) -> list[Question]:
+    """Those that name topics by their ids (KIP-516)."""
+    ids = [*(await ids_of(broker)).values()]
     named: list[Values] = [{"topic_id": each, "name": None} for each in (*ids, b"nobody's id 1234")]
     return [
         Question(cluster.METADATA, 12, {"topics": named[:2]}),
@@ -560,12 +572,15 @@ async def join(broker: Secured) -> None:
             }
             answer = await ask_twice(wire, Question(new_groups.STREAMS_GROUP_HEARTBEAT, 0, values))
             assert answer["error_code"] == 0, answer
+            await sharing.join(broker, TOPICS)
 
 
 async def make_coordinators(broker: Secured) -> None:
     """The topics of groups and transactions are made when somebody asks first."""
     async with broker.wire("PLAINTEXT") as wire:
-        for kind, keys in enumerate(((*GROUPS, *NEW_GROUPS, _STREAMS, "gone-mine", "gone-theirs"), IDS)):
+        for kind, keys in enumerate(
+            ((*GROUPS, *NEW_GROUPS, *sharing.GROUPS, _STREAMS, "gone-mine", "gone-theirs"), IDS)
+        ):
             for key in keys:
                 question = Question(cluster.FIND_COORDINATOR, 3, {"key": key, "key_type": kind})
                 await ask_twice(wire, question)
@@ -583,7 +598,7 @@ _OF_REFUSALS: Final = frozenset({29, 53})
 @pytest.fixture(scope="module", params=[default_version(), pytest.param(_NEWEST, marks=pytest.mark.slow)])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """Sessions of its members last as long as the tests take."""
-    kinds = ["consumer", "streams"] if parse_version(request.param) >= _WITH_NEW_GROUPS else ["consumer"]
+    kinds = ["consumer", "streams", "share"] if parse_version(request.param) >= _WITH_NEW_GROUPS else ["consumer"]
     names = [f"group_{kind}_{most}session_timeout_ms" for kind in kinds for most in ("max_", "")]
     overrides: dict[str, Any] = {
         "auto_create_topics_enable": "false",
@@ -644,7 +659,7 @@ def random_rules(dice: random.Random) -> list[AclBinding]:
     found: list[AclBinding] = []
     kinds = {
         ResourceType.TOPIC: (*NAMES, "*", "new"),
-        ResourceType.GROUP: (*GROUPS, *NEW_GROUPS, "*", "gone-mine", "gone"),
+        ResourceType.GROUP: (*GROUPS, *NEW_GROUPS, *sharing.GROUPS, "*", "gone-mine", "gone"),
         ResourceType.BROKER: (CLUSTER_NAME,),
         ResourceType.TRANSACTIONAL_ID: (*IDS, "*"),
     }
@@ -698,6 +713,37 @@ async def wires(broker: Secured, node: tuple[VirtualCluster, AclMirror]) -> Asyn
         reader, writer = await asyncio.open_connection(HOST, virtual.nodes[0].port)
         stack.callback(writer.close)
         yield direct, Wire(reader, writer)
+
+
+@pytest.mark.timeout(300)
+async def test_a_node_lets_members_of_share_groups_read_and_acknowledge_what_a_broker_does(
+    broker: Secured, node: tuple[VirtualCluster, AclMirror], wires: tuple[Wire, Wire]
+) -> None:
+    if parse_version(broker.kafka.config.version) < _WITH_NEW_GROUPS:
+        async with broker.wire("PLAINTEXT") as wire:  # they are not switched on: a node offers none either
+            offered = await wire.ask_table(cluster.API_VERSIONS, 3, {})
+        assert shares.SHARE_FETCH.key not in {each["api_key"] for each in offered["api_keys"]}
+        return
+    virtual, mirror = node
+    topics = sharing.Topics(broker, await ids_of(broker))
+    direct, through = (sharing.Side(wire, topics) for wire in wires)
+    dice = random.Random(932)
+    codes: dict[str, set[tuple[int, int, int]]] = {}
+    wrong: list[tuple[object, ...]] = []
+    for number in range(ROUNDS):
+        rules = random_rules(dice) if number > 1 else EVERYTHING[: number * 4]
+        rules += EVERYTHING[1:2] if number % 2 else []  # without a right on the group topics are not looked at
+        await set_rules(broker, virtual, mirror, [*{repr(each): each for each in rules}.values()])
+        there, here = await direct.ask(), await through.ask()
+        wrong += [(name, each, here[name], rules) for name, each in there.items() if here[name] != each]
+        for name, each in there.items():
+            seen = codes.setdefault(name.partition(": ")[2], set())
+            seen |= {(each.code, *part[:2]) for part in each.parts.values()} or {(each.code, 0, 0)}
+    assert not wrong, wrong[:3]
+    assert all({code for code, *_ in seen} & {30} for seen in codes.values()), "refused because of the group"
+    for name in ("read", "read on", "acknowledged", "closed"):
+        assert {0, 29} <= {code for _, code, _ in codes[name]}, (name, codes)
+    assert {acknowledged for *_, acknowledged in codes["read and acknowledged"]} == {0, 3, 29}
 
 
 @pytest.mark.timeout(300)

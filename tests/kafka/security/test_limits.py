@@ -39,7 +39,9 @@ VERSIONS = I32.pack(11) + I16.pack(18) + I16.pack(0) + I32.pack(1) + b"\0\1x"
 
 
 @contextmanager
-def node_with(services: Services, directory: Path, settings: dict[str, str]) -> Iterator[tuple[NodeProcess, str]]:
+def node_with(
+    services: Services, directory: Path, settings: dict[str, str], kind: type[NodeProcess] = NodeProcess
+) -> Iterator[tuple[NodeProcess, str]]:
     """A node with these settings, and a topic of its Kafka."""
     topic = f"limits-{uuid.uuid4().hex[:8]}"
 
@@ -48,7 +50,7 @@ def node_with(services: Services, directory: Path, settings: dict[str, str]) -> 
             await calls.create(topic, partitions=1)
 
     asyncio.run(create())
-    node = NodeProcess(directory, services.kafka_bootstrap, services.redis_url, cluster=topic, node_id=1, **settings)
+    node = kind(directory, services.kafka_bootstrap, services.redis_url, cluster=topic, node_id=1, **settings)
     node.start()
     try:
         yield node, topic

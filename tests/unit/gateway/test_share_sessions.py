@@ -97,9 +97,15 @@ def test_a_broker_is_told_what_is_new_to_it() -> None:
 
 def test_records_are_acknowledged_where_they_came_from() -> None:
     session = ShareSession(brokers={1: BrokerSession(parts={(TOPIC, 0)}), 2: BrokerSession(parts={(TOPIC, 1)})})
-    theirs, nowhere = session.acks_by_broker({(TOPIC, 0): ACK, (TOPIC, 1): ACK, (TOPIC, 2): ACK})
+    acks = {(TOPIC, 0): ACK, (TOPIC, 1): ACK, (TOPIC, 2): ACK}
+    theirs, nowhere = session.acks_by_broker(acks, lambda _: 3)
     assert theirs == {1: {(TOPIC, 0): ACK}, 2: {(TOPIC, 1): ACK}}
     assert nowhere == [(TOPIC, 2)]
+    theirs, nowhere = session.acks_by_broker(acks, lambda _: 2)
+    assert theirs == {1: {(TOPIC, 0): ACK}, 2: {(TOPIC, 1): ACK, (TOPIC, 2): ACK}}
+    assert nowhere == []
+    topics, forgotten = session.brokers[2].ask([(TOPIC, 1)], theirs[2])
+    assert (sorted(indexes(topics)), forgotten) == ([1, 2], []), "what was forgotten before is acknowledged too"
 
 
 @pytest.mark.parametrize(("count", "among"), [(500, 3), (1, 3), (0, 2), (7, 7), (2, 5)])
