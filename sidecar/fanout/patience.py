@@ -1,7 +1,7 @@
 """How long a reader waits at the end of its log for a first byte. Pure.
 
-An empty answer costs a node some 50 µs, and the next request comes at once. So the more readers wait, the longer each
-of them does: all of them together are given some 500 empty answers a second, or more once the longest wait is reached.
+An empty answer costs a node some 30 µs, and the next request comes at once. So the more readers wait, the longer each
+of them does: all of them together are given some 200 empty answers a second, or more once the longest wait is reached.
 Clients of Fetch v11 bear that: none ends a request before its request timeout, 30 s and more where it is not set (10 s
 beyond its own wait in franz-go). A reader that sends another request on the connection is answered as early as it asked
 for, and so is one that asks for a part of what it reads there. KafkaJS sends heartbeats only when a Fetch has ended
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EACH_S: Final = 0.002
+EACH_S: Final = 0.005
 """How much longer all wait for each one that does."""
 _SPREAD: Final = 0.25
 """Which share of a wait, the last one, is when they come to ask again: thousands of them were answered at once."""

@@ -10,8 +10,7 @@ What is behind the records that came is asked for at once, before its first read
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout import patience
@@ -22,6 +21,7 @@ from sidecar.fanout.ends import Ends
 from sidecar.fanout.poll import Limits, bundle_up, poll
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
+from sidecar.fanout.waking import Waking
 from sidecar.fanout.wheel import Wheel
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import Channel
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.question import Asked
+    from sidecar.fanout.waking import Reader
     from sidecar.network.tasks import Tasks
 
 WAIT_MS: Final = 500
@@ -52,20 +53,6 @@ _MOST_QUESTIONS: Final = 8
 _MOST_AT_ONCE: Final = 64
 MOST_POLLS: Final = 64
 """Beyond so many at a time, each on its own connection that stays, readers do better to ask alone."""
-_AT_A_TIME: Final = 64
-"""Readers that are answered in one turn of the event loop."""
-
-
-class Reader(Protocol):
-    """A reader that waits for an answer."""
-
-    def arrived(self, found: Mapping[Question, Fetched]) -> None:
-        """One of its questions is answered, or more; it waits for none of them any more."""
-        ...
-
-    def expired(self, tick: int) -> None:
-        """Its time has come, and nothing else. `tick`: what `park` or `hurry` returned."""
-        ...
 
 
 class Tails:
@@ -79,6 +66,8 @@ class Tails:
         self._longest_s = longest_s
         self._parked = 0
         self._deadlines: Wheel[Reader] = Wheel(self._expire)
+        self.now = self._deadlines.now
+        """The clock of the event loop, in seconds."""
         self.bodies = Bodies()
         self._readers: dict[Question, dict[Reader, None]] = {}
         self._asked: dict[tuple[bytes, int], set[Question]] = {}
@@ -100,8 +89,7 @@ class Tails:
         self._recent = Recent()
         self._chains = Chains(self._recent)
         self._aging: asyncio.TimerHandle | None = None
-        self._to_wake: deque[tuple[Reader, Mapping[Question, Fetched] | int]] = deque()
-        self._waking = False
+        self.waking = Waking()
 
     # What is known --------------------------------------------------------------------------------------------------
 
@@ -119,7 +107,7 @@ class Tails:
         had gone. None of what the log has deleted since. `most_bytes` of records, where several answers are put
         together.
         """
-        now = asyncio.get_running_loop().time()
+        now = self.now()
         found = self._chains.answer(question, most_bytes, now)
         if found is None or self.ends.is_deleted(question) or self._is_unwatched(question.position.of, now):
             return None
@@ -229,7 +217,7 @@ class Tails:
         bundles: dict[tuple[int, int, bool], list[dict[tuple[bytes, int], Question]]] = {}
         lost: list[Question] = []
         unwatched: set[tuple[bytes, int]] = set()
-        now = asyncio.get_running_loop().time()
+        now = self.now()
         for question in questions:
             if question in self._under_way or not (question in self._readers or question in self._ahead):
                 continue
@@ -270,7 +258,7 @@ class Tails:
             self._answered(questions, answer)  # without one, each waiting reader looks for the leaders again
 
     def _forget_asked(self, questions: list[Question]) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self.now()
         for question in questions:
             asked = self._asked[question.position.of]
             asked.discard(question)
@@ -281,7 +269,7 @@ class Tails:
 
     def _answered(self, questions: list[Question], answer: Mapping[tuple[bytes, int], Fetched]) -> None:
         """Answer the readers of what was found; ask the rest again."""
-        now = asyncio.get_running_loop().time()
+        now = self.now()
         found: dict[Question, Fetched] = {}
         failed: set[tuple[bytes, int]] = set()
         stale: set[bytes] = set()
@@ -365,7 +353,7 @@ class Tails:
         self._aging = None
         self._changed()
         self._watched = {partition: at for partition, at in self._watched.items() if self._recent.has(partition)}
-        self._age(asyncio.get_running_loop().time())
+        self._age(self.now())
 
     # Answering ------------------------------------------------------------------------------------------------------
 
@@ -373,27 +361,8 @@ class Tails:
         readers: dict[Reader, None] = {}
         for question in found:
             readers |= self._readers.pop(question, {})
-        self._to_wake.extend((reader, found) for reader in readers)
-        self._wake_soon()
+        if readers:
+            self.waking.add(readers, found)
 
     def _expire(self, readers: Iterable[Reader], tick: int) -> None:
-        self._to_wake.extend((reader, tick) for reader in readers)
-        self._wake_soon()
-
-    def _wake_soon(self) -> None:
-        if self._to_wake and not self._waking:
-            self._wake_some()
-
-    def _wake_some(self) -> None:
-        """A few now, others in later turns: a node has more to do than to wake thousands of readers."""
-        try:
-            for _ in range(min(_AT_A_TIME, len(self._to_wake))):
-                reader, found = self._to_wake.popleft()
-                if isinstance(found, int):
-                    reader.expired(found)
-                else:
-                    reader.arrived(found)
-        finally:  # whatever befalls one reader, the others are answered
-            self._waking = bool(self._to_wake)
-            if self._waking:
-                asyncio.get_running_loop().call_soon(self._wake_some)
+        self.waking.add(readers, tick)

@@ -26,10 +26,11 @@ class _Tick(NamedTuple, Generic[WaiterT]):
 class Wheel(Generic[WaiterT]):
     """`due` is called with those whose time has come, in the order in which they came, and what `add` returned."""
 
-    __slots__ = ("_due", "_ticks")
+    __slots__ = ("_due", "_loop", "_ticks")
 
     def __init__(self, due: Callable[[Iterable[WaiterT], int], None]) -> None:
         self._due = due
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ticks: dict[int, _Tick[WaiterT]] = {}
 
     @property
@@ -41,7 +42,9 @@ class Wheel(Generic[WaiterT]):
         """Its time comes in so many seconds, at most a tick later, or ten from one second on. Returns what `remove`
         takes.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:  # asking for it is a system call (getpid)
+            loop = self._loop = asyncio.get_running_loop()
         number = int((loop.time() + seconds) / TICK_S) + 1
         if seconds >= _LONG_S:
             number += -number % _TICKS_OF_LONG
@@ -50,6 +53,12 @@ class Wheel(Generic[WaiterT]):
             tick = self._ticks[number] = _Tick({}, loop.call_at(number * TICK_S, self._end, number))
         tick.waiters[waiter] = None
         return number
+
+    def now(self) -> float:
+        """The clock of the loop, in seconds."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def remove(self, waiter: WaiterT, number: int) -> None:
         """It waits no more. A tick that nobody waits for ends with it: a client may ask for one in 24 days."""

@@ -212,7 +212,9 @@ class FetchApi:
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
             return False
-        return self._has_place(client, part.topic) and self.tails.crowd.is_shared(repeat.log, part.partition)
+        if self.audiences is not None and not self._has_place(client, part.topic):
+            return False
+        return self.tails.crowd.is_shared(repeat.log, part.partition)
 
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""

@@ -113,6 +113,8 @@ class MeteredConnection(ClientConnection):
     sends until then counts for no principal, as on a broker: strangers could use up what all others need to log in.
     """
 
+    __slots__ = ("_principal", "_quotas", "_until", "_waits")
+
     def __init__(
         self,
         handler: Handler[ClientConnection],

@@ -5,7 +5,6 @@ Thousands of these wait at a time: one object each, no task and no timer of its 
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -40,8 +39,8 @@ REST_S: Final = 10.0
 
 
 class SharedFetch(GatheredFetch):
-    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.tails.Reader`. Elements
-    are of v11 until they are given.
+    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.waking.Reader`.
+    Elements are of v11 until they are given.
     """
 
     is_patient: ClassVar[bool] = True
@@ -75,7 +74,7 @@ class SharedFetch(GatheredFetch):
         """
         self._fetching.shared.add(self)
         self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
-        now = asyncio.get_running_loop().time()
+        now = self._tails.now()
         if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
             self._rest()
         self._until = now + seconds
@@ -91,7 +90,7 @@ class SharedFetch(GatheredFetch):
 
     def hurry(self) -> None:
         if self._tick >= 0:
-            left = self._until - asyncio.get_running_loop().time()
+            left = self._until - self._tails.now()
             if left > 0:
                 self._tick = self._tails.hurry(self, self._tick, left)
             else:

@@ -15,7 +15,7 @@ from sidecar.protocol.topic_ids import reference
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.fanout.question import Question
+    from sidecar.fanout.question import Asked, Question
     from sidecar.fanout.repeat import Repeat
     from sidecar.fanout.tails import Tails
     from sidecar.gateway.client import Client
@@ -36,7 +36,7 @@ class Standing(Protocol):
 class StandingFetch(SharedFetch):
     """The last request of a connection, and those that repeat it. About one partition."""
 
-    __slots__ = ("_most_weight", "_repeat", "_stands", "_wait_s")
+    __slots__ = ("_called", "_most_weight", "_repeat", "_stands", "_wait_s")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class StandingFetch(SharedFetch):
         self._repeat = repeat
         self._stands = stands
         self._most_weight = self.weight
+        self._called = reference(self.ids, repeat.part.topic)
         self._wait_s = repeat.fields.max_wait_ms / 1000
 
     def again(self, frame: Frame) -> bool:
@@ -78,34 +79,33 @@ class StandingFetch(SharedFetch):
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """See `SharedFetch`; what was found for an earlier request is nothing to this one."""
-        fetched = found.get(self._asked[0].question)
+        (asked,) = self._asked
+        fetched = found.get(asked.question)
         if fetched is not None and self._tick >= 0 and not self.connection.closed:
             self._fetching.shared.discard(self)
             self._tails.woken(self, self._tick)
             self._tick = -1
-            self._take(fetched)
+            self._take(asked, fetched)
 
     def give(self, found: Mapping[Question, Fetched]) -> None:
         """See `SharedFetch`."""
-        self._take(found[self._asked[0].question])
+        self._take(self._asked[0], found[self._asked[0].question])
 
-    def _take(self, fetched: Fetched) -> None:
-        asked, size = self._asked[0], fetched.record_bytes
+    def _take(self, asked: Asked, fetched: Fetched) -> None:
+        size = fetched.record_bytes
         if size > asked.most_bytes or size > self._max_bytes:
             self._ask_alone(asked)
             return
         if fetched.error:
             self.note_error(fetched.error)
-        self._give_one(self._parts[0].topic, fetched.element, size)
+        self._give_one(fetched.element, size)
 
     def expired(self, tick: int) -> None:
         """See `SharedFetch`."""
         if self._tick == tick and not self.connection.closed:
             self.leave()
-            part = self._parts[0]
-            self._give_one(part.topic, self._empty(part, self._asked[0]), 0)
+            self._give_one(self._empty(self._parts[0], self._asked[0]), 0)
 
-    def _give_one(self, topic: bytes, element: Octets, record_bytes: int) -> None:
-        self.node.readers.answered_one(self.connection.id, topic, record_bytes)
-        called = reference(self.ids, topic)
-        self.answer(self._tails.bodies.answer(self.correlation_id, self.version, called, element))
+    def _give_one(self, element: Octets, record_bytes: int) -> None:
+        self.node.readers.answered_one(self.connection.id, self._repeat.part.topic, record_bytes)
+        self.answer(self._tails.bodies.answer(self.correlation_id, self.version, self._called, element))

@@ -10,18 +10,17 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sidecar.network.framing import FRAMES_A_TURN, RECEIVE_BYTES, Frame, Outbox, descriptor_of
+from sidecar.network.framing import FRAMES_A_TURN, Frame, Outbox
 from sidecar.network.handling import Handler, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.reading import Reading
 from sidecar.network.refused_frames import reason_of
 from sidecar.network.request import Exchange, RejectError, Request
-from sidecar.network.turn import TURN
+from sidecar.network.turn import TURN, descriptor_of
 from sidecar.network.unread import LEAST
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import Octets
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
-FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
 _GOODBYE_S: Final = 10.0  # how long a client may take for the answers written before its connection was closed
 _BUDGET: Final = 64 * 1024 * 1024  # of answers that wait, or may come to wait, after the oldest unanswered request
@@ -44,16 +42,36 @@ class ClientConnection(Reading):
     milliseconds; `requests`, `bytes_in` and `bytes_out` count what was taken up and answered, with length prefixes.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_client_id",
+        "_going_on",
+        "_handler",
+        "_has_turn",
+        "_outbox",
+        "_relieving",
+        "_reported",
+        "answers",
+        "bytes_in",
+        "host",
+        "id",
+        "listener",
+        "peer",
+        "repeating",
+        "seat",
+        "since_ms",
+        "state",
+        "tls",
+    )
     frames_a_turn = FRAMES_A_TURN
-    answers: AnswerMemory | None = None
-    """What answers of all clients share until they are read; None where there is no bound."""
 
     def __init__(
         self, handler: Handler[Any], connection_id: int, request_limit: int, memory: RequestMemory | None = None
     ) -> None:
-        super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit), memory)
-        self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
+        super().__init__(request_limit, memory)
         self.id = connection_id
+        self.answers: AnswerMemory | None = None
+        """What answers of all clients share until they are read; None where there is no bound."""
         self.state: Any = None
         self.listener: Any = None
         self.peer = "?"
@@ -61,26 +79,15 @@ class ClientConnection(Reading):
         self.seat: Seat | None = None  # its place among the connections that there may be
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
-        self.requests = self.bytes_in = 0
+        self.bytes_in = 0
         self.repeating: Repeating | None = None
         self._handler = handler
-        self._request_limit = request_limit
         self._outbox = Outbox()
         self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
         self._client_id = b""
 
     # Answers ------------------------------------------------------------------------------------------------------
-
-    @property
-    def unanswered(self) -> int:
-        """Requests that have no answer yet."""
-        return len(self._exchanges)
-
-    @property
-    def pending(self) -> Iterator[Exchange]:
-        """Those requests, the oldest first."""
-        return iter(self._exchanges)
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
         """Called by an exchange whose answer carries an error code."""
@@ -113,12 +120,13 @@ class ClientConnection(Reading):
         if head:
             self._outbox.add(head)
         self._outbox.add_frame(frame)
-        self._answered(exchange, size)
+        self._handler.exchange_done(exchange, size)
+        if exchanges or self._pause or self._starves:
+            self._answered()
         return True
 
-    def _answered(self, exchange: Exchange, size: int) -> None:
+    def _answered(self) -> None:
         """An answer was written; write those that waited for that."""
-        self._handler.exchange_done(exchange, size)
         exchanges = self._exchanges
         if exchanges and exchanges[0].answered:
             self._write_ready()
@@ -135,7 +143,9 @@ class ClientConnection(Reading):
             if size >= LEAST:
                 self._note_large(size)
             self._outbox.send(exchange.take_answer())
-            self._answered(exchange, size)
+            self._handler.exchange_done(exchange, size)
+            if exchanges or self._pause or self._starves:
+                self._answered()
         elif not self.closed:
             self._kept += size
             self._weight += size - exchange.weight
@@ -291,19 +301,6 @@ class ClientConnection(Reading):
         except Exception:  # in a later turn than that of the read no event loop closes it
             self.abort()
             raise
-
-    def first_request_valid(self) -> None:
-        """The client has shown that it speaks Kafka: larger frames are allowed from now on, and more at once."""
-        self.limit_frames(self._request_limit)
-        self.read_at_once = RECEIVE_BYTES
-
-    def limit_frames(self, size: int) -> None:
-        """No frame may have more bytes from now on, and of each API no more than `protocol.limits` says."""
-        self.largest_frame = min(size, self._request_limit)
-        self.frame_limit = min(limits.SMALL_FRAME_BYTES, self.largest_frame)
-
-    def allows(self, size: int, key: int) -> bool:
-        return size <= limits.frame_bytes(key, self.largest_frame)
 
     def bad_length(self, size: int, head: bytes) -> bool:
         if self._pause & Pause.HELD and 0 <= size <= self._request_limit:

@@ -17,11 +17,11 @@ import asyncio
 import os
 from collections.abc import Iterable
 from itertools import repeat
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from sidecar.network.memory import HeldBytes, Holder, RequestMemory
 from sidecar.network.pool import BufferPool
-from sidecar.network.turn import TURN
+from sidecar.network.turn import NO_DESCRIPTOR, TURN, Writable
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I16, I32, Octets
 
@@ -32,7 +32,6 @@ _PIECE: Final = 16 * 1024  # what is read at once while the memory for requests 
 _KEY_BEHIND: Final = 6  # length prefix and API key
 _SHORT: Final = 4 * 1024  # of a trusted peer, which comes in pieces: brokers send a Fetch's answer in three
 _PARTS_AT_ONCE: Final = 16  # of what is written by one system call; Linux takes 1024
-NO_DESCRIPTOR: Final = -1
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -84,23 +83,6 @@ class Frame:
 
 def _kept(data: Octets, memory: RequestMemory | None) -> bytearray:
     return bytearray(data) if memory is None else HeldBytes(data, memory)
-
-
-class Writable(Protocol):
-    """What an `Outbox` needs of a transport."""
-
-    def write(self, data: Octets) -> None: ...
-    def writelines(self, list_of_data: list[Octets]) -> None: ...
-    def is_closing(self) -> bool: ...
-    def get_write_buffer_size(self) -> int: ...
-
-
-def descriptor_of(transport: asyncio.Transport) -> int:
-    """The socket that an `Outbox` may write to itself, without the copy of a borrowed frame that a transport keeps.
-    `NO_DESCRIPTOR` where the transport has to write (TLS), and for asyncio's own, which simulations have.
-    """
-    is_plain = type(transport).__module__ == "uvloop.loop" and transport.get_extra_info("ssl_object") is None
-    return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
 
 
 class Outbox:
@@ -156,10 +138,11 @@ class Outbox:
 
     def send(self, parts: list[Octets]) -> None:
         """The same for parts that belong together; at once where no turn is under way."""
-        if TURN.running or self._dirty or self.transport is None:
+        transport = self.transport
+        if TURN.running or self._dirty or transport is None:
             self.add_all(parts)
         else:
-            self._write(self.transport, parts)
+            self._write(transport, parts)
 
     def _close_span(self) -> None:
         start, end = self._span_start, self._span_end
@@ -205,6 +188,8 @@ class Outbox:
                 sent = os.write(self.descriptor, parts[0]) if len(parts) == 1 else os.writev(self.descriptor, parts)
             except OSError:
                 sent = 0  # as above
+            if sent == len(parts[0]) and len(parts) == 1:
+                return
             parts = _unsent(parts, sent)
             if not parts:
                 return
@@ -228,6 +213,21 @@ class FrameReceiver(asyncio.BufferedProtocol):
     they set `frames_a_turn`: it has as many elements as frames are handed over at a time.
     """
 
+    __slots__ = (
+        "_backlog",
+        "_begin",
+        "_left",
+        "_own",
+        "_own_size",
+        "_position",
+        "_stopped",
+        "_trusted",
+        "frame_limit",
+        "is_behind",
+        "largest_frame",
+        "memory",
+        "read_at_once",
+    )
     frames_a_turn: Iterable[object] = repeat(None)
 
     def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:

@@ -27,7 +27,8 @@ _FIRST_PROBE_S: Final = 10
 _PROBE_INTERVAL_S: Final = 5
 _PROBES: Final = 3
 _UNANSWERED: Final = 3
-_LOOK_S: Final = 2.0
+LOOK_S: Final = 2.0
+"""Between two looks at the connections of clients, in seconds."""
 _AT_ONCE: Final = 200
 
 _CLOSED: Final = 7
@@ -111,16 +112,14 @@ class Watched(Protocol):
 class ClientWatch:
     """Aborts connections whose peers fell silent or have gone; looks every two seconds, at some in each turn."""
 
-    def __init__(
-        self, connections: Callable[[], Iterable[Watched]], limit_s: float = SILENCE_LIMIT_S - _LOOK_S
-    ) -> None:
+    def __init__(self, connections: Callable[[], Iterable[Watched]], limit_s: float = SILENCE_LIMIT_S - LOOK_S) -> None:
         self._connections = connections
         self._limit_s = limit_s
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(min(_LOOK_S, self._limit_s))
+            await asyncio.sleep(min(LOOK_S, self._limit_s))
             for index, connection in enumerate(list(self._connections())):
                 if connection.has_left or connection.is_silent(self._limit_s):
                     connection.abort()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from sidecar.network.framing import Frame, FrameReceiver
+from sidecar.network.framing import RECEIVE_BYTES, Frame, FrameReceiver
 from sidecar.network.handling import Pause
-from sidecar.network.keepalive import has_silent_peer, unread_at_end
+from sidecar.network.keepalive import LOOK_S, has_silent_peer, unread_at_end
+from sidecar.protocol import limits
 
 if TYPE_CHECKING:
     import asyncio
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from sidecar.network.memory import RequestMemory
     from sidecar.network.request import Exchange
 
+FIRST_FRAME_LIMIT: Final = 512 * 1024
 _WAITING: Final = 32  # requests that are read after a parked one
 _STRANGERS: Final = 2 * 1024
 """What is read at once, and after a parked request, of a client that has not shown yet who it is: requests of a login
@@ -29,8 +32,31 @@ class Reading(FrameReceiver):
     what of its answers its client has not taken. Implements `sidecar.network.memory.Holder`.
     """
 
-    def __init__(self, frame_limit: int, memory: RequestMemory | None) -> None:
-        super().__init__(frame_limit)
+    __slots__ = (
+        "_exchanges",
+        "_is_parked",
+        "_kept",
+        "_largest",
+        "_largest_end",
+        "_looks_left",
+        "_pause",
+        "_reading",
+        "_request_limit",
+        "_requests_seen",
+        "_starves",
+        "_transport",
+        "_waiting",
+        "_weight",
+        "bytes_out",
+        "closed",
+        "requests",
+    )
+
+    def __init__(self, request_limit: int, memory: RequestMemory | None) -> None:
+        super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
+        self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
+        self._request_limit = request_limit
+        self.requests = self._requests_seen = self._looks_left = 0
         self.memory = memory
         self.read_at_once = _STRANGERS
         self._pause = self._weight = 0
@@ -42,6 +68,29 @@ class Reading(FrameReceiver):
         self._waiting: deque[Frame] = deque()
         self._reading = True
         self._transport: asyncio.Transport | None = None
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._exchanges)
+
+    @property
+    def pending(self) -> Iterator[Exchange]:
+        """Those requests, the oldest first."""
+        return iter(self._exchanges)
+
+    def first_request_valid(self) -> None:
+        """The client has shown that it speaks Kafka: larger frames are allowed from now on, and more at once."""
+        self.limit_frames(self._request_limit)
+        self.read_at_once = RECEIVE_BYTES
+
+    def limit_frames(self, size: int) -> None:
+        """No frame may have more bytes from now on, and of each API no more than `protocol.limits` says."""
+        self.largest_frame = min(size, self._request_limit)
+        self.frame_limit = min(limits.SMALL_FRAME_BYTES, self.largest_frame)
+
+    def allows(self, size: int, key: int) -> bool:
+        return size <= limits.frame_bytes(key, self.largest_frame)
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent."""
@@ -68,7 +117,16 @@ class Reading(FrameReceiver):
         return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= self.read_at_once
 
     def is_silent(self, limit_s: float) -> bool:
-        """Whether the client's machine does not answer any more."""
+        """Whether the client's machine does not answer any more. Asked every `keepalive.LOOK_S` seconds.
+
+        What a client sends acknowledges what it has got. So the kernel, which is a system call, is not asked about one
+        that sent a request less than half the limit ago: thousands of idle readers do.
+        """
+        if self.requests != self._requests_seen:
+            self._requests_seen, self._looks_left = self.requests, int(limit_s / 2 / LOOK_S)
+        if self._looks_left:
+            self._looks_left -= 1
+            return False
         return self._transport is not None and not self.closed and has_silent_peer(self._transport, limit_s)
 
     def _behind(self) -> int:

@@ -12,11 +12,32 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sidecar.protocol.primitives import Octets
+
+NO_DESCRIPTOR: Final = -1
+
 
 class Flushed(Protocol):
     """What is to be written to one transport (`framing.Outbox`)."""
 
     def flush(self) -> None: ...
+
+
+class Writable(Protocol):
+    """What `framing.Outbox` needs of a transport."""
+
+    def write(self, data: Octets) -> None: ...
+    def writelines(self, list_of_data: list[Octets]) -> None: ...
+    def is_closing(self) -> bool: ...
+    def get_write_buffer_size(self) -> int: ...
+
+
+def descriptor_of(transport: asyncio.Transport) -> int:
+    """The socket that an `Outbox` may write to itself, without the copy of a borrowed frame that a transport keeps.
+    `NO_DESCRIPTOR` where the transport has to write (TLS), and for asyncio's own, which simulations have.
+    """
+    is_plain = type(transport).__module__ == "uvloop.loop" and transport.get_extra_info("ssl_object") is None
+    return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
 
 
 class Turn:

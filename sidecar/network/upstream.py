@@ -17,12 +17,12 @@ from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
 
-from sidecar.network.framing import Frame, FrameReceiver, Outbox, descriptor_of
+from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
 from sidecar.network.paced import PacedTransport
-from sidecar.network.turn import TURN
+from sidecar.network.turn import TURN, descriptor_of
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess

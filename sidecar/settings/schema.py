@@ -186,7 +186,7 @@ class Basics(SettingsGroup):
     shared_fetch_max_wait_ms: Milliseconds = setting(
         5_000,
         "How long readers at the end of a log wait for a record at most, where thousands do: then they wait longer"
-        " than they asked for (fetch.max.wait.ms), 2 ms for each of them. 0: never longer.",
+        " than they asked for (fetch.max.wait.ms), 5 ms for each of them. 0: never longer.",
         between=(0, 20_000),
     )
     shared_fetch_min_readers: Count = setting(

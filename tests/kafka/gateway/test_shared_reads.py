@@ -456,7 +456,7 @@ def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: p
         wait_for(lambda: tails.waiting == 8, "everyone waits")
         for partition in (0, 1):
             put(topics, b"x" * 1000, partition=partition)
-            wait_for(lambda told=4 * (partition + 1): len(tails._to_wake) == told, "everyone is to be told")
+            wait_for(lambda told=4 * (partition + 1): tails.waking.left == told, "everyone is to be told")
         topics.node.run(telling(tails))
         for wire in wires:
             assert b"x" * 1000 in b"".join(element.records for element in receive(wire).values())
@@ -467,11 +467,11 @@ def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: p
 
 async def busy(tails: Tails) -> None:
     """As while many readers are told. In the node's loop: the last answer leaves before it is done with telling."""
-    tails._waking = True
+    tails.waking.is_busy = True
 
 
 async def telling(tails: Tails) -> None:
-    tails._wake_some()
+    tails.waking.go_on()
 
 
 @pytest.mark.parametrize("names", [1, 2])

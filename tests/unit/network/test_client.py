@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sidecar.network.client import FIRST_FRAME_LIMIT
 from sidecar.network.framing import FRAMES_A_TURN, Frame
+from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import Recorder, answer, answer_frame, frame_of, listening, on_uvloop, request

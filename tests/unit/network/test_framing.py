@@ -13,8 +13,8 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.network.framing import COPIES, NO_DESCRIPTOR, RECEIVE_BYTES, FrameReceiver, Outbox, descriptor_of
-from sidecar.network.turn import TURN
+from sidecar.network.framing import COPIES, RECEIVE_BYTES, FrameReceiver, Outbox
+from sidecar.network.turn import NO_DESCRIPTOR, TURN, descriptor_of
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
