@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 LIFE_MS: Final = 3_600_000
 """How long a token lives at most; brokers may have a shorter `delegation.token.expiry.time.ms`."""
 MOST: Final = 4096
-"""Tokens that are kept. Beyond them the one that was needed longest ago is ended; sessions by it go on."""
+"""Tokens that are kept to log in with. Beyond them the one that was needed longest ago is put away, see `_put_away`."""
+REFUSED_S: Final = 1.0
+"""For how long it is remembered that brokers make none for a principal. So thousands of its connections ask once a
+second, and where the right is given, a client that tries again within a second (Java's `reconnect.backoff.max.ms`)
+waits for one more try at most.
+"""
 END_S: Final = 2.0
 """For how long the end of a node waits for brokers: half of it for tokens that they are making, half until they have
 ended all.
@@ -88,6 +93,8 @@ class UserTokens:
         until they end.
         """
         self._making: dict[str, asyncio.Task[_Token]] = {}
+        self._refused: dict[str, tuple[float, TokenError]] = {}
+        """Principals for which brokers made none: until when that is not asked again, and why. In order of time."""
         self._looking: dict[tuple[_Token, int], asyncio.Task[None]] = {}
         """Whether a broker knows a token: asked once for all connections that wait for it."""
         self._closed = False
@@ -126,6 +133,7 @@ class UserTokens:
                 return token
         making = self._making.get(principal)
         if making is None:
+            self._check_refusal(principal)
             making = self._making[principal] = asyncio.get_running_loop().create_task(self._make(principal))
             making.add_done_callback(lambda done: self._made(principal, done))
         try:
@@ -135,9 +143,19 @@ class UserTokens:
                 raise
             return token
 
+    def _check_refusal(self, principal: str) -> None:
+        """Raises `TokenError` where brokers refused a moment ago."""
+        refused, now = self._refused, asyncio.get_running_loop().time()
+        while refused and next(iter(refused.values()))[0] <= now:
+            del refused[next(iter(refused))]
+        if (found := refused.get(principal)) is not None:
+            raise TokenError(str(found[1]))
+
     def _made(self, principal: str, task: asyncio.Task[_Token]) -> None:
         self._making.pop(principal, None)
         take_failure(task, UpstreamError, KafkaError, TokenError)
+        if not task.cancelled() and isinstance(error := task.exception(), TokenError):
+            self._refused[principal] = asyncio.get_running_loop().time() + REFUSED_S, error
 
     async def _make(self, principal: str) -> _Token:
         kind, _, name = principal.partition(":")
@@ -154,11 +172,16 @@ class UserTokens:
             self._put_away(before)
         self._tokens[principal] = token
         if len(self._tokens) > MOST:
-            self._end_soon(self._tokens.pop(next(iter(self._tokens))))
+            self._put_away(self._tokens.pop(next(iter(self._tokens))))
         return token
 
     def _put_away(self, token: _Token) -> None:
-        """A login that began with it may still be under way, so it is ended with the node, or ends by itself."""
+        """No new login shows it. A login that began with it may still be under way, so it is ended with the node, or
+        ends by itself, or when `MOST` others were put away after it: at 16 at a time that takes seconds.
+
+        Sessions that began with a token go on: a broker looks it up for the first message of a login alone
+        (`ScramSaslServer.evaluateResponse`), and the next login, also of such a session, has another one made.
+        """
         past, now = self._past, asyncio.get_running_loop().time()
         past.append(token)
         while past and past[0].begun + past[0].life <= now:

@@ -16,7 +16,7 @@ from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
 from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import DisconnectedError, UpstreamError, decode_frame, encode_frame
-from sidecar.protocol.calls.security import DescribeTokenOwners, SaslAuthenticate, SaslHandshake
+from sidecar.protocol.calls.security import DescribeTokenOwners, OfferedMechanisms, SaslAuthenticate, SaslHandshake
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.errors import LoginError
 from sidecar.security.logins import Claimed, Offer, claimed_name
@@ -93,6 +93,42 @@ class RelayedLogins:
     async def close(self) -> None:
         """See `Authenticator`: exchanges end with the connections of their clients."""
         self._token_owners.close()
+
+
+async def mechanisms_of(upstream: KafkaUpstream, broker: int, mechanism: str) -> OfferedMechanisms:
+    """What a broker says to a mechanism, on a connection without a login. Raises DisconnectedError, BadAnswerError."""
+    link = _Link(upstream, broker, lambda: None)
+    try:
+        return await link.ask(SaslHandshake(mechanism))
+    finally:
+        link.close()
+
+
+async def lacking(upstream: KafkaUpstream, mechanism: str) -> tuple[list[tuple[str, str]], int]:
+    """Of the brokers that do not offer a mechanism, for delegation tokens: each in words, and what to do. And how
+    many do. One that does not answer is neither.
+    """
+    lacks: list[tuple[str, str]] = []
+    remedy = (
+        "add it to sasl.enabled.mechanisms of that listener, or set SIDECAR_KAFKA_DELEGATION_TOKENS to one that the"
+        " broker offers"
+    )
+    offers = 0
+    for broker in sorted(await upstream.brokers()):
+        try:
+            offered = await mechanisms_of(upstream, broker, mechanism)
+        except UpstreamError:
+            continue
+        if not offered.error:
+            offers += 1
+            continue
+        host, port = upstream.address(broker)
+        problem = (
+            f"broker {broker} at {host}:{port} offers {', '.join(offered.mechanisms) or 'no login'}, and not"
+            f" {mechanism}, by which clients' connections log in with delegation tokens"
+        )
+        lacks.append((problem, remedy))
+    return lacks, offers
 
 
 class _TokenOwners:

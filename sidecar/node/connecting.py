@@ -14,7 +14,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserTokens
 from sidecar.gateway.listeners import ClientListener
 from sidecar.gateway.logins import Logins
-from sidecar.gateway.relay import RelayedLogins
+from sidecar.gateway.relay import RelayedLogins, lacking
 from sidecar.node.hooks import NodeHooks
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.security import CreateDelegationToken
@@ -69,6 +69,7 @@ async def check_tokens(upstream: KafkaUpstream) -> None:
     while upstream.users is not None:
         try:
             await upstream.users.check()
+            await _check_mechanism(upstream, upstream.users.kind.mechanism)
         except TokenError as error:
             raise StartError(f"{error}, or take SIDECAR_KAFKA_DELEGATION_TOKENS out") from None
         except (UpstreamError, KafkaError) as error:
@@ -76,6 +77,17 @@ async def check_tokens(upstream: KafkaUpstream) -> None:
             await asyncio.sleep(_RETRY_S)
         else:
             return
+
+
+async def _check_mechanism(upstream: KafkaUpstream, mechanism: str) -> None:
+    """Raises `StartError` where no broker takes a login by token, `UpstreamError` where none can say it."""
+    lacks, offers = await lacking(upstream, mechanism)
+    if lacks and not offers:
+        raise StartError(": ".join(lacks[0]))
+    for problem, _ in lacks:
+        structlog.get_logger().warning(
+            "delegation_token_mechanism_missing", problem=problem, effect="clients are disconnected there"
+        )
 
 
 def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:

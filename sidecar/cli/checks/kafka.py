@@ -13,6 +13,7 @@ from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import KeepAlive, read_keep_alives
+from sidecar.gateway.relay import lacking
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
 from sidecar.protocol.calls.admin import (
@@ -76,12 +77,25 @@ async def check_kafka(
         found += await _brokers(upstream)
         found += await _internal_topics(upstream, settings.cluster)
         found += await _keep_alive(upstream, governed)
+        found += await _tokens(upstream, settings)
         found += await _readers(upstream, shadows, nodes)
     except (UpstreamError, KafkaError) as error:
         found.append(fail("kafka", str(error), _EVERY_BROKER, _NO_NODE))
     finally:
         await upstream.close()
     return found
+
+
+async def _tokens(upstream: KafkaUpstream, settings: Settings) -> list[Finding]:
+    """Whether each broker takes a login by delegation token, where clients' connections are to log in so."""
+    mechanism = settings.kafka_delegation_tokens
+    if mechanism is None:
+        return []
+    lacks, offers = await lacking(upstream, mechanism)
+    if not lacks:
+        return [ok("tokens", f"{counted(offers, 'broker')} offer {mechanism} for logins by delegation token")]
+    blocks = "clients that log in, at this broker" if offers else _NO_START
+    return [fail("tokens", problem, remedy, blocks) for problem, remedy in lacks]
 
 
 async def _readers(upstream: KafkaUpstream, shadows: Collection[str], nodes: Sequence[str]) -> list[Finding]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from sidecar.cli.checks.finding import Level
+from sidecar.cli.checks.kafka import check_kafka
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserTokens
 from sidecar.local.ports import HOST
@@ -23,6 +26,7 @@ from sidecar.security.broker_access import BrokerAccess
 from sidecar.security.credentials import PasswordCredentials
 from sidecar.security.errors import TokenError
 from sidecar.security.scram import Hash
+from sidecar.settings import Address, load
 from tests.conftest import StartNode
 from tests.kafka.security.secured import NODE, PASSWORD, Secured, secured_kafka
 from tests.kafka.security.test_listener import allow
@@ -174,6 +178,29 @@ async def test_a_connection_by_token_may_ask_for_none(secured: Secured) -> None:
     await hers.close()
     await tokens.close()
     await upstream.close()
+
+
+def test_brokers_without_the_mechanism_of_token_logins_end_the_start(tmp_path: Path, node_process: StartNode) -> None:
+    secret, mechanisms = "the brokers' secret", "PLAIN,SCRAM-SHA-512"
+    with secured_kafka(tmp_path, plain_mechanisms=mechanisms, delegation_token_secret_key=secret) as without:
+        with pytest.raises(StartError) as ended:
+            node_process(**settings(without))
+        problem = str(ended.value)
+        assert "and not SCRAM-SHA-256" in problem
+        assert "sasl.enabled.mechanisms" in problem
+        given = replace(
+            load(),
+            bootstrap_servers=(Address(HOST, without.ports["SASL_PLAINTEXT"]),),
+            kafka_security_protocol="SASL_PLAINTEXT",
+            kafka_sasl_mechanism="PLAIN",
+            kafka_sasl_username=NODE,
+            kafka_sasl_password=PASSWORD,
+        )
+        for mechanism, level in (("SCRAM-SHA-256", Level.FAIL), ("SCRAM-SHA-512", Level.OK)):
+            checked = asyncio.run(check_kafka(replace(given, kafka_delegation_tokens=mechanism), []))
+            (found,) = [each for each in checked if each.name == "tokens"]
+            assert found.level is level
+            assert mechanism in found.detail
 
 
 def test_brokers_without_tokens_end_the_start(tmp_path: Path, node_process: StartNode) -> None:

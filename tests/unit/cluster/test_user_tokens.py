@@ -126,6 +126,25 @@ async def test_brokers_that_refuse_are_named_with_what_to_do(
     assert tokens.count == 0
 
 
+async def test_a_refusal_is_remembered_for_a_second_by_principal(
+    brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tokens.check()
+    brokers.error = 65
+    now = asyncio.get_running_loop().time()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    for user in ("alice", "bob"):
+        for _ in range(1_000):
+            with pytest.raises(TokenError, match=rf"User:{user} .*CREATE_TOKENS"):
+                await tokens.of(f"User:{user}")
+    assert [each.owner for each in brokers.made[1:]] == [("User", "alice"), ("User", "bob")]
+    brokers.error = 0
+    assert await tokens.of("User:carol") is not None
+    now += user_tokens.REFUSED_S
+    assert await tokens.of("User:alice") is not None
+    assert tokens._refused == {}
+
+
 async def test_brokers_that_cannot_answer_now_are_no_refusal(brokers: Brokers, tokens: UserTokens) -> None:
     await tokens.check()
     brokers.error = 41
@@ -156,6 +175,23 @@ async def test_their_number_is_bounded(brokers: Brokers, tokens: UserTokens, mon
     assert tokens.count == 2
     await tokens.close()
     assert len(brokers.ended) == 4
+
+
+async def test_a_login_under_way_is_not_ended_by_one_user_too_many(
+    brokers: Brokers, tokens: UserTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_tokens, "MOST", 2)
+    await tokens.check()
+    brokers.ended.clear()
+    under_way = await tokens.of("User:alice")
+    for user in ("bob", "carol", "dave"):
+        await tokens.of(f"User:{user}")
+    assert (tokens.count, brokers.ended) == (2, [])
+    assert await tokens.of("User:alice") is not under_way
+    await asyncio.sleep(0)
+    await asyncio.gather(*tokens._ending)
+    assert brokers.ended == [under_way.hmac]  # it was put away before two others were
+    await tokens.close()
 
 
 async def test_replaced_and_refused_tokens_end_with_the_node(brokers: Brokers, tokens: UserTokens) -> None:

@@ -9,12 +9,14 @@ import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import relay
-from sidecar.gateway.relay import RelayedLogins
+from sidecar.gateway.relay import RelayedLogins, lacking
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.security import Authenticated, DescribeTokenOwners, SaslAuthenticate, TokenOwners
+from sidecar.protocol.metadata import Broker
 from sidecar.security.errors import LoginError
 from tests.unit.network.peers import Peer, broker, on_uvloop
 from tests.unit.network.test_upstream import until
+from tests.unit.network.test_upstream_login import Doorkeeper
 
 
 @on_uvloop
@@ -46,6 +48,22 @@ async def test_strangers_make_no_more_connections_to_brokers_than_there_are_plac
             with pytest.raises((asyncio.CancelledError, DisconnectedError)):
                 await task
         await upstream.close()
+
+
+@on_uvloop
+async def test_brokers_without_a_mechanism_are_named_and_silent_ones_are_not() -> None:
+    keeper = Doorkeeper()
+    keeper.may_answer.set()
+    async with broker(keeper) as (host, port):
+        upstream = KafkaUpstream([(host, port)], connect_timeout=5, request_timeout=5)
+        upstream.view.brokers = {1: Broker(1, host, port), 2: Broker(2, host, 1)}
+        assert await lacking(upstream, "PLAIN") == ([], 1)
+        keeper.offers = 33
+        ((problem, remedy),), offers = await lacking(upstream, "SCRAM-SHA-256")
+        await upstream.close()
+    assert problem.startswith(f"broker 1 at {host}:{port} offers PLAIN, and not SCRAM-SHA-256")
+    assert "sasl.enabled.mechanisms" in remedy
+    assert offers == 0
 
 
 class Brokers:

@@ -29,10 +29,12 @@ ACCESS = BrokerAccess(credentials=PasswordCredentials("PLAIN", "alice", "secret"
 class Doorkeeper:
     """A broker that wants a login first, and again from time to time; other requests it answers with their ids.
 
-    `told`: what it was sent, logins as "login". It answers nothing before `may_answer` is set.
+    `offers`: how it answers the mechanism. `told`: what it was sent, logins as "login". It answers nothing before
+    `may_answer` is set.
     """
 
     lifetime_ms: int = 0
+    offers: int = 0
     error: int = 0
     told: list[int | str] = field(default_factory=list)
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
@@ -45,7 +47,7 @@ class Doorkeeper:
             if key == SASL_HANDSHAKE.key:
                 self.told.append("handshake")
                 await self.may_answer.wait()
-                values = {"error_code": 0, "mechanisms": ["PLAIN"]}
+                values = {"error_code": self.offers, "mechanisms": ["PLAIN"]}
                 peer.writer.write(SASL_HANDSHAKE.encode_answer(1, I32.unpack_from(frame, 4)[0], values))
             elif key == SASL_AUTHENTICATE.key:
                 self.told.append("login")
