@@ -315,11 +315,10 @@ class Gateway:
             served = self._served if client.login is None else with_logins(self._served)
             exchange.answer([api_versions.encode_unsupported(request.correlation_id, served)])
             return
-        api = ALL_APIS.get(request.key)
-        if api is not None:
+        if request.key in self._ranges or request.key in ALL_APIS:
             low, high = self._ranges.get(request.key, (0, -1))
             said = f"{low} to {high} are" if low <= high else "no version is"
-            raise RejectError("unsupported_version", f"{api.name} v{request.version}: {said} served")
+            raise RejectError("unsupported_version", f"{api_name(request.key)} v{request.version}: {said} served")
         raise RejectError("unknown_api", NOT_SERVED.get(request.key, f"api key {request.key} v{request.version}"))
 
     def client_full(self, connection: ClientConnection, full: bool) -> None:

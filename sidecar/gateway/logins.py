@@ -30,7 +30,9 @@ FAILURE_S: Final = 0.1
 LEAST_S: Final = 1.0
 """Between two logins of a connection; sooner, SaslHandshake is refused with 34, as by brokers."""
 VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
-"""SaslHandshake v0 is left out: after it messages have no headers, and no client of Kafka 1.0 or later needs it."""
+"""SaslHandshake v0 is left out: after it messages have no headers, and clients of Kafka 1.0 or later do not use it."""
+ADVERTISED: Final = (VersionRange(17, 0, 1), VersionRange(36, 0, 2))
+"""From v0, though it is not served: librdkafka before 2.11 logs in nowhere where ApiVersions lacks it, and uses v1."""
 
 
 class LoginHooks(Protocol):
@@ -181,7 +183,7 @@ def check_login(login: ClientLogin, request: Request) -> None:
 
 def with_logins(served: list[VersionRange]) -> list[VersionRange]:
     """The versions that clients that log in get: those of the login, too."""
-    return sorted([*served, *VERSIONS])
+    return sorted([*served, *ADVERTISED])
 
 
 def _answer_handshake(exchange: Exchange, code: int, mechanisms: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from sidecar.gateway.logins import Logins
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
 from sidecar.network.places import Places
 from sidecar.network.request import Exchange
+from sidecar.protocol.api import SASL_HANDSHAKE
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.messages import security
@@ -61,6 +62,7 @@ class Known:
         self.ended = 0
         self.said: list[tuple[str, ...]] = []
         self.rejected: list[str] = []
+        self.details: list[str] = []
 
     async def begin(self, mechanism: str, host: str) -> Offer:
         assert host == LOOPBACK
@@ -81,6 +83,7 @@ class Known:
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
         self.rejected.append(reason)
+        self.details.append(detail)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
@@ -208,6 +211,15 @@ async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are(k
         assert (found["error_code"], found["mechanisms"]) == (33, ["PLAIN", "SCRAM-SHA-256"])
         assert [(kept.client_id, kept.code) for kept in talk.gateway.refusals.newest()] == [("c", 33)]
         assert await talk.peer.ended()
+
+
+async def test_the_first_handshake_is_told_as_librdkafka_wants_it_and_refused(known: Known) -> None:
+    assert VersionRange(SASL_HANDSHAKE, 0, 1) in logins.with_logins([])
+    async with gateway_of(known) as connect, connect() as talk:
+        talk.peer.writer.write(request(5, key=SASL_HANDSHAKE, version=0))
+        assert await talk.peer.ended()
+    assert known.rejected == ["unsupported_version"]
+    assert known.details == ["SaslHandshake v0: 1 to 1 are served"]
 
 
 async def test_messages_without_a_handshake_are_refused(known: Known) -> None:
