@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -22,6 +22,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.security.broker_access import BrokerAccess, broker_access
 from sidecar.security.credentials import KINDS
 from sidecar.security.errors import TokenError
+from sidecar.security.files import FileError
 from sidecar.security.listener import ListenerTls, listener_tls
 from sidecar.security.logins import chosen, own_logins
 from sidecar.settings import Settings
@@ -36,8 +37,16 @@ class StartError(Exception):
 
 def access_to_kafka(settings: Settings) -> BrokerAccess:
     """Towards brokers. Raises `StartError`."""
+    log = structlog.get_logger()
+
+    def log_change(error: FileError | None) -> None:
+        if error is None:
+            log.info("kafka_certificates_read")
+        else:
+            log.error("kafka_certificates_bad", problem=str(error), goes_on_with="those before")
+
     try:
-        return broker_access(settings, _logged("kafka_certificates_read", "kafka_certificates_bad"))
+        return broker_access(settings, log_change)
     except ValueError as error:
         raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
 
@@ -79,22 +88,18 @@ def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
     return NodeAddress(settings.node_id, addresses[0].host, addresses[0].port, addresses)
 
 
-def _logged(good: str, bad: str, **whose: str) -> Callable[..., None]:
-    """Logs what became of something that was read again: None, or why it cannot be used."""
-    log = structlog.get_logger()
-
-    def log_change(problem: Exception | str | None) -> None:
-        if problem is None:
-            log.info(good, **whose)
-        else:
-            log.error(bad, **whose, problem=str(problem), goes_on_with="those before")
-
-    return log_change
-
-
 def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
     """None where the listener has none. Raises `StartError`."""
-    log_change = _logged("listener_certificates_read", "listener_certificates_bad", listener=settings.name)
+    log = structlog.get_logger()
+
+    def log_change(error: FileError | None) -> None:
+        if error is None:
+            log.info("listener_certificates_read", listener=settings.name)
+        else:
+            log.error(
+                "listener_certificates_bad", listener=settings.name, problem=str(error), goes_on_with="those before"
+            )
+
     try:
         return listener_tls(settings, log_change)
     except ValueError as error:
@@ -107,8 +112,16 @@ def _logins_of_clients(
     """None where clients of the listener do not log in. Raises `StartError`."""
     if not settings.security_protocol.startswith("SASL_"):
         return None
+    log = structlog.get_logger()
+
+    def log_change(problem: Exception | str | None) -> None:
+        if problem is None:
+            log.info("logins_checked_anew", listener=settings.name)
+        else:
+            log.error("logins_unchecked", listener=settings.name, problem=str(problem), goes_on_with="those before")
+
     try:
-        own = own_logins(settings, _logged("logins_checked_anew", "logins_unchecked", listener=settings.name))
+        own = own_logins(settings, log_change)
     except ValueError as error:
         raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SASL_…") from None
     if own is None:
