@@ -158,30 +158,25 @@ OF_HTTP: Final[Mapping[HTTPStatus, Meaning]] = {
 """Statuses that may be another one later; all others are final."""
 
 
+def _meant(code: int, meaning: Meaning, message: str) -> SidecarError:
+    return meaning.error(code, message, retryable=meaning.retryable)
+
+
 def of_kafka(code: int, message: str = "") -> SidecarError:
     """The error for a code that Kafka, or a node in its place, answered."""
-    meaning = OF_KAFKA.get(code, _FINAL)
-    return meaning.error(code, message, retryable=meaning.retryable)
+    return _meant(code, OF_KAFKA.get(code, _FINAL), message)
 
 
 def of_own(code: int, message: str = "") -> SidecarError:
     """The error for what one of the sidecar's own APIs answered; a newer node's code is final."""
-    try:
-        known = OwnError(code)
-    except ValueError:
-        return SidecarError(code, message)
-    meaning = OF_OWN[known]
-    return meaning.error(known, message, retryable=meaning.retryable)
+    known = OwnError(code) if code in set(OwnError) else None
+    return SidecarError(code, message) if known is None else _meant(known, OF_OWN[known], message)
 
 
 def of_http(status: int, message: str = "") -> SidecarError:
     """The error for a status that the admin port answered."""
-    try:
-        known = HTTPStatus(status)
-    except ValueError:
-        return SidecarError(status, message)
-    meaning = OF_HTTP.get(known, _FINAL)
-    return meaning.error(known, message, retryable=meaning.retryable)
+    known = HTTPStatus(status) if status in set(HTTPStatus) else None
+    return SidecarError(status, message) if known is None else _meant(known, OF_HTTP.get(known, _FINAL), message)
 
 
 def away(message: str) -> SidecarUnavailableError:

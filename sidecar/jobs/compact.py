@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sidecar.jobs.session import rate
-from sidecar.pipeline.clients import for_java
+from sidecar.pipeline.clients import by_partition, for_java
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import NOW, Extent, check_order, extent, listed, resolve
 
@@ -30,20 +30,13 @@ class Compacted:
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
-        counts = self.counts
-        found: dict[str, Any] = {
-            "topic": self.topic,
-            "path": self.path,
-            "as_of": {str(partition): offset for partition, offset in sorted(self.until.items())},
-            "records": counts.records,
-            "null_keys": counts.null_keys,
-            "tombstones": counts.tombstones,
-            "keys_in_several_partitions": counts.keys_in_several_partitions,
-        }
+        counts = asdict(self.counts)
+        rows: Mapping[str, int] = counts.pop("rows")
+        found: dict[str, Any] = {"topic": self.topic, "path": self.path, "as_of": by_partition(self.until), **counts}
         if self.before is None:
-            return found | {"keys": counts.rows.get("key", 0)}
-        found["from"] = {str(partition): offset for partition, offset in sorted(self.before.items())}
-        return found | {name: counts.rows.get(name, 0) for name in ("added", "changed", "removed")}
+            return found | {"keys": rows.get("key", 0)}
+        found["from"] = by_partition(self.before)
+        return found | {name: rows.get(name, 0) for name in ("added", "changed", "removed")}
 
 
 def compact(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sidecar.jobs import MAX_OFFSETS
 from sidecar.jobs.session import rate
 from sidecar.pipeline.clients import for_java
 from sidecar.pipeline.errors import PipelineError, UsageError
@@ -30,39 +29,26 @@ def export(
     say: Say,
     *,
     stop: threading.Event | None = None,
-    available_now: bool = False,
     form: str = "bytes",
     schema: str | None = None,
     checkpoint: str | None = None,
     partition_by: Sequence[str] = (),
-    max_offsets: int = MAX_OFFSETS,
-    trigger_s: float = 0.0,
-    accept_gaps: bool = False,
     security: Mapping[str, str] = MappingProxyType({}),
+    **options: Any,
 ) -> Summary:
-    """Export into the Delta table at `path` until the end of the log is reached (`available_now`), or until `stop` is
-    set, which ends it after the commit under way.
+    """Export into the Delta table at `path` until the end of the log is reached (option `available_now`), or until
+    `stop` is set, which ends it after the commit under way.
 
     `form`: `bytes`, `string` or `json`, which takes a `schema` as DDL or as Spark's JSON. `security`: settings of
-    `sidecar.pipeline.security`. The other options are those of `sidecar.pipeline.export.Job`. Raises `PipelineError`.
+    `sidecar.pipeline.security`. `options`: other fields of `sidecar.pipeline.export.Job`. Raises `PipelineError`.
     """
     with Kafka(bootstrap, security=security) as kafka:
         kafka.partitions(topic)
         with sessions() as spark:
             from sidecar.pipeline.export import Exporter, Job  # noqa: PLC0415 - loads PySpark
 
-            job = Job(
-                bootstrap,
-                topic,
-                path,
-                checkpoint or f"{path}.checkpoint",
-                _form(form, schema, partition_by),
-                available_now,
-                max_offsets,
-                trigger_s,
-                accept_gaps,
-                for_java(security),
-            )
+            columns, begins = _form(form, schema, partition_by), checkpoint or f"{path}.checkpoint"
+            job = Job(bootstrap, topic, path, begins, columns, options=for_java(security), **options)
             exporter = Exporter(spark, kafka, job, lambda done: say(_committed(done)), say, stop)
             say(f"exporting {topic} of {bootstrap} to {path}")
             began = time.perf_counter()

@@ -8,7 +8,7 @@ Kafka nor a node is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -45,15 +45,7 @@ class TopicReport:
 
     def as_json(self) -> dict[str, Any]:
         """Without plots."""
-        return {
-            "topic": self.topic,
-            "records": self.records,
-            "writers": [dict(each) for each in self.writers],
-            "takeovers": [dict(each) for each in self.takeovers],
-            "takeovers_by_kind": dict(self.takeovers_by_kind),
-            "audits": [dict(each) for each in self.audits],
-            "lags": [dict(each) for each in self.lags],
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "plots"}
 
 
 def report(tables: Mapping[str, DataFrame], topic: str) -> TopicReport:

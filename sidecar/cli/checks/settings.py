@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sidecar.cli.checks.finding import Finding, ok, warn
 from sidecar.settings import ENV_PREFIX, Settings
-from sidecar.settings.loaded import MASK, Resolved
+from sidecar.settings.loaded import MASK, Resolved, full_name
 from sidecar.settings.schema import Schema
 
 _OF_KAFKA: Final = ("bootstrap_servers", "cluster")
@@ -41,7 +41,7 @@ def looked_at(here: Resolved, origin: str, of_node: Sequence[Mapping[str, Any]])
         return Looked(here.settings, [ok("config", "; ".join(filter(None, (valid, origin))))])
     masked = [name for name, value in differing.items() if MASK in value]
     if masked:
-        names = ", ".join(map(_full, masked))
+        names = ", ".join(map(full_name, masked))
         text = f"the node has a secret in {names}, and the settings here have not the same"
         unknown = frozenset("redis" if name.startswith("redis") else "kafka" for name in masked)
         found = [warn("config", f"{text}: {', '.join(sorted(unknown))} is not looked at", _REMEDY)]
@@ -51,16 +51,16 @@ def looked_at(here: Resolved, origin: str, of_node: Sequence[Mapping[str, Any]])
     try:
         there = Schema.model_validate(said_there)
     except ValidationError as error:
-        names = ", ".join(_full(str(each["loc"][0])) for each in error.errors())
+        names = ", ".join(full_name(str(each["loc"][0])) for each in error.errors())
         text = f"what the node says of {names} cannot be used here: Kafka and Redis are not looked at"
         return Looked(here.settings, [*found, warn("config", text, _REMEDY)], frozenset({"kafka", "redis"}))
     taken = {name: getattr(there, name) for name in node if MASK not in node[name]}
     settings = replace(here.settings, **taken)
     said = [name for name in differing if name in here.loaded.origins and name not in masked and not origin]
     if said:
-        text = "; ".join(f"{_full(name)} is {node[name] or 'not set'} at the node, not {mine[name]}" for name in said)
+        each = (f"{full_name(name)} is {node[name] or 'not set'} at the node, not {mine[name]}" for name in said)
         remedy = "Kafka and Redis are looked at as the node has them; start it again where the settings here are newer"
-        found.append(warn("config", text, remedy))
+        found.append(warn("config", "; ".join(each), remedy))
     return Looked(settings, found or [ok("config", f"{valid}; Kafka and Redis are those of the node")], unknown)
 
 
@@ -72,7 +72,3 @@ def _towards(shown: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for name, value in found.items()
         if name in Schema.model_fields and (name in _OF_KAFKA or name.startswith(("kafka_", "redis_")))
     }
-
-
-def _full(name: str) -> str:
-    return ENV_PREFIX + name.upper()

@@ -26,6 +26,7 @@ from sidecar.cli.pipeline.running import (
 )
 from sidecar.cli.signals import handled_by
 from sidecar.jobs import MAX_OFFSETS
+from sidecar.pipeline import clients
 from sidecar.pipeline.folders import absolute
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sidecar.cli.options import Shared
-    from sidecar.pipeline.export import Summary
 
 
 @examples(
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--trigger",
+    "trigger_s",
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
@@ -87,17 +88,14 @@ def export(
     shadow: str,
     path: str,
     available_now: bool,
-    form: str,
     schema: str | None,
     checkpoint: str | None,
     partition_by: str | None,
-    max_offsets: int,
-    trigger: float,
-    accept_gaps: bool,
     bootstrap: str | None,
     client_config: Path | None,
     master: str,
     conf: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Export SHADOW, or any topic, into a Delta table: each committed record once, whatever is killed or deleted.
 
@@ -131,16 +129,13 @@ def export(
             say,
             stop=stop,
             available_now=available_now,
-            form=form,
             schema=_schema(schema) if schema else None,
             checkpoint=absolute(checkpoint) if checkpoint else None,
             partition_by=[name.strip() for name in partition_by.split(",")] if partition_by else (),
-            max_offsets=max_offsets,
-            trigger_s=trigger,
-            accept_gaps=accept_gaps,
             security=security,
+            **options,
         )
-    found = _as_data(shadow, path, done)
+    found = {"topic": shadow, "path": path, **asdict(done), "offsets": clients.by_partition(done.offsets)}
     write(found, shared.output, lambda: pairs(found))
 
 
@@ -151,15 +146,3 @@ def _schema(text: str) -> str:
         return file.read_text() if len(text) < 4096 and file.is_file() else text
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"the schema {text} cannot be read: {error}", Exit.USAGE) from None
-
-
-def _as_data(topic: str, path: str, done: Summary) -> dict[str, Any]:
-    return {
-        "topic": topic,
-        "path": path,
-        "rows": done.rows,
-        "corrupt": done.corrupt,
-        "commits": done.commits,
-        "offsets": {str(partition): offset for partition, offset in sorted(done.offsets.items())},
-        "gaps": [asdict(gap) for gap in done.gaps],
-    }
