@@ -55,13 +55,10 @@ class MetadataRequest:
         return self.topics == () and not self.ids
 
 
-def decode_request(reader: Reader, version: int) -> MetadataRequest:
-    """A client's request, body only (the tags of the header already read)."""
-    return at_once(request_steps(reader, version))
-
-
 def request_steps(reader: Reader, version: int) -> Generator[None, None, MetadataRequest]:
-    """As `decode_request`, in slices. A topic that is named again is asked for once, as by a broker."""
+    """A client's request, body only (the tags of the header already read), in slices. A topic that is named again is
+    asked for once, as by a broker.
+    """
     flexible = version >= 9
     count = reader.nullable_array(flexible, element_bytes=2)
     named: list[tuple[bytes, str | None]] = []
@@ -230,13 +227,10 @@ def _read_topic(reader: Reader) -> TopicState:
     return TopicState(name, error, topic_id, internal, tuple(partitions), operations)
 
 
-def encode_answer(correlation_id: int, version: int, state: ClusterState) -> bytes:
-    """A whole answer frame for a client, versions 0 to 13. Each partition has its leader as only replica, in sync."""
-    return at_once(answer_steps(correlation_id, version, state))
-
-
 def answer_steps(correlation_id: int, version: int, state: ClusterState) -> Generator[None, None, bytes]:
-    """As `encode_answer`, in slices."""
+    """A whole answer frame for a client, versions 0 to 13, in slices. Each partition has its leader as only replica, in
+    sync.
+    """
     flexible = version >= 9
     writer = Writer()
     writer.i32(0)

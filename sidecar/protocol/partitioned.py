@@ -175,20 +175,6 @@ def _write_table(writer: Writer, flexible: bool, parts: Iterable[tuple[bytes, Oc
         writer.tags(flexible)
 
 
-def encode_request(
-    key: int,
-    version: int,
-    correlation_id: int,
-    client_id: bytes,
-    layout: Layout,
-    buffer: Octets,
-    table: Table,
-    parts: list[TablePart],
-) -> bytes:
-    """A request frame for some of the partitions of a walked one."""
-    return at_once(request_steps(key, version, correlation_id, client_id, layout, buffer, table, parts))
-
-
 def request_steps(
     key: int,
     version: int,
@@ -199,7 +185,7 @@ def request_steps(
     table: Table,
     parts: list[TablePart],
 ) -> Generator[None, None, bytes]:
-    """As `encode_request`, in slices."""
+    """A request frame for some of the partitions of a walked one, in slices."""
     view = memoryview(buffer)
     writer = Writer()
     writer.i32(0)
@@ -258,15 +244,10 @@ def refusal(layout: Layout, topic: bytes, partition: int, error: int) -> TableRe
     return TableResult(topic, partition, error, bytes(element) + (b"\0" if layout.flexible else b""))
 
 
-def encode_answer(correlation_id: int, layout: Layout, results: list[TableResult], throttle_ms: int = 0) -> bytes:
-    """A whole answer frame."""
-    return at_once(encode_steps(correlation_id, layout, results, throttle_ms))
-
-
 def encode_steps(
     correlation_id: int, layout: Layout, results: Iterable[TableResult], throttle_ms: int = 0
 ) -> Generator[None, None, bytes]:
-    """As `encode_answer`, in slices."""
+    """A whole answer frame, in slices."""
     writer = Writer()
     writer.i32(0)
     writer.i32(correlation_id)

@@ -12,7 +12,7 @@ from sidecar.protocol import api, api_versions, metadata, partitioned, produce, 
 from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.limits import elements
 from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
-from sidecar.protocol.primitives import MalformedFrameError, RequestReader
+from sidecar.protocol.primitives import MalformedFrameError, RequestReader, at_once
 from sidecar.protocol.schema import Message
 from tests.fuzz.calls import CALLS, Call
 
@@ -60,7 +60,7 @@ def _walk(call: Call, body: bytes) -> None:
     elif key == api.METADATA:
         reader = RequestReader(body, 0, end, elements(key))
         reader.tags(version >= 9)
-        metadata.decode_request(reader, version)
+        at_once(metadata.request_steps(reader, version))
     elif key == api.API_VERSIONS:
         api_versions.decode_request(body, 0, end, version)
     elif key in partitioned.TABLES:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from sidecar.network.listening import close_server
 from sidecar.protocol import metadata
 from sidecar.protocol.metadata import Broker, ClusterState
+from sidecar.protocol.primitives import at_once
 from sidecar.v1 import control_pb2 as control
 
 HOST = "127.0.0.1"
@@ -147,7 +148,9 @@ class PaperClaims:
             await asyncio.Event().wait()
         if key == METADATA:
             brokers = tuple(Broker(number, HOST, port) for number, port in self.nodes.items())
-            found = metadata.encode_answer(int.from_bytes(correlation, "big"), 5, ClusterState(0, brokers, "c", 1, ()))
+            found = at_once(
+                metadata.answer_steps(int.from_bytes(correlation, "big"), 5, ClusterState(0, brokers, "c", 1, ()))
+            )
             line.writer.write(found)
             return
         if key == OWN and self.hang_up:

@@ -14,7 +14,7 @@ from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.own import LastSequence
-from sidecar.protocol.primitives import Reader
+from sidecar.protocol.primitives import Reader, at_once
 from sidecar.v1 import control_pb2 as control
 
 BODY = 4 + 2 + 2 + 4 + 2 + len("client")
@@ -25,7 +25,7 @@ def body_of(request: object) -> bytes:
 
 
 def test_metadata_is_asked_without_creating_the_topic() -> None:
-    asked = metadata.decode_request(Reader(body_of(DescribeCluster(("orders",)))), 5)
+    asked = at_once(metadata.request_steps(Reader(body_of(DescribeCluster(("orders",)))), 5))
     assert (asked.topics, asked.allow_auto_topic_creation) == (("orders",), False)
 
 
@@ -33,7 +33,7 @@ def test_metadata_tells_leaders_and_where_they_are() -> None:
     partitions = (PartitionState(0, 0, 1, 3), PartitionState(1, 5, -1, 0))
     topic = TopicState("orders", 0, uuid.uuid4(), False, partitions)
     brokers = (Broker(1, "here", 9092, "rack"), Broker(2, "there", 9093))
-    answer = metadata.encode_answer(7, 5, ClusterState(0, brokers, "cluster", 1, (topic,)))
+    answer = at_once(metadata.answer_steps(7, 5, ClusterState(0, brokers, "cluster", 1, (topic,))))
     found = decode_frame(DescribeCluster(("orders",)), 7, answer, 4, len(answer))
     assert found.topic("orders") == TopicLayout(0, {0: 1, 1: -1})
     assert found.topic("others").error == 3

@@ -19,7 +19,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import partitioned
 from sidecar.protocol.limits import PORTION, SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
-from sidecar.protocol.primitives import I32, I64, Octets
+from sidecar.protocol.primitives import I32, I64, Octets, at_once
 from tests.wait import wait_for_async
 
 LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
@@ -100,7 +100,7 @@ async def lookups(partitions: int) -> int:
         table = partitioned.walk(message, 15, len(message), layout)
         results = [partitioned.TableResult(b"t", part.partition, 0, bytes(22)) for part in table.parts]
         results = [each._replace(element=I32.pack(each.partition) + bytes(18)) for each in results]
-        answer = bytearray(partitioned.encode_answer(1, layout, results))
+        answer = bytearray(at_once(partitioned.encode_steps(1, layout, results)))
         reply.answer_received(Frame(answer, 0, len(answer), True))
 
     async def is_answered() -> bool:

@@ -74,7 +74,7 @@ def _produce_flexible(count: int) -> None:
 
 def _metadata(count: int) -> None:
     body = I32.pack(count) + bytes(2 * count)
-    metadata.decode_request(RequestReader(body, 0, len(body), elements(3)), 1)
+    at_once(metadata.request_steps(RequestReader(body, 0, len(body), elements(3)), 1))
 
 
 def _tags_of_api_versions(count: int) -> None:
@@ -221,4 +221,4 @@ def test_others_have_their_turn_while_a_brokers_rare_answer_is_read(count: int) 
 
 def test_a_topic_that_is_named_again_is_asked_for_once() -> None:
     body = I32.pack(3) + b"\0\1a\0\1b\0\1a"
-    assert metadata.decode_request(Reader(body), 1).topics == ("a", "b")
+    assert at_once(metadata.request_steps(Reader(body), 1)).topics == ("a", "b")

@@ -22,7 +22,7 @@ from sidecar.protocol.metadata import (
     PartitionState,
     TopicState,
 )
-from sidecar.protocol.primitives import MalformedFrameError, Reader
+from sidecar.protocol.primitives import MalformedFrameError, Reader, at_once
 from tests.unit.protocol import kio_entities as kio
 
 VERSIONS = range(14)
@@ -66,7 +66,7 @@ def cluster_states() -> st.SearchStrategy[ClusterState]:
 def decode(frame: bytes, size: int, version: int) -> MetadataRequest:
     reader = Reader(frame, kio.body_at(), size)
     reader.tags(version >= 9)
-    found = metadata.decode_request(reader, version)
+    found = at_once(metadata.request_steps(reader, version))
     if reader.remaining:
         raise MalformedFrameError("left over")
     return found
@@ -137,7 +137,7 @@ def test_the_padding_is_one_tagged_field_that_any_reader_steps_over() -> None:
 @settings(max_examples=40)
 @given(state=cluster_states())
 def test_an_answer_shows_each_partition_with_its_leader_as_only_replica(version: int, state: ClusterState) -> None:
-    frame = without_padding(metadata.encode_answer(7, version, state), version, len(state.topics))
+    frame = without_padding(at_once(metadata.answer_steps(7, version, state)), version, len(state.topics))
     answer = kio.answer_of(kio.entity(3, version, "response"), frame)
     assert kio.answer_frame(answer) == frame
     assert [(found.node_id, found.host, found.port) for found in answer.brokers] == [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sidecar.protocol import partitioned
 from sidecar.protocol.api import APIS
 from sidecar.protocol.partitioned import TABLES, layout_of
-from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.primitives import MalformedFrameError, at_once
 from tests.unit.protocol import kio_entities as kio
 
 VERSIONS = [(key, version) for key in TABLES for version in range(APIS[key].first, APIS[key].last + 1)]
@@ -63,9 +63,9 @@ def test_a_request_is_walked_and_put_together_again(key: int, version: int, data
     ]
     for part, (_, partition) in zip(table.parts, partitions(request), strict=True):
         assert frame[part.start : part.end] == kio.body(partition)
-    again = partitioned.encode_request(key, version, 7, b"tests", layout, frame, table, table.parts)
+    again = at_once(partitioned.request_steps(key, version, 7, b"tests", layout, frame, table, table.parts))
     assert again == kio.request_frame(_without_empty(request))
-    nothing = partitioned.encode_request(key, version, 7, b"tests", layout, frame, table, [])
+    nothing = at_once(partitioned.request_steps(key, version, 7, b"tests", layout, frame, table, []))
     assert nothing == kio.request_frame(dataclasses.replace(request, topics=()))
 
 
@@ -82,7 +82,7 @@ def test_an_answer_is_read_and_put_together_again(key: int, version: int, data: 
         (topic, _index(partition), partition.error_code.value, kio.body(partition))
         for topic, partition in partitions(answer)
     ]
-    again = partitioned.encode_answer(7, layout, results, throttle_ms)
+    again = at_once(partitioned.encode_steps(7, layout, results, throttle_ms))
     assert again == kio.answer_frame(_without_empty(answer))
 
 
@@ -90,7 +90,7 @@ def test_an_answer_is_read_and_put_together_again(key: int, version: int, data: 
 def test_a_refusal_carries_its_code_and_nothing_else(key: int, version: int) -> None:
     layout = layout_of(key, version)
     refusal = partitioned.refusal(layout, b"orders", 5, 6)
-    frame = partitioned.encode_answer(7, layout, [refusal])
+    frame = at_once(partitioned.encode_steps(7, layout, [refusal]))
     ((name, found),) = partitions(kio.answer_of(kio.entity(key, version, "response"), frame))
     values = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     assert (name, _index(found), values.pop("error_code").value) == (b"orders", 5, 6)
