@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -60,8 +61,9 @@ class Issuer:
         return token(self._key, str(self.rotations), **said), until
 
 
-@pytest.fixture
-def issuer() -> Iterator[Issuer]:
+@contextmanager
+def serving_keys() -> Iterator[Issuer]:
+    """An issuer whose key set is at its `url`."""
     made = Issuer()
 
     class Answer(BaseHTTPRequestHandler):
@@ -79,10 +81,18 @@ def issuer() -> Iterator[Issuer]:
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     made.url = f"http://{HOST}:{server.server_port}/keys"
-    yield made
-    server.shutdown()
-    serving.join()
-    server.server_close()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with serving_keys() as made:
+        yield made
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ import pytest
 from sidecar.security.tls import TlsFiles, client_context
 from tests.certificates import Authority
 from tests.frames import TIMEOUT
-from tests.kafka.security.test_limits import VERSIONS
+from tests.kafka.security.test_limits import VERSIONS, metric
 from tests.nodes import running_node
 from tests.rest import Rest
 from tests.wait import wait_for
@@ -150,3 +150,45 @@ def test_a_certificate_that_has_ended_since_does_not_come_in_by_its_session(
     time.sleep(max(0.0, ends_at - time.time()))
     assert alice.is_refused(resumes=True)
     assert "expired since the session began" in node.log
+
+
+@pytest.mark.parametrize("fault", ["cut", "garbage"])
+def test_a_handshake_that_breaks_off_is_counted_and_others_go_on(
+    node: NodeProcess, authority: Authority, fault: str
+) -> None:
+    failures = 'sidecar_tls_handshakes_total{result="failure"}'
+    hello = ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=authority.ca).wrap_bio(ssl.MemoryBIO(), hello, server_hostname="node")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    begun = hello.read()[:100]
+    before = metric(node, failures)
+    host, port = node.bootstrap.split(":")
+    with socket.create_connection((host, int(port)), TIMEOUT) as stranger:
+        stranger.sendall(begun + (b"" if fault == "cut" else bytes(1_000)))
+        if fault == "cut":
+            stranger.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            while stranger.recv(100):
+                """An alert, until the end."""
+    wait_for(lambda: metric(node, failures) == before + 1, "a handshake that failed", 20)
+    with Client(node, authority, "alice", _VERSIONS[-1]).connected(resumes=False):
+        pass
+
+
+@each_version
+def test_garbage_in_mid_stream_ends_the_connection_alone(
+    node: NodeProcess, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    alice, bob = (Client(node, authority, name, version) for name in ("alice", "bob"))
+    with bob.connected(resumes=False) as other, ExitStack() as opened:
+        found = opened.enter_context(alice.connected(resumes=False))
+        plain = socket.socket(fileno=found.detach())
+        opened.callback(plain.close)
+        plain.settimeout(TIMEOUT)
+        plain.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))  # a record that no key of theirs has made
+        with suppress(ConnectionError):
+            while plain.recv(100):
+                """An alert, until the end."""
+        other.sendall(VERSIONS)
+        assert other.recv(4)
