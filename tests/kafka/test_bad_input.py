@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.network.client import FIRST_FRAME_LIMIT
+from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.protocol.api import APIS
 from sidecar.protocol.offered import NOT_SERVED
 from sidecar.protocol.primitives import I16, I32, I64

@@ -9,8 +9,9 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from sidecar.gateway.own import asked, bodies, tickets
-from sidecar.network.client import FIRST_FRAME_LIMIT, ClientConnection
+from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
+from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.network.request import Request
 from sidecar.protocol.api import OWN_APIS
 from sidecar.resources import sessions, state
