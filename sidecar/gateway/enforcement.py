@@ -19,7 +19,7 @@ from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.protocol.api import api_name
 from sidecar.protocol.errors import ErrorCode
-from sidecar.security.acls import java_address
+from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType, java_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container
@@ -107,10 +107,12 @@ class Enforcement:
             await self._upstream.find_ids(unknown)
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
+        rights.denied = None
         divided = row.check(asked)
         if divided is not None and divided.code not in _NO_REFUSALS:
             which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
-            client.note_refusal(b"", divided.code, f"{api_name(request.key)} by {client.principal}: {which}")
+            topic, action = _denied(rights)
+            client.note_refusal(topic, divided.code, f"{api_name(request.key)} by {client.principal}{action}: {which}")
         if divided is None:
             await handle(client, exchange, request)
         elif divided.fields is None:
@@ -136,6 +138,16 @@ class Enforcement:
     def _name_of(self, topic_id: bytes) -> str | None:
         name = self._upstream.view.names.get(topic_id)
         return None if name is None else name.decode()
+
+
+def _denied(rights: Rights) -> tuple[bytes, str]:
+    """The topic that the first denied action was about, b"" for none, and the action in words."""
+    if rights.denied is None:
+        return b"", ""
+    operation, kind, name = rights.denied
+    on = "the cluster" if name == CLUSTER_NAME else f"{ResourceType(kind).name.lower().replace('_', ' ')} {name}"
+    topic = name.encode() if kind == ResourceType.TOPIC else b""
+    return topic, f", {Operation(operation).name} on {on}"
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:
