@@ -12,11 +12,11 @@ import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sidecar.client.access import PLAIN_TCP, NodeAccess
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, away
-from sidecar.protocol.api import OWN_APIS
+from sidecar.protocol.api import OWN_APIS, api_name
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.errors import ErrorCode
 from sidecar.security import exchange
@@ -67,14 +67,18 @@ class Connection:
         except TimeoutError:
             raise self._gone(f"no answer within {timeout:g} s") from None
         except (OSError, asyncio.IncompleteReadError) as error:
-            hint = (
-                ": only a node of the sidecar answers that, Kafka itself hangs up"
-                if request.api_key in OWN_APIS
-                else ""
-            )
-            raise self._gone(f"the connection ended while api key {request.api_key} was asked{hint}") from error
+            what = api_name(request.api_key)
+            raise self._gone(f"the connection ended while {what} was asked{self._hint(request)}") from error
         except BadAnswerError as error:
             raise self._gone(str(error)) from error
+
+    def _hint(self, request: Request[Any]) -> str:
+        """Why a connection may have ended."""
+        if request.api_key in OWN_APIS:
+            return ": only a node of the sidecar answers that, Kafka itself hangs up"
+        if self._access.credentials is None and self._access.tls is None:
+            return ": a listener with TLS or logins hangs up on who has none, set security_protocol"
+        return ""
 
     async def log_in(self) -> None:
         """Once, in front of all calls. Raises `SidecarError`, BadAnswerError, OSError."""

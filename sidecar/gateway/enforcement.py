@@ -24,7 +24,7 @@ from sidecar.protocol.api import api_name
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.schema import Message, Values
-from sidecar.security.acls import java_address
+from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType, java_address
 
 Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
 
@@ -102,10 +102,12 @@ class Enforcement:
             await asking.learn_ids(self._upstream, row.ids(fields))
         if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
             await self._upstream.find_leaders(name.encode() for name in names)
+        rights.denied = None
         divided = row.check(asked)
         if divided is not None and divided.code not in _NO_REFUSALS:
             which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
-            client.note_refusal(b"", divided.code, f"{api_name(request.key)} by {client.principal}: {which}")
+            topic, action = _denied(rights)
+            client.note_refusal(topic, divided.code, f"{api_name(request.key)} by {client.principal}{action}: {which}")
         if divided is None:
             await handle(client, exchange, request)
         elif divided.fields is None:
@@ -127,6 +129,16 @@ class Enforcement:
         if partition is None:
             return self._upstream.view.route(topic.encode()) is not None
         return bool(self._upstream.has_partition(topic.encode(), partition))
+
+
+def _denied(rights: Rights) -> tuple[bytes, str]:
+    """The topic that the first denied action was about, b"" for none, and the action in words."""
+    if rights.denied is None:
+        return b"", ""
+    operation, kind, name = rights.denied
+    on = "the cluster" if name == CLUSTER_NAME else f"{ResourceType(kind).name.lower().replace('_', ' ')} {name}"
+    topic = name.encode() if kind == ResourceType.TOPIC else b""
+    return topic, f", {Operation(operation).name} on {on}"
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:

@@ -64,7 +64,7 @@ def may_see(client: Limited, topic: str) -> bool:
 class Rights:
     """The rights of one client connection. `host` is as Kafka writes addresses (`sidecar.security.acls`)."""
 
-    __slots__ = ("_current", "_granted", "_granted_by", "_granted_to", "_host", "_verdicts", "_whose")
+    __slots__ = ("_current", "_granted", "_granted_by", "_granted_to", "_host", "_verdicts", "_whose", "denied")
 
     def __init__(self, whose: Whose, host: str, current: Current) -> None:
         self._whose: Final = whose
@@ -74,6 +74,10 @@ class Rights:
         self._granted: Final[set[tuple[int, bytes]]] = set()
         self._granted_by: Acls | None = None
         self._granted_to = ""
+        self.denied: tuple[int, int, str] | None = None
+        """Operation, kind and name of the first action that was not allowed since somebody set this to None. One on the
+        cluster gives way to others: it is often asked for in place of one on a topic.
+        """
 
     @property
     def enforced(self) -> bool:
@@ -100,7 +104,11 @@ class Rights:
 
     def may(self, operation: int, kind: int, name: str) -> bool:
         """`Authorizer.authorize` for one action."""
-        return bool(self.allowed(kind, name) >> operation & 1)
+        if self.allowed(kind, name) >> operation & 1:
+            return True
+        if self.denied is None or self.denied[1] == ResourceType.CLUSTER:
+            self.denied = operation, kind, name
+        return False
 
     def topic(self, operation: int, name: str) -> bool:
         """Whether an operation on a topic is allowed."""

@@ -53,10 +53,19 @@ def test_kafkas_own_topics_are_neither_deleted_nor_changed(wire: RawClient) -> N
         assert codes(wire.ask(request(37, 0, topics=[{"name": name, "count": 99, "assignments": None}]))) == {29}
 
 
+def test_a_refusal_names_the_topic_and_what_it_takes(node: VirtualCluster, wire: RawClient) -> None:
+    name, _ = _OF_ITS_OWN
+    assert codes(wire.ask(request(20, 1, topic_names=[name]))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    newest = next(node.nodes[0].gateway.refusals.newest())
+    said = f"DeleteTopics by User:ANONYMOUS, DELETE on topic {name}: super users alone may do that"
+    assert (newest.topic, newest.reason) == (name, said)
+
+
 def test_brokers_acls_and_scram_credentials_are_not_changed(node: VirtualCluster, wire: RawClient) -> None:
     assert codes(wire.ask(request(44, 0, resources=[altered(_BROKERS, "")]))) == {31}
     newest = next(node.nodes[0].gateway.refusals.newest())
-    assert newest.reason == "IncrementalAlterConfigs by User:ANONYMOUS: super users alone may do that"
+    said = "IncrementalAlterConfigs by User:ANONYMOUS, ALTER_CONFIGS on the cluster: super users alone may do that"
+    assert (newest.topic, newest.reason) == ("", said)
     for key, version in ((30, 1), (31, 1), (51, 0)):
         answer = wire.ask(request(key, version, **samples("orders", "group")[key]))
         assert codes(answer) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}

@@ -12,6 +12,7 @@ from sidecar.client import SidecarUnavailableError
 from sidecar.client.connection import connect
 from sidecar.local.ports import free_ports
 from sidecar.protocol.addresses import addresses
+from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.protocol.own import LastSequence
 from sidecar.v1 import control_pb2 as control
 
@@ -98,11 +99,11 @@ async def answer_half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (hang_up, "the connection ended while api key"),
+        (hang_up, "the connection ended while LastSequence was asked: only a node"),
         (say_nothing, "no answer within 0.05 s"),
         (answer_another, "correlation id 77"),
         (announce_too_much, "an answer of 2147483647 bytes"),
-        (answer_half, "the connection ended while api key"),
+        (answer_half, "the connection ended while LastSequence was asked"),
     ],
 )
 async def test_a_call_without_an_answer_ends_the_connection(answer: Answer, told: str) -> None:
@@ -114,6 +115,14 @@ async def test_a_call_without_an_answer_ends_the_connection(answer: Answer, told
         assert not connection.is_open
         with pytest.raises(SidecarUnavailableError):
             await connection.call(ASKED, 5)
+        await connection.close()
+
+
+async def test_who_has_no_tls_and_no_login_is_told_what_may_be_missing() -> None:
+    async with server(hang_up) as address:
+        connection = await connect(address, "billing", 5)
+        with pytest.raises(SidecarUnavailableError, match=r"while ApiVersions was asked: .* set security_protocol"):
+            await connection.call(ApiVersions(), 5)
         await connection.close()
 
 

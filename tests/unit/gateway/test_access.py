@@ -170,6 +170,17 @@ def test_what_is_granted_on_long_names_is_not_remembered() -> None:
     assert [len(name) for _, name in found._granted] == [249]
 
 
+def test_the_first_action_that_was_denied_is_remembered() -> None:
+    found = rights(rule(Operation.WRITE, "a"))
+    assert found.topic(Operation.WRITE, "a")
+    assert found.denied is None
+    assert not found.cluster(Operation.READ)
+    assert found.denied == (Operation.READ, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert not found.topic(Operation.READ, "a")
+    assert not found.group(Operation.READ, "g")
+    assert found.denied == (Operation.READ, ResourceType.TOPIC, "a")
+
+
 def test_rights_follow_the_acls_and_the_principal() -> None:
     client, mirror = Client(), Mirror(rule(Operation.WRITE, "a"))
     found = Rights(client, "10.0.0.1", mirror)
