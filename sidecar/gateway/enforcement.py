@@ -9,7 +9,8 @@ that is for super users alone (`OPERATORS_ALONE`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked, Asking
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
     Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
+
+FoundT = TypeVar("FoundT")
 
 _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
@@ -105,9 +108,9 @@ class Enforcement:
         asked = Asking(rights, fields, request.version, self._has, creates, self._name_of)
         if row.ids is not None and (unknown := {*row.ids(fields)} - self._upstream.view.names.keys()):
             await self._upstream.find_ids(unknown)
-        if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
+        if row.in_doubt is not None and (names := [*await _in_slices(row.in_doubt(asked))]):
             await self._upstream.find_leaders(name.encode() for name in names)
-        divided = row.check(asked)
+        divided = await _in_slices(row.check(asked))
         if divided is not None and divided.code not in _NO_REFUSALS:
             which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
             client.note_refusal(b"", divided.code, f"{api_name(request.key)} by {client.principal}: {which}")
@@ -136,6 +139,11 @@ class Enforcement:
     def _name_of(self, topic_id: bytes) -> str | None:
         name = self._upstream.view.names.get(topic_id)
         return None if name is None else name.decode()
+
+
+async def _in_slices(found: FoundT | Generator[None, None, FoundT]) -> FoundT:
+    """What a row finds, at once or in slices."""
+    return await in_slices(found) if isinstance(found, Generator) else found
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:
