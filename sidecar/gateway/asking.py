@@ -6,7 +6,7 @@ was not sent before. A failure is never answered here: the caller turns it into 
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
@@ -19,6 +19,7 @@ from sidecar.protocol import first_fields
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import Message, Values
 
@@ -106,7 +107,7 @@ async def change(
 ) -> None:
     """Have the controller change what a request names, but for the elements that are refused here, and answer. `lists`:
     the elements in request and answer; `refused_as`: how one is answered; `changed` is called with those that were sent
-    before the client hears of them.
+    before the client hears of them, a portion at a time.
 
     Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
     """
@@ -114,22 +115,34 @@ async def change(
     values = await fields(message, request)
     kept: list[Any] = []
     refused: list[Values] = []
-    for each in values[asked] or ():
-        error = refusal(each)
-        if error is None:
-            kept.append(each)
-        else:
-            exchange.note_error(error.code)
-            refused.append(refused_as(each, error))
+
+    def divide() -> Generator[None, None, None]:
+        for number, each in enumerate(values[asked] or (), 1):
+            error = refusal(each)
+            if error is None:
+                kept.append(each)
+            else:
+                exchange.note_error(error.code)
+                refused.append(refused_as(each, error))
+            if not number % PORTION:
+                yield
+
+    def tell() -> Generator[None, None, None]:
+        changed(kept[:PORTION])
+        for first in range(PORTION, len(kept), PORTION):
+            yield
+            changed(kept[first : first + PORTION])
+
+    await in_slices(divide())
     if not refused:
         frame = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
-        changed(kept)
+        await in_slices(tell())
         exchange.answer([frame.view(frame.start, frame.end)])
         return
     found: Values = {answered: []}
     if kept:
         found = await controller(client, upstream, request, message, values | {asked: kept})
-        changed(kept)
+        await in_slices(tell())
     await answer(exchange, message, found | {answered: [*found[answered], *refused]})
 
 

@@ -8,11 +8,11 @@ these APIs alone and in slices. Values of settings, salts and keys of passwords 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -24,11 +24,14 @@ from sidecar.network.request import Connection, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import api
 from sidecar.protocol.errors import error_name
+from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, groups, security
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import Message, Values
 from sidecar.security.acls import Operation, PatternType, Permission, ResourceType
 from sidecar.v1 import control_pb2 as control
+
+FoundT = TypeVar("FoundT")
 
 _NAMED: Final = 100
 """What is named of one request."""
@@ -212,7 +215,7 @@ _Found = tuple[list[str], list[int] | None]
 async def _kafkas(exchange: AuditedExchange, request: Request) -> _Found:
     audited = _AUDITED[request.key]
     asked = await asking.fields(audited.message, request, whole=False)
-    every = list(audited.on(asked))
+    every = await in_slices(_listed(audited.on(asked)))
     if exchange.given is None:
         return every, None
     answer = exchange.given
@@ -220,7 +223,17 @@ async def _kafkas(exchange: AuditedExchange, request: Request) -> _Found:
     if audited.message is admin.DELETE_TOPICS:
         names = {f"id {_text(row['topic_id'])}": row["name"] for row in values["responses"] if row.get("topic_id")}
         every = [names.get(each) or each for each in every]
-    return every, list(audited.codes(values))
+    return every, await in_slices(_listed(audited.codes(values)))
+
+
+def _listed(found: Iterable[FoundT]) -> Generator[None, None, list[FoundT]]:
+    """All of it, a portion at a time: a request may name thousands, each a text to be put together."""
+    made: list[FoundT] = []
+    for number, each in enumerate(found, 1):
+        made.append(each)
+        if not number % PORTION:
+            yield
+    return made
 
 
 def _own(exchange: AuditedExchange, request: Request) -> _Found | None:

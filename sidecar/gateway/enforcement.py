@@ -7,17 +7,17 @@ Where no ACLs are enforced everything is allowed that the node may do, but for w
 that is for super users alone (`OPERATORS_ALONE`).
 """
 
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Generator
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
-from sidecar.gateway.access.asked import Asked, Asking
+from sidecar.gateway.access.asked import Asked, Asking, Check, Divided
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.client import Client
-from sidecar.gateway.rights import Rights, WithoutRules
+from sidecar.gateway.rights import Denied, Rights, WithoutRules
 from sidecar.network.request import Connection, Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.api import api_name
@@ -27,6 +27,8 @@ from sidecar.protocol.schema import Message, Values
 from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType, java_address
 
 Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
+
+FoundT = TypeVar("FoundT")
 
 _CHANGES: Final = frozenset({30, 31})
 """CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
@@ -100,13 +102,12 @@ class Enforcement:
         asked = Asking(rights, fields, request.version, self._has, creates, partial(asking.topic_name, self._upstream))
         if row.ids is not None:
             await asking.learn_ids(self._upstream, row.ids(fields))
-        if row.in_doubt is not None and (names := [*row.in_doubt(asked)]):
+        if row.in_doubt is not None and (names := [*await _in_slices(row.in_doubt(asked))]):
             await self._upstream.find_leaders(name.encode() for name in names)
-        rights.denied = None
-        divided = row.check(asked)
+        divided, denied = await in_slices(_checked(rights, row.check, asked))
         if divided is not None and divided.code not in _NO_REFUSALS:
             which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
-            topic, action = _denied(rights)
+            topic, action = _words(denied)
             client.note_refusal(topic, divided.code, f"{api_name(request.key)} by {client.principal}{action}: {which}")
         if divided is None:
             await handle(client, exchange, request)
@@ -131,14 +132,37 @@ class Enforcement:
         return bool(self._upstream.has_partition(topic.encode(), partition))
 
 
-def _denied(rights: Rights) -> tuple[bytes, str]:
-    """The topic that the first denied action was about, b"" for none, and the action in words."""
-    if rights.denied is None:
+def _checked(
+    rights: Rights, check: Check, asked: Asking
+) -> Generator[None, None, tuple[Divided | None, Denied | None]]:
+    """What a row's check finds, in slices, and the first action that was denied. Others may ask `rights` meanwhile."""
+    rights.denied = None
+    found = check(asked)
+    while isinstance(found, Generator):
+        try:
+            next(found)
+        except StopIteration as ended:
+            found = ended.value
+        else:
+            denied = rights.denied
+            yield
+            rights.denied = denied
+    return found, rights.denied
+
+
+def _words(denied: Denied | None) -> tuple[bytes, str]:
+    """The topic that a denied action was about, b"" for none, and the action in words."""
+    if denied is None:
         return b"", ""
-    operation, kind, name = rights.denied
+    operation, kind, name = denied
     on = "the cluster" if name == CLUSTER_NAME else f"{ResourceType(kind).name.lower().replace('_', ' ')} {name}"
     topic = name.encode() if kind == ResourceType.TOPIC else b""
     return topic, f", {Operation(operation).name} on {on}"
+
+
+async def _in_slices(found: FoundT | Generator[None, None, FoundT]) -> FoundT:
+    """What a row finds, at once or in slices."""
+    return await in_slices(found) if isinstance(found, Generator) else found
 
 
 async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[Values], Values]) -> None:

@@ -7,7 +7,7 @@ resource until the ACLs change (`sidecar.security.acls.Verdicts`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, Subject, Verdicts
@@ -19,6 +19,8 @@ _SIDECARS_OWN: Final = INTERNAL_PREFIX.decode()
 _READING: Final = 1 << Operation.READ | 1 << Operation.DESCRIBE | 1 << Operation.DESCRIBE_CONFIGS
 """What an ACL can grant on such a topic."""
 _NONE: Final[frozenset[bytes]] = frozenset()
+Denied: TypeAlias = tuple[int, int, str]
+"""An action that was not allowed: operation, kind of the resource and its name."""
 
 
 class Whose(Protocol):
@@ -74,8 +76,8 @@ class Rights:
         self._granted: Final[set[tuple[int, bytes]]] = set()
         self._granted_by: Acls | None = None
         self._granted_to = ""
-        self.denied: tuple[int, int, str] | None = None
-        """Operation, kind and name of the first action that was not allowed since somebody set this to None. One on the
+        self.denied: Denied | None = None
+        """The first action that was not allowed since somebody set this to None. One on the
         cluster gives way to others: it is often asked for in place of one on a topic.
         """
 

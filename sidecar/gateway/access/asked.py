@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sidecar.gateway.rights import Rights
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.limits import PORTION
+from sidecar.protocol.primitives import at_once
 from sidecar.protocol.schema import Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import Operation
@@ -56,16 +58,19 @@ class Divided:
     code: int = 0
 
 
+Check: TypeAlias = Callable[[Asking], Divided | Generator[None, None, Divided | None] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """An API whose requests are checked before its module runs. `check` returns None if request and answer pass
     unchanged; `in_doubt` returns the topics that have to be looked up before, `ids` those that a request names by id
-    (KIP-516).
+    (KIP-516). What may name thousands is checked in slices: then these two are generators.
     """
 
     message: Message
-    check: Callable[[Asking], Divided | None]
-    in_doubt: Callable[[Asking], Iterable[str]] | None = None
+    check: Check
+    in_doubt: Callable[[Asking], Iterable[str] | Generator[None, None, Iterable[str]]] | None = None
     ids: Callable[[Values], Iterable[bytes]] | None = None
 
 
@@ -117,14 +122,29 @@ def some(
     """The request without its refused elements; None if none is. `elements`: the names of the lists in request and
     answer.
     """
+    return at_once(some_steps(asking, elements, may, refusal, code, empty_goes_on=empty_goes_on))
+
+
+def some_steps(
+    asking: Asking,
+    elements: tuple[str, str],
+    may: Callable[[Any], bool],
+    refusal: Callable[[Any], Values],
+    code: int,
+    *,
+    empty_goes_on: bool = False,
+) -> Generator[None, None, Divided | None]:
+    """As `some`, in slices."""
     asked, answered = elements
     kept: list[Any] = []
     refused: list[Values] = []
-    for each in asking.fields[asked] or ():
+    for number, each in enumerate(asking.fields[asked] or (), 1):
         if may(each):
             kept.append(each)
         else:
             refused.append(refusal(each))
+        if not number % PORTION:
+            yield
     if not refused:
         return None
 

@@ -40,7 +40,7 @@ def _nothing(_fields: Values) -> Values:
 
 def _each(asked: str, answered: str) -> Callable[[Values], Values]:
     """An answer in which each element of the request has the error."""
-    return lambda fields: {answered: [error_fields(CLUSTER) for _ in fields[asked]]}
+    return lambda fields: {answered: [error_fields(CLUSTER)] * len(fields[asked])}  # one object for thousands
 
 
 def _quotas_not_altered(fields: Values) -> Values:

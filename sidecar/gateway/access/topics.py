@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from sidecar.cluster.resolver import is_legal
@@ -19,9 +19,11 @@ from sidecar.gateway.access.asked import (
     ids_in,
     shown_by,
     some,
+    some_steps,
     with_cluster_operations,
 )
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import TAGS, Values
@@ -167,13 +169,15 @@ def _deletable(asking: Asking, name: str) -> bool:
     return asking.rights.cluster(Operation.DELETE) or asking.rights.topic(Operation.DELETE, name)
 
 
-def _undeletable(asking: Asking) -> list[str]:
+def _undeletable(asking: Asking) -> Generator[None, None, list[str]]:
     """The topics of DeleteTopics that the client sees and may not delete: 29 where they are there, else 3."""
-    return [
-        name
-        for name in _named_for_deletion(asking)
-        if not _deletable(asking, name) and asking.rights.topic(Operation.DESCRIBE, name)
-    ]
+    found: list[str] = []
+    for number, name in enumerate(_named_for_deletion(asking), 1):
+        if not _deletable(asking, name) and asking.rights.topic(Operation.DESCRIBE, name):
+            found.append(name)
+        if not number % PORTION:
+            yield
+    return found
 
 
 def _named_for_deletion(asking: Asking) -> list[str]:
@@ -187,18 +191,18 @@ def _ids_for_deletion(topics: Iterable[Values]) -> list[bytes]:
     return ids_in(each for each in topics if each["name"] is None)
 
 
-def _delete_topics_by_id(asking: Asking) -> Divided | None:
+def _delete_topics_by_id(asking: Asking) -> Generator[None, None, Divided | None]:
     """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses, and
     does not count where it looks for what is named twice (`ControllerApis.deleteTopics`); a topic whose id is not known
     goes no further, as it might be known there.
     """
     once, ids = _once(_named_for_deletion(asking)), Counter(_ids_for_deletion(asking.fields["topics"]))
-    seen, rights, name_of = set(_undeletable(asking)), asking.rights, asking.name_of
+    rights, name_of = asking.rights, asking.name_of
 
     def may(topic: Values) -> bool:
         name, topic_id = topic["name"], topic["topic_id"]
         if topic_id == NO_TOPIC_ID:
-            return name not in once or _deletable(asking, name) or (name in seen and not asking.has(name, None))
+            return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
         if name is not None or ids[topic_id] > 1:
             return True
         name = name_of(topic_id)
@@ -215,24 +219,26 @@ def _delete_topics_by_id(asking: Asking) -> Divided | None:
         shown = name if rights.topic(Operation.DESCRIBE, name) else None
         return {"name": shown, "topic_id": topic_id} | error_fields(TOPIC)
 
-    return some(asking, ("topics", "responses"), may, refusal, TOPIC)
+    return some_steps(asking, ("topics", "responses"), may, refusal, TOPIC)
 
 
-def _delete_topics(asking: Asking) -> Divided | None:
+def _is_not_there(asking: Asking, name: str) -> bool:
+    """Whether the controller says that a topic is not there, to a client that may not delete it."""
+    return asking.rights.topic(Operation.DESCRIBE, name) and not asking.has(name, None)
+
+
+def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
     if asking.version >= _FIRST_DELETED_BY_ID:
         return _delete_topics_by_id(asking)
     once = _once(asking.fields["topic_names"])
-    seen = set(_undeletable(asking))
 
     def may(name: str) -> bool:
-        if name not in once or _deletable(asking, name):
-            return True
-        return name in seen and not asking.has(name, None)  # the controller says that it is not there
+        return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
 
     def refusal(name: str) -> Values:
         return {"name": name} | error_fields(TOPIC)
 
-    return some(asking, ("topic_names", "responses"), may, refusal, TOPIC)
+    return some_steps(asking, ("topic_names", "responses"), may, refusal, TOPIC)
 
 
 def _create_partitions(asking: Asking) -> Divided | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,9 @@ from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame
 from sidecar.protocol.api import ALL_APIS, APIS, LOGIN_APIS, Route
 from sidecar.protocol.calls.security import AclBinding
+from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, cluster, groups, transactions
+from sidecar.protocol.primitives import at_once
 from sidecar.protocol.produce import ProducePart, ProduceRequest
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, PatternType, Permission, ResourceType
 from sidecar.security.acls import Rules as Settings
@@ -51,12 +54,33 @@ def rights(*rules: AclBinding) -> Rights:
     return Rights(Client(), "10.0.0.1", Mirror(*rules))
 
 
+def found(checked: Divided | Generator[None, None, Divided | None] | None) -> Divided | None:
+    return at_once(checked) if isinstance(checked, Generator) else checked
+
+
 def ask(
     key: int, version: int, fields: dict[str, Any], *rules: AclBinding, there: tuple[str, ...] = ()
 ) -> Divided | None:
     row = ACCESS[key]
     assert isinstance(row, Asked)
-    return row.check(Asking(rights(*rules), fields, version, lambda topic, _: topic in there))
+    return found(row.check(Asking(rights(*rules), fields, version, lambda topic, _: topic in there)))
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        (3, {"topic_names": [f"t{number}" for number in range(20_000)], "timeout_ms": 1}),
+        (6, {"topics": [{"name": f"t{number}", "topic_id": bytes(16)} for number in range(20_000)], "timeout_ms": 1}),
+    ],
+)
+def test_thousands_of_topics_to_delete_are_looked_at_in_portions(version: int, fields: dict[str, Any]) -> None:
+    row = ACCESS[admin.DELETE_TOPICS.key]
+    assert isinstance(row, Asked)
+    assert row.in_doubt is not None
+    asking = Asking(rights(), fields, version)
+    for steps in (row.in_doubt(asking), row.check(asking)):
+        assert isinstance(steps, Generator)
+        assert sum(1 for _ in steps) == 20_000 // PORTION
 
 
 def test_every_api_has_a_row() -> None:
@@ -94,7 +118,7 @@ def test_a_topic_named_beside_one_with_name_and_id_is_named_once_and_not_deleted
         }
         row = ACCESS[admin.DELETE_TOPICS.key]
         assert isinstance(row, Asked)
-        divided = row.check(Asking(rights(), fields, 6, name_of={topic_id: "secret"}.get))
+        divided = found(row.check(Asking(rights(), fields, 6, name_of={topic_id: "secret"}.get)))
         assert divided is not None
         assert divided.fields == fields | {"topics": [both]}
         told = divided.amend({"responses": [both | {"error_code": 42}]})["responses"]
@@ -265,7 +289,7 @@ def as_asked(_topic: str, _asked: control.AccessMode) -> AccessMode:
 def without_rules(key: int, version: int, fields: dict[str, Any]) -> Divided | None:
     row = ACCESS[key]
     assert isinstance(row, Asked)
-    return row.check(Asking(WithoutRules(), fields, version))
+    return found(row.check(Asking(WithoutRules(), fields, version)))
 
 
 def changed(kind: int, name: str) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from sidecar.gateway.audit import AuditedExchange, act_of
+from sidecar.gateway.audit import AuditedExchange, _listed, act_of
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
+from sidecar.network.slices import AtWork
+from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages.admin import DELETE_TOPICS
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 
@@ -46,3 +48,18 @@ async def test_topics_that_are_deleted_by_name_are_told_by_name() -> None:
     act = await act_of(CLIENT, exchange, request)
     assert act is not None
     assert act.on == ("orders", "billing")
+
+
+async def test_what_names_thousands_is_put_together_in_portions() -> None:
+    count = 4 * PORTION
+    exchange, request = deletion(5, {"topic_names": [f"t{number}" for number in range(count)]})
+    responses = [{"name": f"t{number}", "error_code": 29} for number in range(count)]
+    exchange.answer([DELETE_TOPICS.encode_answer(5, 1, {"responses": responses})])
+    before = AtWork.slices
+    act = await act_of(CLIENT, exchange, request)
+    assert act is not None
+    assert (len(act.on), act.more, act.result) == (100, count - 100, "refused")
+    reading = AtWork.slices - before
+    steps = _listed(range(count))
+    assert sum(1 for _ in steps) == 4
+    assert reading >= 2 * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -51,7 +52,9 @@ ANYTHING = rule(Operation.READ, "*")
 def ask(key: int, fields: dict[str, Any], mirror: Mirror, there: tuple[str, ...] = ()) -> Divided | None:
     row = ACCESS[key]
     assert isinstance(row, Asked)
-    return row.check(Asking(Rights(Client(), "10.0.0.1", mirror), fields, 1, lambda topic, _: topic in there))
+    found = row.check(Asking(Rights(Client(), "10.0.0.1", mirror), fields, 1, lambda topic, _: topic in there))
+    assert not isinstance(found, Generator)
+    return found
 
 
 def heartbeat(mirror: Mirror, **fields: Any) -> int:
