@@ -119,10 +119,9 @@ class PacedTls(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._has_turn = False
+        self._has_turn, self._count = False, 0
         if self._is_held or self._raw.is_closing():
             return
-        self._count = 0
         if waiting := self._waiting:
             cut = self._cut(memoryview(waiting), len(waiting))
             self._waiting = waiting[cut:]
