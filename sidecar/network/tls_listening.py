@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from sidecar.network.listening import BACKLOG, host_port
+from sidecar.network.paced_tls import PacedTls
 
 if TYPE_CHECKING:
     from sidecar.network.admission import Admission, Seat
@@ -245,13 +246,14 @@ class TlsListener:
         peer = "?"
         try:
             peer = host_port(accepted.getpeername())
-            await loop.connect_accepted_socket(
-                lambda: self._seated(accepted),
-                accepted,
-                ssl=self._context(),
-                ssl_handshake_timeout=max(deadline - loop.time(), 0.1),
-                ssl_shutdown_timeout=_SHUTDOWN_S,
-            )
+            shake_s = max(deadline - loop.time(), 0.1)
+            tls = PacedTls(self._seated(accepted), self._context(), shake_s, _SHUTDOWN_S)
+            try:
+                await loop.connect_accepted_socket(lambda: tls, accepted)
+                await tls.shaken
+            except BaseException:
+                tls.end()
+                raise
         except (OSError, TimeoutError) as error:
             self._leave(accepted)
             accepted.close()
