@@ -112,7 +112,7 @@ def facts(secrets: Secrets) -> dict[str, str]:
 
 
 def _files(user: str) -> str:
-    return f"{user}.properties for Java, {user}.conf for librdkafka (kcat, Python)"
+    return f"{user}.properties for Java, {user}.conf for librdkafka from 2.6.1 on (kcat, Python)"
 
 
 def examples(secrets: Secrets, bootstrap: str, url: str, program: str) -> list[str]:

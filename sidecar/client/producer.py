@@ -112,6 +112,8 @@ class ExclusiveProducer:
         self._timeout = timeout
         self._codec = codec_of(compression)
         wanted = None if partitions is None else _checked_partitions(partitions)
+        if create is not None and not isinstance(create, NewTopic):
+            raise TypeError(f"create is {create!r}: NewTopic(), with partitions=6 or as the brokers have it, or None")
         self._create = create
         self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted, NodeAccess(**access))
         self._numbering = Numbering(topic, None, ())

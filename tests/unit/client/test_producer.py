@@ -110,3 +110,8 @@ async def test_an_array_of_numbers_is_sent_as_its_bytes() -> None:
     assert (found.key, found.value, found.headers) == (bytes(numbers), bytes(numbers), (("h", bytes(numbers)),))
     with pytest.raises(TypeError):
         await producer.send(cast("Any", "text"))
+
+
+def test_what_makes_a_topic_is_said_with_newtopic() -> None:
+    with pytest.raises(TypeError, match=r"create is True: NewTopic\(\)"):
+        ExclusiveProducer("host:1", topic="orders", create=cast("Any", True))
