@@ -87,7 +87,7 @@ class Tails:
         self.crowd = Crowd(least_readers)
         self.ends = Ends(upstream, tasks)
         self._recent = Recent()
-        self._chains = Chains(self._recent)
+        self._chains = Chains(self._recent, self.ends.empty)
         self._aging: asyncio.TimerHandle | None = None
         self.waking = Waking()
 
