@@ -87,7 +87,7 @@ class Tails:
         self.crowd = Crowd(least_readers)
         self.ends = Ends(upstream, tasks)
         self._recent = Recent()
-        self._chains = Chains(self._recent)
+        self._chains = Chains(self._recent, self.ends.empty)
         self._aging: asyncio.TimerHandle | None = None
         self.waking = Waking()
 
@@ -190,8 +190,13 @@ class Tails:
         self._deadlines.remove(reader, tick)
         return self._deadlines.add(reader, seconds)
 
-    def woken(self, reader: Reader, tick: int) -> None:
-        """The same as `leave` for a reader of one question, which was answered."""
+    def woken(self, reader: Reader, asked: Sequence[Asked], tick: int) -> None:
+        """The same as `leave` for a reader of one question, which was answered: nobody waits for that any more, but who
+        came to ask it again before its turn to be woken.
+        """
+        if asked[0].question in self._readers:
+            self.leave(reader, asked, tick)
+            return
         self._parked -= 1
         self._deadlines.remove(reader, tick)
 

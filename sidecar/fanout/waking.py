@@ -36,10 +36,13 @@ class Reader(Protocol):
 class Waking:
     """Groups of readers, each with what all of it is given: an answer, or the tick whose time has come."""
 
-    __slots__ = ("_groups", "is_busy")
+    __slots__ = ("_groups", "_left", "_turn_comes", "is_busy")
 
     def __init__(self) -> None:
         self._groups: deque[tuple[Iterator[Reader], Mapping[Question, Fetched] | int]] = deque()
+        self._left = AT_A_TIME
+        """How many this turn may answer, whichever groups they are of."""
+        self._turn_comes = False
         self.is_busy = False
         """Whether a later turn goes on with it."""
 
@@ -49,14 +52,20 @@ class Waking:
         return sum(length_hint(readers) for readers, _ in self._groups)
 
     def add(self, readers: Iterable[Reader], found: Mapping[Question, Fetched] | int) -> None:
-        """Answer these after those that were added before; the first ones at once. Nobody may change `readers`."""
+        """Answer these after those that were added before; at once as many as this turn may. Nobody may change
+        `readers`.
+        """
         self._groups.append((iter(readers), found))
         if not self.is_busy:
-            self.go_on()
+            self._answer()
 
     def go_on(self) -> None:
         """Answer as many as one turn may."""
-        left, groups = AT_A_TIME, self._groups
+        self._left = AT_A_TIME
+        self._answer()
+
+    def _answer(self) -> None:
+        left, groups = self._left, self._groups
         try:
             while left and groups:
                 readers, found = groups[0]
@@ -69,6 +78,11 @@ class Waking:
                 if left:
                     groups.popleft()
         finally:  # whatever befalls one reader, the others are answered
-            self.is_busy = bool(groups)
-            if self.is_busy:
-                asyncio.get_running_loop().call_soon(self.go_on)
+            self._left, self.is_busy = left, bool(groups)
+            if left < AT_A_TIME and not self._turn_comes:
+                self._turn_comes = True
+                asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_comes = False
+        self.go_on()

@@ -83,7 +83,7 @@ class StandingFetch(SharedFetch):
         fetched = found.get(asked.question)
         if fetched is not None and self._tick >= 0 and not self.connection.closed:
             self._fetching.shared.discard(self)
-            self._tails.woken(self, self._tick)
+            self._tails.woken(self, self._asked, self._tick)
             self._tick = -1
             self._take(asked, fetched)
 

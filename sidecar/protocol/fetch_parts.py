@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from sidecar.protocol.leaders import Found
+    from sidecar.protocol.primitives import Octets
     from sidecar.protocol.topic_ids import Ids
 
 
@@ -17,6 +19,11 @@ NOT_LOOKED_FOR: Final = frozenset(
 """What a broker answers before it looks at a log (`KafkaApis.handleFetchRequest`): with an empty list of aborted
 transactions, where other errors have null (`FetchResponse.partitionResponse`).
 """
+
+
+_WATERMARKS: Final = Struct(">qqq")
+_WATERMARKS_AT: Final = 6
+"""In an answer's element of version 5 or later, behind the partition and its error."""
 
 
 class FetchPart(NamedTuple):
@@ -79,3 +86,15 @@ class Watermarks(NamedTuple):
     def end(self, isolation: int) -> int:
         """The offset at which a reader waits."""
         return self.last_stable_offset if isolation else self.high_watermark
+
+
+def caught_up(element: Octets, later: Octets) -> Octets:
+    """An answer's element with the watermarks of a later one of the same log, as far as they are higher; itself where
+    none is. Both of version 5 or later.
+    """
+    said = _WATERMARKS.unpack_from(element, _WATERMARKS_AT)
+    known = tuple(map(max, said, _WATERMARKS.unpack_from(later, _WATERMARKS_AT)))
+    if known == said:
+        return element
+    view, behind = memoryview(element), _WATERMARKS_AT + _WATERMARKS.size
+    return b"".join((view[:_WATERMARKS_AT], _WATERMARKS.pack(*known), view[behind:]))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import struct
 from functools import cache
+from typing import TYPE_CHECKING
 
 from sidecar.changelog.records import RawRecord, build_batch
+from sidecar.fanout import chains as module
 from sidecar.fanout.chains import Chains
 from sidecar.fanout.question import Question
 from sidecar.fanout.recent import KEPT_S, Kept, Recent
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import Fetched, Position
 
+if TYPE_CHECKING:
+    import pytest
+
 _MUCH = 1 << 20
+ENDS: dict[Question, bytes] = {}
+"""What was last heard of where logs end."""
 
 
 def question(offset: int, epoch: int = -1, isolation: int = 0) -> Question:
@@ -35,7 +42,7 @@ def chains(*kept: tuple[Question, Fetched]) -> Chains:
     recent = Recent()
     for number, (asked, found) in enumerate(kept):
         recent.keep(asked, found, float(number))
-    return Chains(recent)
+    return Chains(recent, ENDS.get)
 
 
 def test_answers_that_go_on_from_each_other_are_one_with_the_last_ones_watermarks() -> None:
@@ -89,12 +96,38 @@ def test_no_more_is_put_together_than_the_reader_takes() -> None:
 def test_what_comes_later_is_told_once_it_is_known() -> None:
     recent = Recent()
     recent.keep(question(3), fetched(batch(3), 4), 0.0)
-    found = Chains(recent)
+    found = Chains(recent, ENDS.get)
     assert found.answer(question(3), _MUCH, 0.0) == Kept(fetched(batch(3), 4), 0.0)
     recent.keep(question(4), fetched(batch(4), 5), 1.0)
     found.changed()
     assert found.answer(question(3), _MUCH, 1.0) == Kept(fetched(batch(3) + batch(4), 5), 1.0)
     assert found.answer(question(3), _MUCH, KEPT_S) is None
+
+
+def test_who_is_behind_is_told_where_the_log_ends_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the high watermark consumers know their lag: it was up to a minute old, so those far behind had none."""
+    old, large = fetched(batch(3), 4), fetched(batch(4, 300), 304)
+    found = chains((question(3), old), (question(4), large))
+    monkeypatch.setitem(ENDS, question(3), fetch.empty_element(fetched(b"", 900).element, 0, 11))
+    told = found.answer(question(3), old.record_bytes, 1.0)
+    assert told == Kept(fetched(batch(3), 900), 0.0)
+    assert found.answer(question(3), old.record_bytes, 1.0) is told, "once for all that ask the same"
+    together = found.answer(question(3), _MUCH, 1.0)
+    assert together == Kept(fetched(batch(3) + batch(4, 300), 900), 1.0)
+    monkeypatch.setitem(ENDS, question(4), fetch.empty_element(fetched(b"", 300).element, 0, 11))
+    later = found.answer(question(4), _MUCH, 1.0)
+    assert later is not None
+    assert later.fetched is large, "an end that was heard of before is no news"
+
+
+def test_what_is_made_for_those_behind_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED_BYTES", 1_000)
+    found = chains((question(3), fetched(batch(3), 4)))
+    monkeypatch.setitem(ENDS, question(3), fetch.empty_element(fetched(b"", 900).element, 0, 11))
+    for most in range(100):
+        assert found.answer(question(3), 100 + most, 0.0) is not None
+        kept = sum(len(each.fetched.element) for each in found._joined.values())
+        assert 0 < kept == found._bytes <= 1_000
 
 
 def test_the_offset_behind_an_element_is_that_of_its_last_whole_batch() -> None:

@@ -51,6 +51,24 @@ async def test_groups_share_a_turn_and_one_as_large_as_a_turn_ends() -> None:
     assert len(told) == AT_A_TIME
 
 
+async def test_many_small_groups_are_no_more_in_a_turn_than_a_large_one() -> None:
+    """All polls of a leader that is lost end in one turn, each with readers of its own: 4,000 were answered at once."""
+    told, waking = list[int](), Waking()
+    for number in range(AT_A_TIME):
+        waking.add([Recorded(number, told)] * (AT_A_TIME - 1), {})
+    assert len(told) == AT_A_TIME
+    for turn in range(2, AT_A_TIME):
+        await asyncio.sleep(0)
+        assert len(told) == turn * AT_A_TIME
+    await asyncio.sleep(0)
+    assert not waking.is_busy
+    waking.add([Recorded(-1, told)] * AT_A_TIME, {})
+    waking.add([Recorded(-2, told)], {})
+    assert told[-1] == -1, "the first of a new turn are answered at once, those beyond in the next"
+    await asyncio.sleep(0)
+    assert told == sorted(told[: -AT_A_TIME - 1]) + [-1] * AT_A_TIME + [-2]
+
+
 async def test_a_reader_that_fails_does_not_keep_others_from_their_answers() -> None:
     failed = list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))

@@ -9,8 +9,11 @@ from uuid import UUID
 import pytest
 
 from sidecar.cluster.resolver import Source
+from sidecar.fanout.waking import AT_A_TIME
 from sidecar.gateway.client_login import ClientLogin
-from tests.unit.gateway.fetching import Node
+from sidecar.protocol.calls.tails import error_of
+from sidecar.protocol.errors import ErrorCode
+from tests.unit.gateway.fetching import Consumer, Node
 from tests.wait import wait_until
 
 if TYPE_CHECKING:
@@ -140,3 +143,31 @@ async def test_a_client_that_hung_up_is_forgotten(node: Node) -> None:
     waiting = node.fetches.tails.waiting
     reader.connection.connection_lost(None)
     assert (node.fetches.tails.waiting, reader.connection.repeating) == (waiting - 1, None)
+
+
+async def test_who_asks_again_before_its_turn_to_be_woken_and_goes_is_waited_for_no_more(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was left among those that the question is asked for: for as long as nothing was written there, a poll went on
+    for nobody, and its connection was kept.
+    """
+    tails = node.fetches.tails
+    await node.reader()
+    for _ in range(AT_A_TIME):
+        Consumer(node).asks(1, 7)
+    reader = Consumer(node)
+    reader.asks(1, 7)
+    with monkeypatch.context() as patched:
+        patched.setattr(node.broker, "_answer", lambda _: error_of(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        node.broker.polls.pop().set_result(None)
+        for _ in range(100):
+            if tails.waking.is_busy:
+                break
+            await asyncio.sleep(0)
+    assert tails.waking.left, "its turn is to come"
+    exchange: Any = reader.connection.repeating
+    exchange.expired(exchange._tick)
+    reader.asks(2, 7)
+    await reader.is_told((1, 0, 0), (2, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0))
+    reader.connection.connection_lost(None)
+    assert (tails.waiting, tails._parked) == (0, 0)
