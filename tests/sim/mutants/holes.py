@@ -240,7 +240,7 @@ MUTANTS: Final = (
             ),
         ),
         Bias(("owned", "shared"), {"kill node": 3, "empty fetches": 5}, count=(4, 6, 8)),
-        seeds=60,
+        seeds=120,
     ),
     Mutant(
         "an append in doubt is none",

@@ -237,7 +237,7 @@ MUTANTS: Final = (
         "A raise from memory does not wait for what is in flight, nor asks whether anything is in doubt.",
         (Edit(WRITER, "if await epoch.quiet() and epoch.certain and self.epoch is epoch:", "if self.epoch is epoch:"),),
         _TROUBLE,
-        seeds=140,
+        seeds=180,
     ),
     Mutant(
         "one client epoch for all partitions",
@@ -267,7 +267,7 @@ MUTANTS: Final = (
             ),
         ),
         LEAVING,
-        seeds=60,
+        seeds=180,
     ),
     Mutant(
         "a raise keeps its epoch",
@@ -325,7 +325,7 @@ MUTANTS: Final = (
             ),
         ),
         _ALONE,
-        seeds=8,
+        seeds=40,
     ),
     Mutant(
         "a lower epoch is a raise",
@@ -339,7 +339,7 @@ MUTANTS: Final = (
             ),
         ),
         _RAISED_AGAIN,
-        seeds=8,
+        seeds=40,
     ),
     Mutant(
         "a drop does not wait",
