@@ -104,7 +104,7 @@ class Enforcement:
             await asking.learn_ids(self._upstream, row.ids(fields))
         if row.in_doubt is not None and (names := [*await _in_slices(row.in_doubt(asked))]):
             await self._upstream.find_leaders(name.encode() for name in names)
-        divided, denied = await in_slices(_checked(rights, row.check, asked))
+        divided, denied = await in_slices(checked(rights, row.check, asked))
         if divided is not None and divided.code not in _NO_REFUSALS:
             which = "super users alone may do that" if rights is _WITHOUT_RULES else "Kafka's ACLs do not allow it"
             topic, action = _words(denied)
@@ -132,9 +132,7 @@ class Enforcement:
         return bool(self._upstream.has_partition(topic.encode(), partition))
 
 
-def _checked(
-    rights: Rights, check: Check, asked: Asking
-) -> Generator[None, None, tuple[Divided | None, Denied | None]]:
+def checked(rights: Rights, check: Check, asked: Asking) -> Generator[None, None, tuple[Divided | None, Denied | None]]:
     """What a row's check finds, in slices, and the first action that was denied. Others may ask `rights` meanwhile."""
     rights.denied = None
     found = check(asked)

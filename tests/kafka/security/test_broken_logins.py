@@ -284,18 +284,12 @@ async def test_a_password_that_changes_in_the_file_counts_for_new_logins_of_open
     before, after = (PasswordCredentials(mechanism, "carol", each) for each in (PASSWORD, f"{PASSWORD} anew"))
     list_users(nodes.users, alice=PASSWORD, bob=PASSWORD, carol=PASSWORD)
     await wait_for_async(lambda: lets_in(nodes, "file", before), "the new user", 20)
-    async with nodes.wire("file") as gone, nodes.wire("file") as stays:
-        for each in (gone, stays):
-            await each.login(before)
-        list_users(nodes.users, alice=PASSWORD, bob=PASSWORD, carol=f"{PASSWORD} anew")
-        await wait_for_async(lambda: lets_in(nodes, "file", after), "the new password", 20)
-        assert not await lets_in(nodes, "file", before)
-        assert await works(gone), "an open connection goes on"
-        with pytest.raises(LoginError, match="Authentication failed"):
-            await renewed(gone, before)
-        await ends(gone)
-        await renewed(stays, after)
-        assert await works(stays)
+    await check_change(
+        nodes,
+        "file",
+        (before, after),
+        lambda: list_users(nodes.users, alice=PASSWORD, bob=PASSWORD, carol=f"{PASSWORD} anew"),
+    )
 
 
 @pytest.mark.parametrize("mechanism", [*SCRAM])
@@ -307,12 +301,20 @@ async def test_a_password_that_changes_at_brokers_counts_for_new_logins_of_open_
     before, after = (PasswordCredentials(mechanism, name, each) for each in (PASSWORD, f"{PASSWORD} anew"))
     secured.scram_user(name, mechanism)
     await wait_for_async(lambda: lets_in(nodes, "relay", before), "the new user", 20)
-    async with nodes.wire("relay") as gone, nodes.wire("relay") as stays:
+    await check_change(nodes, "relay", (before, after), lambda: secured.scram_user(name, mechanism, f"{PASSWORD} anew"))
+
+
+async def check_change(
+    nodes: Nodes, verifier: str, passwords: tuple[Credentials, Credentials], change: Callable[[], object]
+) -> None:
+    """New logins take the new password, those of open connections too; what is open goes on until then."""
+    before, after = passwords
+    async with nodes.wire(verifier) as gone, nodes.wire(verifier) as stays:
         for each in (gone, stays):
             await each.login(before)
-        secured.scram_user(name, mechanism, f"{PASSWORD} anew")
-        await wait_for_async(lambda: lets_in(nodes, "relay", after), "the new password", 20)
-        assert not await lets_in(nodes, "relay", before)
+        change()
+        await wait_for_async(lambda: lets_in(nodes, verifier, after), "the new password", 20)
+        assert not await lets_in(nodes, verifier, before)
         assert await works(gone), "an open connection goes on"
         with pytest.raises(LoginError, match="Authentication failed"):
             await renewed(gone, before)

@@ -12,7 +12,7 @@ from metadata.ownership import AccessMode
 from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.access.table import ACCESS
-from sidecar.gateway.enforcement import OPERATORS_ALONE
+from sidecar.gateway.enforcement import OPERATORS_ALONE, checked
 from sidecar.gateway.own.asked import Target
 from sidecar.gateway.own.faults import not_allowed
 from sidecar.gateway.rights import Rights, WithoutRules
@@ -203,6 +203,20 @@ def test_the_first_action_that_was_denied_is_remembered() -> None:
     assert not found.topic(Operation.READ, "a")
     assert not found.group(Operation.READ, "g")
     assert found.denied == (Operation.READ, ResourceType.TOPIC, "a")
+
+
+def test_requests_that_are_checked_in_turns_keep_apart_what_was_denied() -> None:
+    def check(name: str) -> Generator[None, None, None]:
+        asking.topic(Operation.READ, name)
+        yield
+        asking.topic(Operation.READ, f"{name} later")
+
+    asking = rights()
+    one, other = (checked(asking, lambda _, name=name: check(name), cast("Any", None)) for name in ("a", "b"))
+    next(one)
+    next(other)
+    assert at_once(one) == (None, (Operation.READ, ResourceType.TOPIC, "a"))
+    assert at_once(other) == (None, (Operation.READ, ResourceType.TOPIC, "b"))
 
 
 def test_rights_follow_the_acls_and_the_principal() -> None:
