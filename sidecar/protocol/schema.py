@@ -6,7 +6,7 @@ not have is absent from the dict, and left out when written. Hot requests never 
 their own modules.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -96,11 +96,9 @@ class Array:
             write(writer, element, form)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a record and the versions that have it, both ends included."""
+class Field(NamedTuple):
+    """A field of a record that some versions have, both ends included."""
 
-    name: str
     kind: Kind
     since: int = 0
     until: int = NEVER
@@ -118,13 +116,17 @@ class Part(NamedTuple):
 
 
 class Record:
-    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: with lists or records in it."""
+    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: with lists or records in it.
 
-    __slots__ = ("_plans", "fields", "is_deep")
+    A field is named by its argument. It has a kind in all versions, or a `Field` for those that have it, or several
+    of these where it is of different kinds.
+    """
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
-        self.fields: Final = fields
-        self.is_deep: Final = any(isinstance(field.kind, Array | Record | Nullable) for field in fields)
+    __slots__ = ("_fields", "_plans", "is_deep")
+
+    def __init__(self, **fields: Kind | Field | list[Field]) -> None:
+        self._fields: Final = [(name, each) for name, found in fields.items() for each in _spans(found)]
+        self.is_deep: Final = any(isinstance(each.kind, Array | Record | Nullable) for _, each in self._fields)
         self._plans: Final[dict[int, tuple[Part, ...]]] = {}
 
     def _plan(self, version: int) -> tuple[Part, ...]:
@@ -134,9 +136,9 @@ class Record:
             plan = self._plans[version] = tuple(_parts(self.of(version)))
         return plan
 
-    def of(self, version: int) -> list[Field]:
-        """The fields of a version."""
-        return [field for field in self.fields if field.since <= version <= field.until]
+    def of(self, version: int) -> dict[str, Kind]:
+        """The fields of a version, in their order."""
+        return {name: each.kind for name, each in self._fields if each.since <= version <= each.until}
 
     def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, Values]:
         """As `read`, in slices."""
@@ -225,25 +227,25 @@ class Nullable:
             yield from self.record.write_steps(writer, value, form)
 
 
-def _parts(fields: Iterable[Field]) -> Iterator[Part]:
+def _spans(found: Kind | Field | list[Field]) -> list[Field]:
+    return found if isinstance(found, list) else [found if isinstance(found, Field) else Field(found)]
+
+
+def _parts(fields: dict[str, Kind]) -> Iterator[Part]:
     """The fields of a version, numbers that follow each other in one."""
-    for is_fixed, run in groupby(fields, lambda field: isinstance(field.kind, Fixed)):
+    for is_fixed, run in groupby(fields.items(), lambda field: isinstance(field[1], Fixed)):
         found = list(run)
         for some in [found] if is_fixed else [[field] for field in found]:
-            formats = [field.kind.struct.format[1:] for field in some if isinstance(field.kind, Fixed)]
-            names, absent = tuple(field.name for field in some), tuple(field.kind.absent for field in some)
-            yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
+            names, kinds = zip(*some, strict=True)
+            formats = [kind.struct.format[1:] for kind in kinds if isinstance(kind, Fixed)]
+            struct = Struct(">" + "".join(formats)) if formats else None
+            yield Part(names, tuple(kind.absent for kind in kinds), struct, kinds[0])
 
 
 @lru_cache(maxsize=512)
 def _form(version: int, flexible: bool) -> Form:
     """Each is made once."""
     return Form(version, flexible)
-
-
-def record(*fields: Field) -> Record:
-    """A record of these fields."""
-    return Record(fields)
 
 
 @dataclass(frozen=True, slots=True)
