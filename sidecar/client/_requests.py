@@ -46,11 +46,11 @@ class Produce(FixedRequest):
     timeout_ms: int
 
     def encode(self, writer: Writer) -> None:
-        writer.string(None)
+        writer.text(None)
         writer.i16(-1)
         writer.i32(self.timeout_ms)
         writer.array(1)
-        writer.string(self.topic)
+        writer.text(self.topic)
         writer.array(len(self.batches))
         for partition, batch in self.batches.items():
             writer.i32(partition)

@@ -13,7 +13,7 @@ from uuid import UUID
 from sidecar.protocol.api import API_VERSIONS
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.ids import Stamp
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
+from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer, at_once, request_frame
 
 Channel = NewType("Channel", str)
 """The name of one connection to each broker. A broker answers the requests of one connection one after the other, so a
@@ -197,17 +197,11 @@ class FixedRequest:
 
 
 def encode_frame(request: Request[object], correlation_id: int, client_id: str) -> bytes:
-    """A whole request frame with its length prefix: request header v1, or v2 where the version is flexible."""
-    writer = Writer()
-    writer.i32(0)
-    writer.i16(request.api_key)
-    writer.i16(request.api_version)
-    writer.i32(correlation_id)
-    writer.string(client_id)
-    writer.tags(request.flexible)
+    """A whole request frame with its length prefix."""
+    key, version, name = request.api_key, request.api_version, client_id.encode()
+    writer = request_frame(key, version, correlation_id, name, request.flexible)
     request.encode(writer)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return writer.finish()
+    return writer.frame()
 
 
 def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int) -> AnswerT:

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from struct import Struct
 from typing import Final, NamedTuple
 
 from sidecar.protocol.kinds import Fixed, Kind
@@ -24,13 +23,12 @@ from sidecar.protocol.primitives import (
     Reader,
     RequestReader,
     Writer,
+    answer_frame,
     at_once,
     new_tuple,
+    request_frame,
 )
 from sidecar.protocol.schema import Array, Record
-
-_HEAD: Final = Struct(">hhi")
-"""Of each of the three APIs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +187,12 @@ def request_steps(
 ) -> Generator[None, None, bytes]:
     """A request frame for some of the partitions of a walked one, in slices."""
     view = memoryview(buffer)
-    writer = Writer()
-    writer.i32(0)
-    writer.raw(_HEAD.pack(key, version, correlation_id))
-    writer.name(client_id, False)
-    writer.tags(layout.flexible)
+    writer = request_frame(key, version, correlation_id, client_id, layout.flexible)
     writer.raw(view[table.prefix : table.prefix + layout.prefix])
     yield from _write_table(writer, layout.flexible, ((part.topic, buffer[part.start : part.end]) for part in parts))
     writer.raw(view[table.suffix : table.suffix + layout.suffix])
     writer.tags(layout.flexible)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
+    return writer.frame()
 
 
 class TableResult(NamedTuple):
@@ -250,13 +243,9 @@ def encode_steps(
     correlation_id: int, layout: Layout, results: Iterable[TableResult], throttle_ms: int = 0
 ) -> Generator[None, None, bytes]:
     """A whole answer frame, in slices."""
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(correlation_id)
-    writer.tags(layout.flexible)
+    writer = answer_frame(correlation_id, layout.flexible)
     if layout.throttled:
         writer.i32(throttle_ms)
     yield from _write_table(writer, layout.flexible, ((result.topic, result.element) for result in results))
     writer.tags(layout.flexible)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
+    return writer.frame()

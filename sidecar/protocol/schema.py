@@ -15,7 +15,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from sidecar.protocol import limits
 from sidecar.protocol.kinds import INT8, Fixed, Form, Kind
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, at_once
+from sidecar.protocol.primitives import (
+    MalformedFrameError,
+    Octets,
+    Reader,
+    RequestReader,
+    Writer,
+    answer_frame,
+    at_once,
+    request_frame,
+)
 
 Values: TypeAlias = dict[str, Any]
 """A record: field names are Kafka's own in snake case."""
@@ -24,7 +33,6 @@ TAGS: Final = "tags"
 _NO_TAGS: Final = b"\0"
 NEVER: Final = 32_767
 """After every version."""
-_HEAD: Final = Struct(">hhi")
 _PLAIN_HEADER: Final = 18
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SHORT_BYTES: Final = 4096
@@ -89,11 +97,7 @@ class Array:
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append the length and the elements."""
-        elements, write = value or (), self.element.write
-        writer.array(-1 if value is None else len(elements), form.flexible)
-        writer.taken += len(elements)
-        for element in elements:
-            write(writer, element, form)
+        at_once(self.write_steps(writer, value, form))
 
 
 class Field(NamedTuple):
@@ -216,9 +220,7 @@ class Nullable:
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append one."""
-        writer.i8(-1 if value is None else 1)
-        if value is not None:
-            self.record.write(writer, value, form)
+        at_once(self.write_steps(writer, value, form))
 
     def write_steps(self, writer: Writer, value: Any, form: Form) -> Generator[None, None, None]:
         """As `write`, in slices."""
@@ -263,11 +265,7 @@ class Message:
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
         """As `request_steps`, at once."""
-        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
-        reader.tags(form.flexible)
-        values = self.request.read(reader, form)
-        self._check_end(reader, version)
-        return values
+        return at_once(self.request_steps(buffer, body, end, version))
 
     def request_steps(
         self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True
@@ -287,17 +285,10 @@ class Message:
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
         """A whole answer frame."""
-        writer, form = self._answer_head(version, correlation_id)
+        form = self.form(version)
+        writer = answer_frame(correlation_id, form.flexible and self.key != _PLAIN_HEADER)
         yield from self.answer.write_steps(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
-
-    def _answer_head(self, version: int, correlation_id: int) -> tuple[Writer, Form]:
-        writer, form = Writer(), self.form(version)
-        writer.i32(0)
-        writer.i32(correlation_id)
-        writer.tags(form.flexible and self.key != _PLAIN_HEADER)
-        return writer, form
+        return writer.frame()
 
     def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
         """A broker's answer frame. Raises `MalformedFrameError`."""
@@ -315,14 +306,10 @@ class Message:
         self, version: int, correlation_id: int, client_id: bytes, values: Values
     ) -> Generator[None, None, bytes]:
         """A whole request frame."""
-        writer, form = Writer(), self.form(version)
-        writer.i32(0)
-        writer.raw(_HEAD.pack(self.key, version, correlation_id))
-        writer.name(client_id, False)
-        writer.tags(form.flexible)
+        form = self.form(version)
+        writer = request_frame(self.key, version, correlation_id, client_id, form.flexible)
         yield from self.request.write_steps(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
+        return writer.frame()
 
     def decode_answer(self, buffer: Octets, start: int, end: int, version: int) -> Values:
         """As `read_answer_steps`, at once."""
@@ -338,7 +325,13 @@ class Message:
 
     def encode_answer(self, version: int, correlation_id: int, values: Values) -> bytes:
         """As `answer_steps`, at once."""
-        writer, form = self._answer_head(version, correlation_id)
-        self.answer.write(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
+        return at_once(self.answer_steps(version, correlation_id, values))
+
+
+def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: int = 1) -> tuple[str, ...]:
+    """The first `count` fields, strings that must not be null, of a request whose body begins at `body`: enough to
+    route one that goes on as it came. What follows is not looked at. Raises `MalformedFrameError`.
+    """
+    reader = RequestReader(buffer, body, end, limits.elements(limits.ANY_API))
+    reader.tags(flexible)
+    return tuple(reader.text(flexible) for _ in range(count))

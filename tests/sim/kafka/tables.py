@@ -20,13 +20,10 @@ class _NullableBytes:
     absent: bytes | None = None
 
     def read(self, reader: Reader, form: Form) -> bytes | None:
-        return reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
+        return reader.nullable_bytes(form.flexible)
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
-        if form.flexible:
-            writer.compact_nullable_bytes(value)
-        else:
-            writer.nullable_bytes(value)
+        writer.nullable_bytes(value, form.flexible)
 
 
 _RECORDS: Final = _NullableBytes()
