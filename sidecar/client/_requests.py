@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from sidecar.protocol import api, produce_upstream
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.own import DescribeOwners
 from sidecar.protocol.primitives import Reader, Writer
 from sidecar.v1 import control_pb2 as control
@@ -35,7 +35,7 @@ class Appended(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Produce(FixedRequest):
+class Produce(Request[dict[int, Appended]]):
     """Produce with acks=all: a batch for each partition. Brokers wait `timeout_ms` for replicas."""
 
     api_key: ClassVar[int] = api.PRODUCE

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32, Reader, Writer, answer_frame, at_once, new_tuple
@@ -140,7 +140,7 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataCall(FixedRequest):
+class MetadataCall(Request[ClusterState]):
     """The question to upstream by names, version 10: Kafka has it from 2.8 on."""
 
     api_key: ClassVar[int] = 3

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 from google.protobuf.message import DecodeError, Message
 
 from sidecar.protocol import api
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
 from sidecar.v1 import control_pb2 as control
@@ -36,7 +36,7 @@ AS_KAFKAS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnRequest(FixedRequest, Generic[AskedT, AnswerT]):
+class _OwnRequest(Request[AnswerT], Generic[AskedT, AnswerT]):
     """Request and answer bodies are one protobuf message each, up to the end of the frame."""
 
     api_version: ClassVar[int] = 0

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.primitives import Octets, Reader, Writer
 
 VERSION: Final = 11
@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchTails(FixedRequest):
+class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
     """Wait up to `max_wait_ms` for a first byte at any of these positions, each of another partition.
 
     Answered by what each partition has, by log and index: at most `partition_bytes` each and `max_bytes` in all, but

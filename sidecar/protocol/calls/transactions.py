@@ -146,42 +146,6 @@ class DescribeProducers(View[dict[TopicPartition, PartitionProducers]], of=table
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionDescription:
-    """A transactional id as its coordinator describes it. `partitions` are those whose marker is still missing."""
-
-    error: int
-    transactional_id: str
-    state: str
-    timeout_ms: int
-    stamp: Stamp
-    partitions: tuple[TopicPartition, ...]
-
-    @classmethod
-    def of(cls, values: Values) -> TransactionDescription:
-        return cls(
-            values["error_code"],
-            values["transactional_id"],
-            values["transaction_state"],
-            values["transaction_timeout_ms"],
-            stamp_of(values),
-            tuple(TopicPartition(topic["topic"], index) for topic in values["topics"] for index in topic["partitions"]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeTransactions(View[tuple[TransactionDescription, ...]], of=tables.DESCRIBE_TRANSACTIONS, version=0):
-    """State of transactional ids at their coordinator (KIP-664). Needs DESCRIBE on them."""
-
-    transactional_ids: tuple[str, ...]
-
-    def asked(self) -> Values:
-        return {"transactional_ids": self.transactional_ids}
-
-    def answered(self, values: Values) -> tuple[TransactionDescription, ...]:
-        return tuple(map(TransactionDescription.of, values["transaction_states"]))
-
-
-@dataclass(frozen=True, slots=True)
 class Marker:
     """An abort marker to be written to partitions of one leader, on behalf of no coordinator."""
 
