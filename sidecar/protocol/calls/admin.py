@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import admin, cluster
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Values
@@ -111,6 +112,11 @@ class TopicDescription:
     topic_id: UUID
     partitions: tuple[PartitionDescription, ...]
 
+    @property
+    def leaders(self) -> dict[int, int]:
+        """The leader of each partition, -1 for none."""
+        return {each.index: each.leader for each in self.partitions}
+
     @classmethod
     def of(cls, values: Values) -> TopicDescription:
         partitions = tuple(map(PartitionDescription.of, values["partitions"]))
@@ -119,26 +125,31 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """Live brokers, controller and the topics that were asked for."""
+    """Live brokers (or nodes), controller and the topics that were asked for."""
 
-    brokers: Mapping[int, tuple[str, int]]
+    brokers: dict[int, tuple[str, int]]
     cluster_id: str | None
     controller: int
     topics: tuple[TopicDescription, ...]
 
+    def topic(self, name: str) -> TopicDescription:
+        """One of them; one that is missing is unknown."""
+        unknown = TopicDescription(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, UUID(int=0), ())
+        return next((each for each in self.topics if each.name == name), unknown)
+
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
-    """Metadata of named topics with their ids and replicas. Never creates a topic.
+    """Metadata of named topics, or of all (None), with their ids and replicas. Never creates a topic.
 
     Version 10 is the first with topic ids (KIP-516); later ones differ in how a client may ask, not in the answer
     here.
     """
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
 
     def asked(self) -> Values:
-        return {"topics": [{"name": name} for name in self.names]}
+        return {"topics": None if self.names is None else [{"name": name} for name in self.names]}
 
     def answered(self, values: Values) -> ClusterDescription:
         brokers = {each["node_id"]: (each["host"], each["port"]) for each in values["brokers"]}
