@@ -1,17 +1,11 @@
 """A client's own connection to a broker: a large answer is received when there is memory for it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.network.framing import RECEIVE_BYTES
-from sidecar.network.unread import LEAST
+from sidecar.network.framing import RECEIVE_BYTES, Frame
+from sidecar.network.unread import LEAST, AnswerMemory
 from sidecar.network.upstream import UpstreamConnection
-
-if TYPE_CHECKING:
-    from sidecar.network.framing import Frame
-    from sidecar.network.unread import AnswerMemory
 
 _PIECE: Final = 16 * 1024
 """What is read at once while answers wait for memory: so much of each is kept."""

@@ -5,14 +5,10 @@ an unfinished request (Kafka's `connections.max.idle.ms`). Who waits for an answ
 nothing: what a connection counts is compared with what it counted the last time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
 _LOOK_S: Final = 1.0
 _SWEEPS: Final = 10

@@ -9,18 +9,14 @@ The same look finds clients that have gone while they are not read: no event loo
 does not read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import socket
 import sys
 import termios
+from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
 SILENCE_LIMIT_S: Final = 25
 _FIRST_PROBE_S: Final = 10

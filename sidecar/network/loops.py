@@ -4,17 +4,12 @@ A node without one of them would look healthy and lose what the loop keeps: its 
 `failing` names those that fail again and again, and the node is not ready then.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
-
-    from sidecar.network.tasks import Tasks
+from sidecar.network.tasks import Tasks
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0

@@ -5,8 +5,6 @@ counted, and its writer was not stopped. What has not been written yet stays whe
 (`sidecar.network.memory`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable

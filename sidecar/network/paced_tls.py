@@ -5,16 +5,12 @@ Whoever has shaken hands may send as many as it likes, without a login: 5 MB of 
 turn. So records are counted before OpenSSL sees them, by the lengths in their headers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import asyncio.sslproto
-from typing import TYPE_CHECKING, Any, Final, cast
+import ssl
+from typing import Any, Final, cast
 
 import uvloop.loop
-
-if TYPE_CHECKING:
-    import ssl
 
 RECORDS: Final = 128
 """That are decrypted before others have a turn: 2 ms of the smallest; of the largest, which a transfer has, 2 MiB."""

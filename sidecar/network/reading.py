@@ -1,21 +1,16 @@
 """When a client's connection is read: while nothing pauses it and there is memory for what it sends."""
 
-from __future__ import annotations
-
+import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.network.framing import RECEIVE_BYTES, Frame, FrameReceiver
 from sidecar.network.handling import Pause
 from sidecar.network.keepalive import LOOK_S, has_silent_peer, unread_at_end
+from sidecar.network.memory import RequestMemory
+from sidecar.network.request import Exchange
 from sidecar.protocol import limits
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from sidecar.network.memory import RequestMemory
-    from sidecar.network.request import Exchange
 
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _WAITING: Final = 32  # requests that are read after a parked one

@@ -1,7 +1,5 @@
 """Why a frame is refused by its length, before it is received: for the log. Pure."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sidecar.protocol import limits

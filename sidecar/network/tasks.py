@@ -1,7 +1,5 @@
 """Keep a reference to tasks that nobody awaits, and report their failures: the event loop holds tasks only weakly."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

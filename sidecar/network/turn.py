@@ -3,16 +3,12 @@
 Writing per turn instead of per frame is worth a factor of six at a pipelining depth of eight.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets
 
 NO_DESCRIPTOR: Final = -1
 

@@ -9,8 +9,6 @@ half times the limit the one with the most, at once. A client that reads takes u
 Less than 64 KiB of a connection do not count.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final, Protocol
 

@@ -6,14 +6,13 @@ id (KIP-516): where requests and answers are written, `topic` is then the id of 
 · 15 the replica in a tagged field · 16 the addresses of new leaders (KIP-951) · 17 and 18 tagged fields of followers.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest, Watermarks
-from sidecar.protocol.leaders import endpoint_tags, leader_tags, read_leader
+from sidecar.protocol.leaders import Leader, endpoint_tags, leader_tags, read_leader
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I32,
@@ -26,13 +25,7 @@ from sidecar.protocol.primitives import (
     new_tuple,
     request_frame,
 )
-from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.protocol.leaders import Leader
-    from sidecar.protocol.topic_ids import Ids, Names
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names, named
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_BY_ID: Final = 13

@@ -7,8 +7,6 @@ epochs · 8 authorized operations · 9 flexible · 10 topic ids in answers (KIP-
 By hand, as measured: with the table an answer of 1,000 partitions takes 5 times as long to read and 12 times to write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from struct import Struct
@@ -48,7 +46,7 @@ class MetadataRequest:
     include_cluster_operations: bool = False
     include_topic_operations: bool = False
     ids: tuple[bytes, ...] = ()
-    faulty: tuple[TopicState, ...] = ()
+    faulty: "tuple[TopicState, ...]" = ()
 
     @property
     def names_nothing(self) -> bool:

@@ -7,8 +7,6 @@ Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 
 that are added to them by the way (KIP-890) · 13 topics by id (KIP-516).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from struct import Struct
@@ -72,7 +70,7 @@ class ProduceRequest(NamedTuple):
     parts: list[ProducePart]
     ids: Ids | None = None
 
-    def moved(self, by: int) -> ProduceRequest:
+    def moved(self, by: int) -> "ProduceRequest":
         """The same in a copy of its frame, where positions differ by so much."""
         parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in self.parts]
         return self._replace(parts=parts)

@@ -1,7 +1,5 @@
 """Calls about the cluster itself: versions, coordinators, topics and their configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -92,7 +90,7 @@ class PartitionDescription:
     in_sync: tuple[int, ...]
 
     @classmethod
-    def of(cls, values: Values) -> PartitionDescription:
+    def of(cls, values: Values) -> "PartitionDescription":
         return cls(
             values["error_code"],
             values["partition_index"],
@@ -118,7 +116,7 @@ class TopicDescription:
         return {each.index: each.leader for each in self.partitions}
 
     @classmethod
-    def of(cls, values: Values) -> TopicDescription:
+    def of(cls, values: Values) -> "TopicDescription":
         partitions = tuple(map(PartitionDescription.of, values["partitions"]))
         return cls(values["error_code"], values["name"], UUID(bytes=values["topic_id"]), partitions)
 
@@ -177,7 +175,7 @@ class Outcome(NamedTuple):
     message: str | None
 
     @classmethod
-    def of(cls, values: Values) -> Outcome:
+    def of(cls, values: Values) -> "Outcome":
         return cls(values["error_code"], values["error_message"])
 
 

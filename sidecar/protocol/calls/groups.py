@@ -4,8 +4,6 @@ A commit from outside bears no member and no generation (-1, as `kafka-consumer-
 takes it for a group without members alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -81,7 +79,7 @@ class GroupOffsets:
     offsets: Mapping[int, int]
 
     @classmethod
-    def of(cls, values: Values) -> GroupOffsets:
+    def of(cls, values: Values) -> "GroupOffsets":
         partitions = [each for topic in values["topics"] for each in topic["partitions"] if not each["error_code"]]
         offsets = {each["partition_index"]: each["committed_offset"] for each in partitions}
         known = {partition: offset for partition, offset in offsets.items() if offset != NO_OFFSET}

@@ -6,8 +6,6 @@ does not raise the epoch (KIP-890), InitProducerId 4 answers 90 PRODUCER_FENCED 
 47 INVALID_PRODUCER_EPOCH.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -104,7 +102,7 @@ class ActiveProducer:
     transaction_start: int
 
     @classmethod
-    def of(cls, values: Values) -> ActiveProducer:
+    def of(cls, values: Values) -> "ActiveProducer":
         return cls(
             stamp_of(values),
             values["last_sequence"],
