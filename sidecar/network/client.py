@@ -17,8 +17,7 @@ from sidecar.network.handling import Handler, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.memory import RequestMemory
-from sidecar.network.reading import Reading
-from sidecar.network.refused_frames import reason_of
+from sidecar.network.reading import Reading, reason_of
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.turn import TURN, descriptor_of
 from sidecar.network.unread import LEAST, AnswerMemory

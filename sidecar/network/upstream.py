@@ -19,7 +19,7 @@ from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
-from sidecar.network.paced import PacedTransport
+from sidecar.network.paced_tls import PacedTransport
 from sidecar.network.turn import TURN, descriptor_of
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
