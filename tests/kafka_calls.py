@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sidecar.changelog.records import RawRecord, build_batch
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Values
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteRecords(View[int], of=DELETE_RECORDS, version=1):
     """Move the start of a partition's log to an offset."""
 
@@ -41,7 +39,6 @@ class DeleteRecords(View[int], of=DELETE_RECORDS, version=1):
         return values["topics"][0]["partitions"][0]["error_code"]
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeTransactions(View["list[Values]"], of=DESCRIBE_TRANSACTIONS, version=0):
     """State of transactional ids at their coordinator (KIP-664)."""
 

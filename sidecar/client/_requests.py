@@ -6,7 +6,6 @@ Each in one fixed version; see `sidecar.protocol.views`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from sidecar.protocol import api, produce_upstream
@@ -34,7 +33,6 @@ class Appended(NamedTuple):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class Produce(Request[dict[int, Appended]]):
     """Produce with acks=all: a batch for each partition. Brokers wait `timeout_ms` for replicas."""
 

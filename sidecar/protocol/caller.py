@@ -6,9 +6,9 @@ socket.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import ClassVar, Final, Generic, NewType, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, NewType, Protocol, TypeVar, dataclass_transform
 from uuid import UUID
 
 from sidecar.protocol.api import API_VERSIONS
@@ -27,15 +27,20 @@ AnswerT = TypeVar("AnswerT")
 SecondT = TypeVar("SecondT")
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Request(ABC, Generic[AnswerT_co]):
-    """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body."""
-
-    __slots__ = ()
+    """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body.
+    Whatever derives from it is a frozen dataclass.
+    """
 
     api_key: ClassVar[int]
     api_version: ClassVar[int]
     flexible: ClassVar[bool] = False
     """Whether the version has compact lengths and tagged fields (KIP-482)."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True)(cls)
 
     @abstractmethod
     def encode(self, writer: Writer) -> None:

@@ -137,7 +137,6 @@ class ClusterState:
     error: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataCall(Request[ClusterState]):
     """The question to upstream by names, version 10: Kafka has it from 2.8 on."""
 
@@ -188,7 +187,6 @@ class MetadataCall(Request[ClusterState]):
         return ClusterState(throttle_ms, tuple(brokers), cluster_id, controller, tuple(topics), operations)
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataByIdCall(MetadataCall):
     """The question to upstream by ids, version 12: Kafka has it from 3.1 on. No topic is created by it."""
 

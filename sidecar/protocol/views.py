@@ -6,6 +6,7 @@ leaves out is written as absent: zero, empty, null where that may be.
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import ClassVar
 
 from sidecar.protocol.caller import AnswerT_co, Request
@@ -17,19 +18,17 @@ from sidecar.protocol.schema import Message, Values
 class View(Request[AnswerT_co]):
     """A request in one version of a table: `class EndTxn(View[int], of=END_TXN, version=3)`."""
 
-    __slots__ = ()
-
     message: ClassVar[Message]
 
     def __init_subclass__(cls, *, of: Message | None = None, version: int = 0) -> None:
         super().__init_subclass__()
-        if of is not None:  # it is None where a dataclass with slots makes the class a second time
+        if of is not None:
             cls.message, cls.api_key, cls.api_version = of, of.key, version
             cls.flexible = version >= of.flexible
 
-    @abstractmethod
     def asked(self) -> Values:
-        """What the request says."""
+        """What the request says: its own fields, unless the table has others."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @abstractmethod
     def answered(self, values: Values) -> AnswerT_co:

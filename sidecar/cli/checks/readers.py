@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -36,7 +35,6 @@ class Member(NamedTuple):
     shadow: str
 
 
-@dataclass(frozen=True, slots=True)
 class _DescribeGroups(View[list[tuple[str, Values]]], of=DESCRIBE_GROUPS, version=0):
     """Every member with its group."""
 

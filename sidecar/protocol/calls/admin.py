@@ -21,12 +21,8 @@ class ServedVersions(NamedTuple):
     highest: int
 
 
-@dataclass(frozen=True, slots=True)
 class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, version=0):
     """What a broker serves, by API key. Every broker answers version 0."""
-
-    def asked(self) -> Values:
-        return {}
 
     def answered(self, values: Values) -> dict[int, ServedVersions]:
         if error := values["error_code"]:
@@ -36,7 +32,6 @@ class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, vers
         }
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=4):
     """The tagged fields with which a broker names the features of the cluster (KIP-584), as they are. Brokers before
     3.9 do not answer this version.
@@ -63,7 +58,6 @@ class FoundCoordinator:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
 class FindCoordinator(View[FoundCoordinator], of=cluster.FIND_COORDINATOR, version=1):
     """Which broker coordinates a group or a transactional id."""
 
@@ -136,7 +130,6 @@ class ClusterDescription:
         return next((each for each in self.topics if each.name == name), unknown)
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
     """Metadata of named topics, or of all (None), with their ids and replicas. Never creates a topic.
 
@@ -183,7 +176,6 @@ def _last(outcomes: list[Values]) -> Outcome:
     return Outcome.of(outcomes[-1]) if outcomes else Outcome(0, None)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
     """Create topics; any KRaft broker passes it on, a ZooKeeper cluster wants its controller (41). Answered by name."""
 
@@ -234,7 +226,6 @@ class Resource(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeConfigs(View[dict[Resource, Described]], of=admin.DESCRIBE_CONFIGS, version=1):
     """Configuration of resources, `names` only (None: everything). Needs DESCRIBE_CONFIGS.
 
@@ -264,7 +255,6 @@ class DescribeConfigs(View[dict[Resource, Described]], of=admin.DESCRIBE_CONFIGS
         return found
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteTopic(View[int], of=admin.DELETE_TOPICS, version=6):
     """Delete a topic by its id, so that no other one of its name is meant (version 6: KIP-516). Answered by the error
     code, UNKNOWN_TOPIC_ID (100) where there is none.
@@ -282,7 +272,6 @@ class DeleteTopic(View[int], of=admin.DELETE_TOPICS, version=6):
         return values["responses"][0]["error_code"]
 
 
-@dataclass(frozen=True, slots=True)
 class CreatePartitions(View[Outcome], of=admin.CREATE_PARTITIONS, version=1):
     """Give a topic more partitions, wherever Kafka places them."""
 
@@ -298,7 +287,6 @@ class CreatePartitions(View[Outcome], of=admin.CREATE_PARTITIONS, version=1):
         return _last(values["results"])
 
 
-@dataclass(frozen=True, slots=True)
 class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, version=0):
     """Set one configuration of one topic, leaving its others as they are (KIP-339). Needs ALTER_CONFIGS."""
 
@@ -315,7 +303,6 @@ class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, versio
         return _last(values["responses"])
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeLogDirs(View[dict[int, int]], of=admin.DESCRIBE_LOG_DIRS, version=2):
     """How many bytes of some partitions of one topic lie on a broker, by partition. A directory with an error is left
     out, as where the node may not ask (DESCRIBE on the cluster).

@@ -33,12 +33,8 @@ class GroupsListed:
     groups: Sequence[ListedGroup]
 
 
-@dataclass(frozen=True, slots=True)
 class ListGroups(View[GroupsListed], of=tables.LIST_GROUPS, version=4):
     """The groups that one broker coordinates, in every state (version 4: KIP-518)."""
-
-    def asked(self) -> Values:
-        return {}
 
     def answered(self, values: Values) -> GroupsListed:
         groups = [
@@ -55,14 +51,10 @@ class DescribedGroup(NamedTuple):
     members: int
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeGroups(View[dict[str, DescribedGroup]], of=tables.DESCRIBE_GROUPS, version=5):
     """State and number of members of several groups with one coordinator, by name."""
 
     groups: Sequence[str]
-
-    def asked(self) -> Values:
-        return {"groups": self.groups}
 
     def answered(self, values: Values) -> dict[str, DescribedGroup]:
         return {
@@ -86,7 +78,6 @@ class GroupOffsets:
         return cls(values["error_code"], known)
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetFetch(View[dict[str, GroupOffsets]], of=tables.OFFSET_FETCH, version=8):
     """What several groups of one coordinator have committed in partitions of one topic, by group (version 8: KIP-709).
 
@@ -105,7 +96,6 @@ class OffsetFetch(View[dict[str, GroupOffsets]], of=tables.OFFSET_FETCH, version
         return {each["group_id"]: GroupOffsets.of(each) for each in values["groups"]}
 
 
-@dataclass(frozen=True, slots=True)
 class CommitOffsets(View[dict[int, int]], of=tables.OFFSET_COMMIT, version=7):
     """Commit offsets in one topic for a group without members; answers with an error code by partition."""
 

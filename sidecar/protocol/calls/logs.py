@@ -55,7 +55,6 @@ class Appended:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class ProduceBatch(Request[Appended]):
     """Append one record batch to one partition with acks=all. `timeout_ms` is how long the leader waits for its
     replicas.
@@ -94,7 +93,6 @@ class Fetched:
     records: bytes
 
 
-@dataclass(frozen=True, slots=True)
 class FetchPartition(Request[Fetched]):
     """Read one partition from `offset` on, without a fetch session (KIP-227), from its leader.
 
@@ -147,7 +145,6 @@ class ListedOffset:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class ListOffsets(View[dict[TopicPartition, ListedOffset]], of=tables.LIST_OFFSETS, version=5):
     """An offset per partition: `OffsetAt`, or the first one whose timestamp (Unix ms) is not lower. Only leaders
     answer.

@@ -1,7 +1,6 @@
 """Fetch v11 of many partitions at once, each answered by its element as it is: for readers that share a poll."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
@@ -45,7 +44,6 @@ class Fetched(NamedTuple):
     element: Octets
 
 
-@dataclass(frozen=True, slots=True)
 class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
     """Wait up to `max_wait_ms` for a first byte at any of these positions, each of another partition.
 
@@ -84,7 +82,6 @@ class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
         return fetched
 
 
-@dataclass(frozen=True, slots=True)
 class FetchTailsById(FetchTails):
     """As `FetchTails`, of topics by their ids: of one that was created anew no broker gives anything."""
 

@@ -34,7 +34,6 @@ class InitializedProducer:
     stamp: Stamp
 
 
-@dataclass(frozen=True, slots=True)
 class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, version=4):
     """A producer id and epoch for a transactional id; None: for an idempotent producer. `current` names what the
     caller holds (KIP-360); (-1, -1) names nothing.
@@ -52,7 +51,6 @@ class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, vers
         return InitializedProducer(values["error_code"], stamp_of(values))
 
 
-@dataclass(frozen=True, slots=True)
 class AddPartitionsToTxn(View[dict[TopicPartition, int]], of=tables.ADD_PARTITIONS_TO_TXN, version=3):
     """Put partitions into the transaction. All or nothing: one bad partition makes the others answer 55.
 
@@ -72,7 +70,6 @@ class AddPartitionsToTxn(View[dict[TopicPartition, int]], of=tables.ADD_PARTITIO
         return {partition: each["partition_error_code"] for partition, each in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
 class EndTxn(View[int], of=tables.END_TXN, version=3):
     """End the transaction. An answer of 0 to an abort means accepted; the next 0 means that every marker is in its
     log. Answered by the error code.
@@ -125,7 +122,6 @@ class PartitionProducers:
         return next((found for found in self.producers if found.stamp.producer_id == producer_id), None)
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeProducers(View[dict[TopicPartition, PartitionProducers]], of=tables.DESCRIBE_PRODUCERS, version=0):
     """Which producer ids partitions remember (KIP-664). Only the leader answers; needs READ on the topic."""
 
@@ -152,7 +148,6 @@ class Marker:
     coordinator_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class WriteTxnMarkers(View[dict[ProducerId, dict[TopicPartition, int]]], of=tables.WRITE_TXN_MARKERS, version=1):
     """Write abort markers straight to a leader; it answers once they are replicated. Needs CLUSTER_ACTION or ALTER on
     the cluster. Answered by an error code for each producer id and partition.
