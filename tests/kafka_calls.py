@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sidecar.changelog.records import RawRecord, build_batch
@@ -16,6 +15,7 @@ from sidecar.protocol.calls.logs import Appended, ListOffsets, OffsetAt, Produce
 from sidecar.protocol.calls.transactions import DescribeProducers
 from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.messages.logs import DELETE_RECORDS
+from sidecar.protocol.messages.transactions import DESCRIBE_TRANSACTIONS
 from sidecar.protocol.views import View
 from tests.wait import wait_for_async
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Values
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteRecords(View[int], of=DELETE_RECORDS, version=1):
     """Move the start of a partition's log to an offset."""
 
@@ -38,6 +37,18 @@ class DeleteRecords(View[int], of=DELETE_RECORDS, version=1):
 
     def answered(self, values: Values) -> int:
         return values["topics"][0]["partitions"][0]["error_code"]
+
+
+class DescribeTransactions(View["list[Values]"], of=DESCRIBE_TRANSACTIONS, version=0):
+    """State of transactional ids at their coordinator (KIP-664)."""
+
+    transactional_ids: tuple[str, ...]
+
+    def asked(self) -> Values:
+        return {"transactional_ids": self.transactional_ids}
+
+    def answered(self, values: Values) -> list[Values]:
+        return values["transaction_states"]
 
 
 class KafkaCalls:

@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -94,7 +95,7 @@ _KINDS: Final = {
 _SCALARS: Final = (
     "BOOLEAN", "BYTES", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "NULLABLE_TEXT", "TEXT", "UINT16", "UUID_BYTES",
 )  # fmt: skip
-_IMPORTED: Final = ("NEVER", "Array", "Field", "Message", "Nullable", "record")  # fmt: skip
+_IMPORTED: Final = ("NEVER", "Array", "Field", "Message", "Nullable", "Record")
 _NULLABLE: Final = {"TEXT": "NULLABLE_TEXT", "UUID_BYTES": "UUID_BYTES"}
 _DURATIONS: Final = ("timedelta", "datetime")
 """kio leaves the unit out of the names of these."""
@@ -264,12 +265,23 @@ def _with_older(package: str, side: str, fields: tuple[Span, ...]) -> tuple[Span
 # Write ----------------------------------------------------------------------------------------------------------------
 
 
-def _lines(span: Span, indent: int) -> list[str]:
-    before, after = f'Field("{span.name}", ', ")"
-    if span.until != _NEVER:
-        after = f", until={span.until}{after}"
-    if span.since:
-        after = f", since={span.since}{after}"
+def _named(name: str, found: list[Span], indent: int) -> list[str]:
+    """A field: its kind, or a list of kinds where it has not always been of the same."""
+    if len(found) == 1:
+        return _kind(found[0], indent, f"{name}=")
+    inner = [_kind(each, indent + 4) for each in found]
+    flat = f"{name}=[{', '.join(lines[0] for lines in inner)}]"
+    if all(len(lines) == 1 for lines in inner) and indent + len(flat) < _WIDTH:
+        return [flat]
+    return [f"{name}=[", *_block(inner), "]"]
+
+
+def _kind(span: Span, indent: int, before: str = "") -> list[str]:
+    after = ""
+    if span.since or span.until != _NEVER:
+        since = f", since={span.since}" if span.since else ""
+        until = f", until={span.until}" if span.until != _NEVER else ""
+        before, after = before + "Field(", f"{since}{until})"
     if span.array:
         null = "" if span.nullable_since is None else f", nullable_since={span.nullable_since}"
         before, after = before + "Array(", f"{null}){after}"
@@ -282,11 +294,11 @@ def _lines(span: Span, indent: int) -> list[str]:
 
 def _record(fields: tuple[Span, ...], indent: int, before: str = "", after: str = "") -> list[str]:
     """In one line if that fits, with its comma, else each field in lines of its own."""
-    inner = [_lines(field, indent + 4) for field in fields]
-    flat = f"{before}record({', '.join(lines[0] for lines in inner)}){after}"
+    inner = [_named(name, [*found], indent + 4) for name, found in groupby(fields, lambda each: each.name)]
+    flat = f"{before}Record({', '.join(lines[0] for lines in inner)}){after}"
     if all(len(lines) == 1 for lines in inner) and indent + len(flat) < _WIDTH:
         return [flat]
-    return [f"{before}record(", *_block(inner), f"){after}"]
+    return [f"{before}Record(", *_block(inner), f"){after}"]
 
 
 def _block(parts: list[list[str]]) -> list[str]:
@@ -299,9 +311,10 @@ def table(package: str, last: int) -> str:
     classes = {side: {each: entity(package, each, side) for each in versions} for side in ("request", "response")}
     flexible = [version for version, cls in classes["request"].items() if cls.__flexible__]
     key = int(classes["request"][last].__api_key__)
-    records = [_record(_with_older(package, side, spans(found)), 4) for side, found in classes.items()]
-    numbers = [f"{key}, {flexible[0] if flexible else 'NEVER'}"]
-    return "\n".join([f"{package.upper()}: Final = Message(", *_block([numbers, *records]), ")"])
+    head = f"{package.upper()}: Final = Message({key}, {flexible[0] if flexible else 'NEVER'}, "
+    asked, answered = (_with_older(package, side, spans(found)) for side, found in classes.items())
+    *lines, begun = _record(asked, len(", Record("), head, ", ")
+    return "\n".join([*lines, *_record(answered, 0, begun, ")")])
 
 
 def module(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import pbkdf2_hmac
 from typing import Final
 
@@ -33,7 +33,6 @@ _OF_APPLICATIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class _SetPasswords(View[None], of=security.ALTER_USER_SCRAM_CREDENTIALS, version=0):
     """A password for each user, by SCRAM-SHA-512. Raises KafkaError."""
 
@@ -47,7 +46,6 @@ class _SetPasswords(View[None], of=security.ALTER_USER_SCRAM_CREDENTIALS, versio
             _check(each, f"the password of {each['user']}")
 
 
-@dataclass(frozen=True, slots=True)
 class _CreateAcls(View[None], of=security.CREATE_ACLS, version=2):
     """Rules, those that there are too. Raises KafkaError."""
 

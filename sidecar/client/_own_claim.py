@@ -17,7 +17,7 @@ from typing import Final
 from sidecar.client.access import PLAIN_TCP, NodeAccess
 from sidecar.client.connection import Connection, connect, first
 from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, away, of_own
-from sidecar.protocol.calls.layout import DescribeCluster
+from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
@@ -226,7 +226,7 @@ class OwnClaim:
     async def _open(self, address: Address) -> Connection:
         connection = await connect(address, self._asked.producer_name, min(_SHORT_S, self._timeout), self._access)
         try:
-            self._nodes = (await connection.call(DescribeCluster(()), min(_SHORT_S, self._timeout))).brokers
+            self._nodes = (await connection.call(DescribeTopics(()), min(_SHORT_S, self._timeout))).brokers
         except BaseException:
             await connection.close()
             raise

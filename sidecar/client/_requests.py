@@ -6,11 +6,10 @@ Each in one fixed version; see `sidecar.protocol.views`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from sidecar.protocol import api, produce_upstream
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.own import DescribeOwners
 from sidecar.protocol.primitives import Reader, Writer
 from sidecar.v1 import control_pb2 as control
@@ -34,8 +33,7 @@ class Appended(NamedTuple):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Produce(FixedRequest):
+class Produce(Request[dict[int, Appended]]):
     """Produce with acks=all: a batch for each partition. Brokers wait `timeout_ms` for replicas."""
 
     api_key: ClassVar[int] = api.PRODUCE
@@ -46,11 +44,11 @@ class Produce(FixedRequest):
     timeout_ms: int
 
     def encode(self, writer: Writer) -> None:
-        writer.string(None)
+        writer.text(None)
         writer.i16(-1)
         writer.i32(self.timeout_ms)
         writer.array(1)
-        writer.string(self.topic)
+        writer.text(self.topic)
         writer.array(len(self.batches))
         for partition, batch in self.batches.items():
             writer.i32(partition)

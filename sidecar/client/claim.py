@@ -28,7 +28,7 @@ from sidecar.client.errors import (
     of_own,
 )
 from sidecar.client.names import MODES
-from sidecar.protocol.calls.layout import DescribeCluster
+from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.calls.transactions import NO_STAMP, InitProducerId
 from sidecar.protocol.errors import ErrorCode, no_topic
 from sidecar.protocol.ids import Stamp
@@ -350,7 +350,7 @@ class Claim:
         raise of_kafka(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader of {self.topic} cannot be found")
 
     async def _leader(self, connection: Connection) -> tuple[str, int]:
-        layout = await connection.call(DescribeCluster((self.topic,)), _SHORT_S)
+        layout = await connection.call(DescribeTopics((self.topic,)), _SHORT_S)
         found = layout.topic(self.topic)
         if found.error and not found.leaders:
             messages: dict[int, str] = {

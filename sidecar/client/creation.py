@@ -12,7 +12,6 @@ from sidecar.client.access import NodeAccess
 from sidecar.client.connection import connect, first
 from sidecar.client.errors import SidecarUnavailableError, of_kafka
 from sidecar.protocol.calls import admin as calls
-from sidecar.protocol.calls.layout import DescribeCluster
 from sidecar.protocol.errors import ErrorCode, error_name
 
 _AGAIN_S: Final = 0.2
@@ -51,7 +50,7 @@ async def create_missing(
     async def ask(address: tuple[str, int]) -> bool:
         connection = await connect(address, name, min(_SHORT_S, timeout), access)
         try:
-            found = (await connection.call(DescribeCluster((topic,)), _SHORT_S)).topic(topic)
+            found = (await connection.call(calls.DescribeTopics((topic,)), _SHORT_S)).topic(topic)
             if found.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return found.error != ErrorCode.LEADER_NOT_AVAILABLE  # what else is wrong the claim says
             await connection.call(describe_owners(topic), _SHORT_S)  # a Kafka without a sidecar hangs up

@@ -21,8 +21,7 @@ from sidecar.client.connection import Connection, connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.caller import CoordinatorKind
-from sidecar.protocol.calls.admin import FindCoordinator
-from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
+from sidecar.protocol.calls.admin import DescribeTopics, FindCoordinator, TopicDescription
 from sidecar.protocol.errors import ErrorCode
 
 _CLIENT_ID: Final = "sidecar-reader"
@@ -168,13 +167,13 @@ class ShadowReader:
         if found.error and not found.leaders:
             raise of_kafka(found.error, self._shadow)
 
-    async def _described(self, address: tuple[str, int], timeout: float) -> TopicLayout:
+    async def _described(self, address: tuple[str, int], timeout: float) -> TopicDescription:
         connection = await connect(address, _CLIENT_ID, timeout, self._access)
         try:
             await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
             if self._kafka is None and self._group is not None:
                 await self._await_coordinator(connection, self._group, timeout)
-            return (await connection.call(DescribeCluster((self._shadow,)), timeout)).topic(self._shadow)
+            return (await connection.call(DescribeTopics((self._shadow,)), timeout)).topic(self._shadow)
         except SidecarUnavailableError as error:
             message = f"{error.message}; only a node of the sidecar can serve a shadow's records"
             raise SidecarUnavailableError(error.code, message, retryable=True) from None

@@ -16,8 +16,7 @@ from sidecar.client.connection import Connection, connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.receipt import Pending
 from sidecar.protocol.caller import Request
-from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
-from sidecar.protocol.calls.layout import DescribeCluster
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.new_batch import NewRecord, build_batch
@@ -136,7 +135,7 @@ class Transport:
         self._is_stale = False
 
     async def _leaders_at(self, address: Address) -> dict[int, Address | None]:
-        layout = await self._ask(address, DescribeCluster((self._claim.topic,)))
+        layout = await self._ask(address, DescribeTopics((self._claim.topic,)))
         found = layout.topic(self._claim.topic)
         if found.error:  # of a node that lags, perhaps: what was sent before may be in the log
             raise SidecarUnavailableError(found.error, f"{self._claim.topic} is not known there now", retryable=True)
@@ -212,7 +211,7 @@ class _Node:
             self._connection = None
         if self._connection is None:
             self._connection = await connect(self._address, self._claim.client_id, _SHORT_S, self._claim.access)
-            await self._connection.call(DescribeCluster(()), _SHORT_S)  # a node refuses a long frame as the first one
+            await self._connection.call(DescribeTopics(()), _SHORT_S)  # a node refuses a long frame as the first one
         request = Produce(self._claim.topic, batches, int(_BROKER_S * 1000))
         return await self._connection.call(request, _REQUEST_S)
 

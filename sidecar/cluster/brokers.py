@@ -13,11 +13,10 @@ from sidecar.cluster.hedging import PATIENCE_S, Hedged
 from sidecar.cluster.pools import Pool
 from sidecar.cluster.user_tokens import UserLogin, UserTokens
 from sidecar.cluster.view import ClusterView
-from sidecar.network.arriving import ClientUpstream
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
-from sidecar.network.unread import AnswerMemory
+from sidecar.network.unread import AnswerMemory, ClientUpstream
 from sidecar.network.upstream import Owner, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metadata.nodes import Beat, LiveNodes, Node
     from metadata.ownership import Ownership
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.network.loops import Loops
+    from sidecar.network.tasks import Loops
 
 _TAKEN_MARGIN_S: Final = 2.0
 _POLL_S: Final = 0.05

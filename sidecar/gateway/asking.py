@@ -15,7 +15,7 @@ from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
-from sidecar.protocol import first_fields
+from sidecar.protocol import schema
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.errors import KafkaError
@@ -37,9 +37,9 @@ async def fields(message: Message, request: Request, *, whole: bool = True) -> V
 
 
 def leading_text(request: Request, count: int = 1) -> tuple[str, ...]:
-    """See `first_fields.leading_text`."""
+    """See `schema.leading_text`."""
     flexible, frame = APIS[request.key].is_flexible(request.version), request.frame
-    return first_fields.leading_text(frame.buffer, request.body, frame.end, flexible=flexible, count=count)
+    return schema.leading_text(frame.buffer, request.body, frame.end, flexible=flexible, count=count)
 
 
 async def rewritten(client: Client, request: Request, message: Message, values: Values) -> Request:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.protocol.leaders import LEADER_ERRORS, Found, Leader
-from sidecar.protocol.produce import encode_answer
-from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
+from sidecar.protocol.produce import FIRST_WITH_LEADERS, encode_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

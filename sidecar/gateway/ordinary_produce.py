@@ -27,8 +27,7 @@ from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
-from sidecar.protocol.produce_answers import FIRST_WITH_LEADERS
+from sidecar.protocol.produce import FIRST_WITH_LEADERS, ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import Ids, names_of
 
 AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT

@@ -6,18 +6,14 @@ Some of the process's open files are kept back for the node's own connections to
 port: a stranger who opens sockets until no file is left would shut out health checks, too.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Final
 
 BURST_S: Final = 10
 """Connections of so many seconds may come at once, as Kafka's quota window allows: clients of a node that died all
@@ -70,7 +66,7 @@ class ConnectionLimits:
         rate: int = 0,
         reserved: int = 0,
         overrides: Mapping[str, int] | None = None,
-    ) -> ConnectionLimits:
+    ) -> "ConnectionLimits":
         """For a process that may open so many files. 0 stands for what follows from these: as many connections as there
         are files that are not reserved, half of them for one address, with those to brokers that it makes necessary. An
         address that is given more by name may have all files.
@@ -162,7 +158,7 @@ class Seat:
 
     __slots__ = ("_admission", "group", "principal")
 
-    def __init__(self, admission: Admission, group: str) -> None:
+    def __init__(self, admission: "Admission", group: str) -> None:
         self._admission: Admission | None = admission
         self.group = group
         self.principal: str | None = None

@@ -8,20 +8,16 @@ The thread has a lower priority than the loop, brokers and clients on the same c
 lock now and then, and the loop waits for a thread that has the lock and no core.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.room import give_back, take_room
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ResultT = TypeVar("ResultT")
 

@@ -1,7 +1,5 @@
 """How long to wait after a failure: before a broker is tried again, and between the tries of one undertaking."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Final

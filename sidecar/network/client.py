@@ -4,31 +4,25 @@ The handler may answer at once, later, or never (acks=0). It may also hold the c
 as a broker does with every request: frames that arrive meanwhile wait, so routing never reorders a client's requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
 import time
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from sidecar.network.admission import Seat
 from sidecar.network.framing import FRAMES_A_TURN, Frame, Outbox
 from sidecar.network.handling import Handler, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
-from sidecar.network.reading import Reading
-from sidecar.network.refused_frames import reason_of
+from sidecar.network.memory import RequestMemory
+from sidecar.network.reading import Reading, reason_of
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.turn import TURN, descriptor_of
-from sidecar.network.unread import LEAST
+from sidecar.network.unread import LEAST, AnswerMemory
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import Octets
-
-if TYPE_CHECKING:
-    from sidecar.network.admission import Seat
-    from sidecar.network.memory import RequestMemory
-    from sidecar.network.unread import AnswerMemory
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size

@@ -11,8 +11,6 @@ loop back after some of them, or of their elements (`limits.Bounds.turn`), and g
 have had theirs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterable
@@ -67,7 +65,7 @@ class Frame:
         """Bytes with the length prefix."""
         return self.end - self.start
 
-    def own(self) -> Frame:
+    def own(self) -> "Frame":
         """The same frame in memory that stays: itself where it has its own, a copy otherwise."""
         if self.owned:
             return self

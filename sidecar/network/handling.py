@@ -1,13 +1,10 @@
 """What a client's connection calls, and why it may take up no more requests. Neither knows how frames arrive."""
 
-from __future__ import annotations
-
 from enum import IntFlag
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Exchange, Request
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 
 
 class Pause(IntFlag):

@@ -1,38 +1,25 @@
-"""Connections of clients that ask for nothing: closed after a while, as a broker closes them.
+"""Connections of clients that ask for nothing are closed after a while, as a broker closes them; those whose peers fell
+silent or have gone (`sidecar.network.keepalive`) at once.
 
 Two times: `first_s` from the connection to its first request, and `idle_s` without a request, an answer or a byte of
 an unfinished request (Kafka's `connections.max.idle.ms`). Who waits for an answer is not idle. It costs a request
 nothing: what a connection counts is compared with what it counted the last time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from sidecar.network.client import ClientConnection
+from sidecar.network.keepalive import LOOK_S, SILENCE_LIMIT_S
 
-_LOOK_S: Final = 1.0
+_IDLE_LOOK_S: Final = 1.0
 _SWEEPS: Final = 10
 """Looks at all connections within `idle_s`: one is closed that much later at most."""
 _AT_ONCE: Final = 500
-
-
-class Idling(Protocol):
-    """A connection of a client (`sidecar.network.client.ClientConnection`)."""
-
-    id: int
-    requests: int
-    bytes_out: int
-    closed: bool
-
-    @property
-    def unanswered(self) -> int: ...
-
-    @property
-    def unfinished_bytes(self) -> int: ...
+_ASKED_AT_ONCE: Final = 200
+"""Connections that are looked at in one turn; those of which the kernel is asked."""
 
 
 class IdleWatch:
@@ -42,9 +29,9 @@ class IdleWatch:
 
     def __init__(
         self,
-        connections: Callable[[], Iterable[Idling]],
-        end: Callable[[Idling, bool], None],
-        is_needed: Callable[[Idling], bool],
+        connections: Callable[[], Iterable[ClientConnection]],
+        end: Callable[[ClientConnection, bool], None],
+        is_needed: Callable[[ClientConnection], bool],
         *,
         first_s: float,
         idle_s: float,
@@ -54,11 +41,11 @@ class IdleWatch:
         self._is_needed = is_needed
         self._first_s = first_s
         self._idle_s = idle_s
-        self._newcomers: deque[tuple[float, Idling]] = deque()
+        self._newcomers: deque[tuple[float, ClientConnection]] = deque()
         self._seen: dict[int, tuple[float, int, int, int]] = {}
         """By connection: when it was found to have done something, and what it had counted then."""
 
-    def came(self, connection: Idling) -> None:
+    def came(self, connection: ClientConnection) -> None:
         """One was made that has to ask for something soon."""
         if self._first_s:
             self._newcomers.append((asyncio.get_running_loop().time() + self._first_s, connection))
@@ -66,10 +53,10 @@ class IdleWatch:
     async def run(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        every = max(self._idle_s / _SWEEPS, min(_LOOK_S, self._idle_s)) if self._idle_s else 0.0
+        every = max(self._idle_s / _SWEEPS, min(_IDLE_LOOK_S, self._idle_s)) if self._idle_s else 0.0
         swept = loop.time()
         while True:
-            await asyncio.sleep(min(_LOOK_S, every or _LOOK_S, self._first_s or _LOOK_S))
+            await asyncio.sleep(min(_IDLE_LOOK_S, every or _IDLE_LOOK_S, self._first_s or _IDLE_LOOK_S))
             self._look_at_newcomers(loop.time())
             if every and loop.time() - swept >= every:
                 swept = loop.time()
@@ -98,3 +85,23 @@ class IdleWatch:
                 self._end(each, True)
             else:
                 self._seen[each.id] = seen
+
+
+class ClientWatch:
+    """Aborts connections whose peers fell silent or have gone; looks every two seconds, at some in each turn."""
+
+    def __init__(
+        self, connections: Callable[[], Iterable[ClientConnection]], limit_s: float = SILENCE_LIMIT_S - LOOK_S
+    ) -> None:
+        self._connections = connections
+        self._limit_s = limit_s
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(min(LOOK_S, self._limit_s))
+            for index, connection in enumerate(list(self._connections())):
+                if connection.has_left or connection.is_silent(self._limit_s):
+                    connection.abort()
+                if index % _ASKED_AT_ONCE == _ASKED_AT_ONCE - 1:
+                    await asyncio.sleep(0)

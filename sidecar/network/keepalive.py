@@ -3,13 +3,11 @@
 Idle connections are probed by TCP keep-alive: first probe after 10 s, then every 5 s, 3 probes. Keep-alive does not
 cover connections with unacknowledged data. For brokers TCP_USER_TIMEOUT (RFC 5482) does. For clients it must not: Linux
 also ends a connection by it whose other end acknowledges every probe and merely reads nothing for this time, as a
-consumer does that works on what it has; a broker would wait for it. So clients are looked at (`ClientWatch`).
+consumer does that works on what it has; a broker would wait for it. So clients are looked at (`idling.ClientWatch`).
 
 The same look finds clients that have gone while they are not read: no event loop reports the end of a stream that it
 does not read.
 """
-
-from __future__ import annotations
 
 import asyncio
 import fcntl
@@ -17,10 +15,7 @@ import socket
 import sys
 import termios
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Final
 
 SILENCE_LIMIT_S: Final = 25
 _FIRST_PROBE_S: Final = 10
@@ -29,7 +24,6 @@ _PROBES: Final = 3
 _UNANSWERED: Final = 3
 LOOK_S: Final = 2.0
 """Between two looks at the connections of clients, in seconds."""
-_AT_ONCE: Final = 200
 
 _CLOSED: Final = 7
 _PEER_CLOSED: Final = 8
@@ -97,31 +91,3 @@ def unread_at_end(transport: asyncio.BaseTransport) -> int | None:
 
 def _is_tcp(sock: socket.socket) -> bool:
     return sock.family in (socket.AF_INET, socket.AF_INET6)
-
-
-class Watched(Protocol):
-    """A connection that may fall silent, or whose peer may go while it is not read."""
-
-    @property
-    def has_left(self) -> bool: ...
-
-    def is_silent(self, limit_s: float) -> bool: ...
-    def abort(self) -> None: ...
-
-
-class ClientWatch:
-    """Aborts connections whose peers fell silent or have gone; looks every two seconds, at some in each turn."""
-
-    def __init__(self, connections: Callable[[], Iterable[Watched]], limit_s: float = SILENCE_LIMIT_S - LOOK_S) -> None:
-        self._connections = connections
-        self._limit_s = limit_s
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await asyncio.sleep(min(LOOK_S, self._limit_s))
-            for index, connection in enumerate(list(self._connections())):
-                if connection.has_left or connection.is_silent(self._limit_s):
-                    connection.abort()
-                if index % _AT_ONCE == _AT_ONCE - 1:
-                    await asyncio.sleep(0)

@@ -1,12 +1,8 @@
 """A listening socket without TLS, and its end, without losing connections that were accepted a moment before."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
 
 BACKLOG: Final = 4096
 

@@ -1,13 +1,9 @@
 """The frames of a login on a connection whose other requests wait for it, or came before it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sidecar.network.framing import Frame
-    from sidecar.protocol.primitives import Octets
+from sidecar.network.framing import Frame
+from sidecar.protocol.primitives import Octets
 
 
 class LoginFrames:

@@ -16,13 +16,10 @@ something in time: first those are closed that keep requests behind a parked one
 the client to say; after half a minute the connection that holds most, whichever it is.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets
 
 STEP: Final = 4 * 1024 * 1024
 """What a request grows by at a time, at most."""
@@ -43,7 +40,7 @@ class HeldBytes(bytearray):
 
     __slots__ = ("_granted", "_memory", "counted")
 
-    def __init__(self, given: int | Octets, memory: RequestMemory) -> None:
+    def __init__(self, given: int | Octets, memory: "RequestMemory") -> None:
         """`given`: so many bytes of zero, or a copy of these."""
         super().__init__(given)
         self._memory = memory

@@ -2,8 +2,6 @@
 leave places to others. It knows no time: whoever waits too long gives up by itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, deque
 from typing import Final

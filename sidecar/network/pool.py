@@ -6,8 +6,6 @@ transport that has not sent it yet all count as references. So nobody has to giv
 overwritten while it is in use.
 """
 
-from __future__ import annotations
-
 from sys import getrefcount
 from typing import Final
 

@@ -1,21 +1,18 @@
 """When a client's connection is read: while nothing pauses it and there is memory for what it sends."""
 
-from __future__ import annotations
-
+import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.network.framing import RECEIVE_BYTES, Frame, FrameReceiver
 from sidecar.network.handling import Pause
 from sidecar.network.keepalive import LOOK_S, has_silent_peer, unread_at_end
+from sidecar.network.memory import RequestMemory
+from sidecar.network.request import Exchange
 from sidecar.protocol import limits
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from sidecar.network.memory import RequestMemory
-    from sidecar.network.request import Exchange
+from sidecar.protocol.api import api_name
+from sidecar.protocol.primitives import I16
 
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _WAITING: Final = 32  # requests that are read after a parked one
@@ -25,6 +22,11 @@ have some hundred bytes, and thousands of strangers may wait for one.
 """
 _HELD_BACK: Final = 512 * 1024
 """What TLS may have read from a socket and not passed on: one read of 256 KiB, and more than the rest of a record."""
+
+_KEY_BEHIND: Final = 6
+"""Length prefix and API key."""
+_HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN")
+_TLS: Final = b"\x16\x03"
 
 
 class Reading(FrameReceiver):
@@ -211,3 +213,19 @@ class Reading(FrameReceiver):
     def too_much(self) -> None:
         held = self.held_bytes + self.unfinished_bytes
         self.reject("memory", f"{held} bytes of requests that wait, and nothing else gives memory back to others")
+
+
+def reason_of(size: int, head: bytes, largest: int) -> tuple[str, str]:
+    """Why a frame is refused by its length, before it is received: a word for the metrics and a sentence for people.
+    `size`: what the first four bytes announce; `head`: what has arrived; `largest`: the frame limit of this connection,
+    in bytes.
+    """
+    if head.startswith(_HTTP):
+        return "http", "an HTTP request on the Kafka port"
+    if head.startswith(_TLS):
+        return "tls", "a TLS handshake on a plaintext Kafka port"
+    if size < 0:
+        return "malformed", f"a frame of {size} bytes"
+    key = I16.unpack_from(head, 4)[0] if len(head) >= _KEY_BEHIND else limits.PRODUCE
+    limit = limits.frame_bytes(key, largest)
+    return "too_large", f"a frame of {size} bytes, the limit is {limit} for {api_name(key)}"

@@ -1,15 +1,11 @@
 """A client's request: its frame with what the header says, and the place of its answer among the connection's."""
 
-from __future__ import annotations
-
 from time import perf_counter
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from sidecar.network.framing import Frame
 from sidecar.network.turn import TURN
-
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets
 
 
 class Request:
@@ -59,15 +55,15 @@ class Connection(Protocol):
     peer: str
     closed: bool
 
-    def answer_ready(self, exchange: Exchange) -> None:
+    def answer_ready(self, exchange: "Exchange") -> None:
         """An exchange has its answer, which leaves when its turn comes."""
         ...
 
-    def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
+    def forward_now(self, exchange: "Exchange", frame: Frame, head: Octets = b"") -> bool:
         """Write a broker's answer, after `head`, straight through. False where it is not this exchange's turn."""
         ...
 
-    def error_answered(self, exchange: Exchange, code: int) -> None:
+    def error_answered(self, exchange: "Exchange", code: int) -> None:
         """An answer carries an error code."""
         ...
 

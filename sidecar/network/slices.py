@@ -5,13 +5,9 @@ short `protocol.primitives.at_once` runs it. While several are at work each wait
 together take one slice of each turn of the loop.
 """
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from collections.abc import Generator
+from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
 

@@ -5,8 +5,6 @@ begun in each turn of the loop, and only of clients that have sent something; th
 Each connection gets the TLS context of the moment: files that change need no restart. SNI is not looked at.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket
@@ -14,13 +12,11 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
+from sidecar.network.admission import Admission, Seat
 from sidecar.network.listening import BACKLOG, host_port
 from sidecar.network.paced_tls import PacedTls
-
-if TYPE_CHECKING:
-    from sidecar.network.admission import Admission, Seat
 
 HANDSHAKE_S: Final = 10.0
 PER_TURN: Final = 4

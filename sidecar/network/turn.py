@@ -3,16 +3,13 @@
 Writing per turn instead of per frame is worth a factor of six at a pipelining depth of eight.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets
 
 NO_DESCRIPTOR: Final = -1
 
@@ -40,6 +37,7 @@ def descriptor_of(transport: asyncio.Transport) -> int:
     return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
     """The outboxes that this turn of the event loop has filled.
 
@@ -50,28 +48,16 @@ class Turn:
     since the start.
     """
 
-    __slots__ = (
-        "_actions",
-        "_dirty",
-        "_notes",
-        "_scheduled",
-        "began",
-        "cut",
-        "elements",
-        "opened",
-        "running",
-        "waited",
-    )
-
-    def __init__(self) -> None:
-        self._actions: list[Callable[[], None]] = []
-        self._dirty: list[Flushed] = []
-        self._notes: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._scheduled = False
-        self.running = False
-        self.began = 0.0
-        self.waited = 0.0
-        self.elements = self.opened = self.cut = 0
+    running: bool = False
+    began: float = 0.0
+    waited: float = 0.0
+    elements: int = 0
+    opened: int = 0
+    cut: int = 0
+    _actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    _dirty: list[Flushed] = field(default_factory=list[Flushed])
+    _notes: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list[Any])
+    _scheduled: bool = False
 
     def begin(self) -> None:
         self.running = True

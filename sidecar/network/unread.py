@@ -9,11 +9,14 @@ half times the limit the one with the most, at once. A client that reads takes u
 Less than 64 KiB of a connection do not count.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final, Protocol
 
+from sidecar.network.framing import RECEIVE_BYTES, Frame
+from sidecar.network.upstream import UpstreamConnection
+
+_PIECE: Final = 16 * 1024
+"""What is read at once while answers wait for memory: so much of each is kept."""
 LOOK_S: Final = 1.0
 """Between two looks, while more than the limit is taken."""
 LEAST: Final = 64 * 1024
@@ -38,14 +41,6 @@ class Recipient(Protocol):
         ...
 
 
-class Arriving(Protocol):
-    """A connection to a broker, with a large answer of which the beginning is here."""
-
-    def admitted(self) -> None:
-        """Read on."""
-        ...
-
-
 class AnswerMemory:
     """`limit` bytes for all. `used`: those that clients had not taken when they were last looked at; `arriving`: those
     of answers that are being received; `closed`: how many connections were.
@@ -57,8 +52,8 @@ class AnswerMemory:
         self.used = 0
         self.arriving = 0
         self.closed = 0
-        self._admitted: dict[Arriving, int] = {}
-        self._queue: dict[Arriving, int] = {}
+        self._admitted: dict[ClientUpstream, int] = {}
+        self._queue: dict[ClientUpstream, int] = {}
         self._sizes: dict[Recipient, int] = {}
         self._taken: dict[Recipient, int] = {}
         """Until the last look."""
@@ -90,7 +85,7 @@ class AnswerMemory:
         """How many answers are not read because there is no room."""
         return len(self._queue)
 
-    def admit(self, connection: Arriving, size: int) -> bool:
+    def admit(self, connection: "ClientUpstream", size: int) -> bool:
         """Whether an answer of `size` bytes may be received now; `admitted` is called later otherwise."""
         if self._queue or not self._fits(size):
             self._queue[connection] = size
@@ -100,7 +95,7 @@ class AnswerMemory:
         self._take(connection, size)
         return True
 
-    def arrived(self, connection: Arriving) -> None:
+    def arrived(self, connection: "ClientUpstream") -> None:
         """The answer is here, or never will be."""
         self._queue.pop(connection, None)
         self.arriving -= self._admitted.pop(connection, 0)
@@ -109,7 +104,7 @@ class AnswerMemory:
     def _fits(self, size: int) -> bool:
         return not self._admitted or self.used + self.arriving + size <= self.limit
 
-    def _take(self, connection: Arriving, size: int) -> None:
+    def _take(self, connection: "ClientUpstream", size: int) -> None:
         self._admitted[connection] = size
         self.arriving += size
 
@@ -158,3 +153,70 @@ class AnswerMemory:
         self.closed += 1
         self.forget(recipient)
         recipient.too_much_unread()
+
+
+class ClientUpstream(UpstreamConnection):
+    """A client's own connection to a broker: a large answer is received when there is memory for it."""
+
+    answers: AnswerMemory | None = None
+    _begun = 0
+    """Bytes of an answer that waits for memory: its beginning is here, and nothing more is read."""
+    _is_counted = False
+
+    def resume(self) -> None:
+        if self._begun:
+            self._paused = False
+        else:
+            super().resume()
+
+    def admitted(self) -> None:
+        begin, self._left = self._left, b""
+        size, self._begun = self._begun, 0
+        super()._keep(memoryview(begin), size)
+        if not self._paused:
+            super().resume()
+
+    # FrameReceiver ------------------------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self.answers is not None:
+            self.read_at_once = _PIECE if self.answers.waiting else RECEIVE_BYTES
+        if self._begun:  # TLS had more: the answer is received although there is no room
+            begin, size = self._left, self._begun
+            self._arrived()
+            self._left = b""
+            super()._keep(memoryview(begin), size)
+        return super().get_buffer(sizehint)
+
+    def frame_received(self, frame: Frame) -> None:
+        super().frame_received(frame)
+        if self._is_counted:  # until this turn is over: then it counts as what its client has not taken
+            asyncio.get_running_loop().call_soon(self._passed_on)
+
+    def _passed_on(self) -> None:
+        if self._is_counted and self._own is None and not self._begun:
+            self._arrived()
+
+    def stop_receiving(self) -> None:
+        super().stop_receiving()
+        if self._is_counted:
+            self._arrived()
+
+    def _arrived(self) -> None:
+        assert self.answers is not None
+        self._is_counted, self._begun = False, 0
+        self.answers.arrived(self)
+
+    def _keep(self, begin: memoryview, size: int) -> None:
+        if self.answers is None or size < LEAST:
+            super()._keep(begin, size)
+            return
+        if self._is_counted:
+            self._arrived()
+        self._is_counted = True
+        if self.answers.admit(self, size):
+            super()._keep(begin, size)
+            return
+        self._left, self._begun = bytes(begin), size
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()

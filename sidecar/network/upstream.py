@@ -7,8 +7,6 @@ Where brokers ask for a login (SASL), requests wait until it is done, and again 
 ends (KIP-368): brokers take nothing else on a connection meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct
@@ -21,7 +19,7 @@ from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
-from sidecar.network.paced import PacedTransport
+from sidecar.network.paced_tls import PacedTransport
 from sidecar.network.turn import TURN, descriptor_of
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
@@ -64,15 +62,15 @@ class Reply(Protocol):
 class Owner(Protocol):
     """The owner of a connection: called when it has proven good, about back-pressure, and at its end."""
 
-    def upstream_opened(self, connection: UpstreamConnection) -> None:
+    def upstream_opened(self, connection: "UpstreamConnection") -> None:
         """Its first answer is here: what merely accepts connections, as a port forwarder does, never gets so far."""
         ...
 
-    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+    def upstream_full(self, connection: "UpstreamConnection", full: bool) -> None:
         """It takes no more for now (or again): hold back what feeds it. May be repeated."""
         ...
 
-    def upstream_closed(self, connection: UpstreamConnection) -> None: ...
+    def upstream_closed(self, connection: "UpstreamConnection") -> None: ...
 
 
 class UpstreamConnection(FrameReceiver):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 
 from sidecar.gateway.audiences import AudienceLimits, Audiences
 from sidecar.gateway.handler import Gateway
@@ -16,7 +16,7 @@ from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.aside import Opened
 from sidecar.network.client import ClientConnection
-from sidecar.network.idling import IdleWatch, Idling
+from sidecar.network.idling import IdleWatch
 from sidecar.network.memory import RequestMemory
 from sidecar.network.slices import AtWork
 from sidecar.network.turn import TURN
@@ -115,8 +115,8 @@ def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:
     """Closes connections that ask for nothing; it learns of each one that is made from here on."""
     clients = gateway.clients
 
-    def end(connection: Idling, spoke: bool) -> None:
-        gateway.end_idle(cast("ClientConnection", connection), spoke=spoke)
+    def end(connection: ClientConnection, spoke: bool) -> None:
+        gateway.end_idle(connection, spoke=spoke)
 
     watch = IdleWatch(
         lambda: [client.connection for client in clients.values()],

@@ -25,7 +25,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.handler import Gateway
-from sidecar.network.keepalive import ClientWatch
+from sidecar.network.idling import ClientWatch
 from sidecar.node.admin_service import AdminFactory, AdminService
 from sidecar.node.apis import open_gateway
 from sidecar.node.connecting import StartError, access_to_kafka, advertised, client_listeners

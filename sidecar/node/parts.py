@@ -18,7 +18,7 @@ from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.handler import Gateway
-from sidecar.network.loops import Loops
+from sidecar.network.tasks import Loops
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.one_redis import OneRedis
 from sidecar.node.port import ListenerFacts, NodeState

@@ -16,7 +16,7 @@ from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.enforcement import Enforcement
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.severing import Severing
-from sidecar.network.loops import Loops
+from sidecar.network.tasks import Loops
 from sidecar.node.leases import Leases
 from sidecar.node.parts import Parts, Rooms
 from sidecar.resources.coordinator import Coordinator

@@ -54,7 +54,7 @@ class Kafka:
         self._timeout = timeout
         self._routes = Routes(bootstrap, timeout, security)
         try:
-            self.cluster_id: str = self._routes.retried(lambda: self._routes.describe(())).cluster_id
+            self.cluster_id: str = self._routes.retried(lambda: self._routes.describe(())).cluster_id or ""
         except BaseException:
             self.close()
             raise
@@ -74,7 +74,7 @@ class Kafka:
     def topics(self) -> list[str]:
         """All topics that may be seen, internal ones too, in alphabetical order."""
         layout = self._routes.retried(lambda: self._routes.describe(None))
-        return sorted(name for name, topic in layout.topics.items() if not topic.error)
+        return sorted(topic.name for topic in layout.topics if not topic.error)
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, asked anew, in order."""

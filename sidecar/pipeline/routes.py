@@ -16,8 +16,7 @@ from sidecar.pipeline.errors import PipelineError, UnknownTopicError, Unreachabl
 from sidecar.pipeline.security import Security
 from sidecar.protocol.addresses import addresses as parse_addresses
 from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
-from sidecar.protocol.calls.admin import ApiVersions
-from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
+from sidecar.protocol.calls.admin import ApiVersions, ClusterDescription, DescribeTopics
 from sidecar.protocol.calls.logs import ListOffsets
 from sidecar.protocol.calls.tails import FetchTails
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, error_name
@@ -39,7 +38,7 @@ _PASSING: Final = STALE_ROUTE | {
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     _OFFSET_NOT_AVAILABLE,
 }
-_NEEDED: Final = {METADATA: (DescribeCluster, "Metadata"), LIST_OFFSETS: (ListOffsets, "ListOffsets"),
+_NEEDED: Final = {METADATA: (DescribeTopics, "Metadata"), LIST_OFFSETS: (ListOffsets, "ListOffsets"),
                   FETCH: (FetchTails, "Fetch")}  # fmt: skip
 
 
@@ -118,12 +117,12 @@ class Routes:
             self.judge(f"topic {topic}", topic, described.error)
         return described.leaders
 
-    def describe(self, topics: tuple[str, ...] | None) -> ClusterLayout:
+    def describe(self, topics: tuple[str, ...] | None) -> ClusterDescription:
         """Metadata from the first of all known addresses that answers."""
         failures: list[str] = []
         for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._seeds]):
             try:
-                layout = self._at(address).call(DescribeCluster(topics), self.timeout)
+                layout = self._at(address).call(DescribeTopics(topics), self.timeout)
             except UnreachableError as error:
                 failures.append(str(error))
                 continue

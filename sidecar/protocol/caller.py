@@ -4,16 +4,17 @@ Fencing and changelog are written against `Upstream` alone; `sidecar.cluster` im
 socket.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import ClassVar, Final, NewType, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, NewType, Protocol, TypeVar, dataclass_transform
 from uuid import UUID
 
 from sidecar.protocol.api import API_VERSIONS
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.ids import Stamp
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
+from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer, at_once, request_frame
 
 Channel = NewType("Channel", str)
 """The name of one connection to each broker. A broker answers the requests of one connection one after the other, so a
@@ -26,21 +27,33 @@ AnswerT = TypeVar("AnswerT")
 SecondT = TypeVar("SecondT")
 
 
-class Request(Protocol[AnswerT_co]):
-    """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body."""
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Request(ABC, Generic[AnswerT_co]):
+    """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body.
+    Whatever derives from it is a frozen dataclass.
+    """
 
     api_key: ClassVar[int]
     api_version: ClassVar[int]
-    flexible: ClassVar[bool]
+    flexible: ClassVar[bool] = False
     """Whether the version has compact lengths and tagged fields (KIP-482)."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True)(cls)
+
+    @abstractmethod
     def encode(self, writer: Writer) -> None:
         """Write the body, without any header."""
-        ...
 
+    @abstractmethod
     def decode(self, reader: Reader) -> AnswerT_co:
         """Read an answer's body. Raises `MalformedFrameError`."""
-        ...
+
+    def decode_steps(self, reader: Reader) -> Generator[None, None, AnswerT_co]:
+        """As `decode`, in slices where the request knows how."""
+        yield from ()
+        return self.decode(reader)
 
 
 class CoordinatorKind(IntEnum):
@@ -186,28 +199,12 @@ class Upstream(Protocol):
         ...
 
 
-class FixedRequest:
-    """Base of the node's own requests: subclasses name their key and version; flexible versions say so (KIP-482)."""
-
-    __slots__ = ()
-
-    api_key: ClassVar[int]
-    api_version: ClassVar[int]
-    flexible: ClassVar[bool] = False
-
-
 def encode_frame(request: Request[object], correlation_id: int, client_id: str) -> bytes:
-    """A whole request frame with its length prefix: request header v1, or v2 where the version is flexible."""
-    writer = Writer()
-    writer.i32(0)
-    writer.i16(request.api_key)
-    writer.i16(request.api_version)
-    writer.i32(correlation_id)
-    writer.string(client_id)
-    writer.tags(request.flexible)
+    """A whole request frame with its length prefix."""
+    key, version, name = request.api_key, request.api_version, client_id.encode()
+    writer = request_frame(key, version, correlation_id, name, request.flexible)
     request.encode(writer)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return writer.finish()
+    return writer.frame()
 
 
 def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int) -> AnswerT:
@@ -221,16 +218,12 @@ def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets,
 def frame_steps(
     request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int
 ) -> Generator[None, None, AnswerT]:
-    """As `decode_frame`; in slices where the request knows how (`decode_steps`, which is `decode` as a generator)."""
+    """As `decode_frame`, in slices."""
     reader = Reader(buffer, start, end)
     try:
         found = reader.i32()
         reader.tags(request.flexible and request.api_key != API_VERSIONS)  # KIP-511: a header that everybody can read
-        steps: Callable[[Reader], Generator[None, None, AnswerT]] | None = getattr(request, "decode_steps", None)
-        if steps is not None:
-            answer = yield from steps(reader)
-        else:
-            answer = request.decode(reader)
+        answer = yield from request.decode_steps(reader)
     except MalformedFrameError as error:
         raise BadAnswerError(f"{_answer_to(request)}: {error}") from None
     if found != correlation_id:

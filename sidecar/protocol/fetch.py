@@ -6,23 +6,26 @@ id (KIP-516): where requests and answers are written, `topic` is then the id of 
 · 15 the replica in a tagged field · 16 the addresses of new leaders (KIP-951) · 17 and 18 tagged fields of followers.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest, Watermarks
-from sidecar.protocol.leaders import endpoint_tags, leader_tags, read_leader
+from sidecar.protocol.leaders import Leader, endpoint_tags, leader_tags, read_leader
 from sidecar.protocol.limits import BOUNDS
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, new_tuple
-from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sidecar.protocol.leaders import Leader
-    from sidecar.protocol.topic_ids import Ids, Names
+from sidecar.protocol.primitives import (
+    I32,
+    MalformedFrameError,
+    Octets,
+    Reader,
+    RequestReader,
+    Writer,
+    answer_frame,
+    new_tuple,
+    request_frame,
+)
+from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names, named
 
 FIRST_FLEXIBLE: Final = 12
 FIRST_BY_ID: Final = 13
@@ -34,7 +37,6 @@ _FIRST_WITH_STATE: Final = 15
 _STATE_TAG: Final = 1
 _LEADER_TAG: Final = 1
 _ADDRESSES_TAG: Final = 0
-_HEAD: Final = Struct(">ihhi")
 _LIMITS: Final = Struct(">iiib")
 _SESSION: Final = Struct(">ii")
 _LAST_EPOCH_AT: Final = 16
@@ -157,13 +159,9 @@ def encode_request(
     parts: list[tuple[bytes, Octets]],
 ) -> bytes:
     """A sessionless request frame: see `write_body`."""
-    writer = Writer()
-    writer.raw(_HEAD.pack(0, 1, version, correlation_id))
-    writer.name(client_id, False)
-    writer.tags(version >= FIRST_FLEXIBLE)
+    writer = request_frame(1, version, correlation_id, client_id, version >= FIRST_FLEXIBLE)
     write_body(writer, version, limits, parts)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return writer.finish()
+    return writer.frame()
 
 
 def write_body(
@@ -279,10 +277,7 @@ def encode_answer(
     by_topic: dict[bytes, list[Octets]] = {}
     for topic, element in parts:
         by_topic.setdefault(topic, []).append(element)
-    first = writer = Writer()
-    writer.i32(0)
-    writer.i32(correlation_id)
-    writer.tags(flexible)
+    first = writer = answer_frame(correlation_id, flexible)
     writer.i32(throttle_ms)
     if version >= _FIRST_WITH_SESSIONS:
         writer.i16(error)

@@ -1,17 +1,12 @@
 """What a walk finds in a Fetch request, and in an answer to one or an element of it."""
 
-from __future__ import annotations
-
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from sidecar.protocol.leaders import Found
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.topic_ids import Ids
-
+from sidecar.protocol.leaders import Found
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.topic_ids import Ids
 
 NOT_LOOKED_FOR: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID}

@@ -56,15 +56,10 @@ class _Text:
         return None if self.nullable else ""
 
     def read(self, reader: Reader, form: Form) -> str | None:
-        if form.flexible:
-            return reader.compact_nullable_string() if self.nullable else reader.compact_string()
-        return reader.nullable_string() if self.nullable else reader.string()
+        return reader.nullable_text(form.flexible) if self.nullable else reader.text(form.flexible)
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
-        if form.flexible:
-            writer.compact_string(value)
-        else:
-            writer.string(value)
+        writer.text(value, form.flexible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +69,13 @@ class _Bytes:
     absent: bytes = b""
 
     def read(self, reader: Reader, form: Form) -> bytes:
-        found = reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
+        found = reader.nullable_bytes(form.flexible)
         if found is None:
             raise MalformedFrameError("null where bytes must be")
         return found
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
-        if form.flexible:
-            writer.compact_nullable_bytes(value)
-        else:
-            writer.nullable_bytes(value)
+        writer.nullable_bytes(value, form.flexible)
 
 
 BOOLEAN: Final = Fixed(Struct(">?"), False)

@@ -47,9 +47,9 @@ def endpoint_tags(leaders: Iterable[Leader]) -> bytes:
     inner.array(len(nodes), True)
     for leader in nodes.values():
         inner.i32(leader.node)
-        inner.compact_string(leader.host)
+        inner.text(leader.host, True)
         inner.i32(leader.port)
-        inner.compact_string(None)
+        inner.text(None, True)
         inner.tags(True)
     writer = Writer()
     writer.uvarint(1)

@@ -4,8 +4,6 @@ What is not left out stands in `sidecar.protocol.api`: served up to which versio
 offers more is of a newer Kafka: the tests that ask one fail until all that it adds is in one of the tables.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # fmt: off

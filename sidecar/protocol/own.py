@@ -3,14 +3,13 @@ what their errors are in Kafka's words.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
 from sidecar.protocol import api
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
 from sidecar.v1 import control_pb2 as control
@@ -35,8 +34,7 @@ AS_KAFKAS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 """The Kafka code for each claim error."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnRequest(FixedRequest, Generic[AskedT, AnswerT]):
+class _OwnRequest(Request[AnswerT], Generic[AskedT, AnswerT]):
     """Request and answer bodies are one protobuf message each, up to the end of the frame."""
 
     api_version: ClassVar[int] = 0
@@ -57,7 +55,6 @@ class _OwnRequest(FixedRequest, Generic[AskedT, AnswerT]):
 class Own(_OwnRequest[control.OwnRequest, control.OwnResponse]):
     """Claims resources, all or nothing; again with the same token: the same claims, kept or waited for."""
 
-    __slots__ = ()
     api_key: ClassVar[int] = api.OWN
     answer = control.OwnResponse
 
@@ -65,7 +62,6 @@ class Own(_OwnRequest[control.OwnRequest, control.OwnResponse]):
 class Release(_OwnRequest[control.ReleaseRequest, control.ReleaseResponse]):
     """Releases what a token owns or waits for: the named resources, or all, if no resources are named."""
 
-    __slots__ = ()
     api_key: ClassVar[int] = api.RELEASE
     answer = control.ReleaseResponse
 
@@ -73,7 +69,6 @@ class Release(_OwnRequest[control.ReleaseRequest, control.ReleaseResponse]):
 class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest, control.DescribeOwnersResponse]):
     """The owners of resources, of a topic also its partitions where each has its own owner; and the queues."""
 
-    __slots__ = ()
     api_key: ClassVar[int] = api.DESCRIBE_OWNERS
     answer = control.DescribeOwnersResponse
 
@@ -81,7 +76,6 @@ class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest, control.Describe
 class LastSequence(_OwnRequest[control.LastSequenceRequest, control.LastSequenceResponse]):
     """The highest sequence ids of a producer name that are in the log."""
 
-    __slots__ = ()
     api_key: ClassVar[int] = api.LAST_SEQUENCE
     answer = control.LastSequenceResponse
 
@@ -89,6 +83,5 @@ class LastSequence(_OwnRequest[control.LastSequenceRequest, control.LastSequence
 class Watch(_OwnRequest[control.WatchRequest, control.WatchResponse]):
     """What becomes of a token's claims: answered at the first news, or without any after `wait_ms`."""
 
-    __slots__ = ()
     api_key: ClassVar[int] = api.WATCH
     answer = control.WatchResponse

@@ -9,10 +9,10 @@ walked, split by leader and its answers merged without an object for each field 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cache
-from struct import Struct
+from itertools import accumulate
 from typing import Final, NamedTuple
 
-from sidecar.protocol.kinds import Fixed
+from sidecar.protocol.kinds import Fixed, Kind
 from sidecar.protocol.limits import BOUNDS, PORTION
 from sidecar.protocol.messages.logs import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from sidecar.protocol.primitives import (
@@ -23,13 +23,12 @@ from sidecar.protocol.primitives import (
     Reader,
     RequestReader,
     Writer,
+    answer_frame,
     at_once,
     new_tuple,
+    request_frame,
 )
-from sidecar.protocol.schema import Array, Field, Record
-
-_HEAD: Final = Struct(">hhi")
-"""Of each of the three APIs."""
+from sidecar.protocol.schema import Array, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +62,40 @@ def layout_of(key: int, version: int) -> Layout:
     message = TABLES[key]
     prefix, asked, suffix = _split_fields(message.request, version)
     throttle, answered, _ = _split_fields(message.answer, version)
-    at = {field.name: sum(map(_size, answered[:number])) for number, field in enumerate(answered)}
-    fill = (bytes(_size(field)) if field.name in {*_INDEXES, _ERROR} else b"\xff" * _size(field) for field in answered)
-    (index,) = _INDEXES & at.keys()
+    ends = dict(zip(answered, accumulate(answered.values()), strict=True))
+    (index,) = _INDEXES & answered.keys()
+    fill = ((b"\0" if name in (index, _ERROR) else b"\xff") * size for name, size in answered.items())
     return Layout(
         flexible=version >= message.flexible,
-        prefix=sum(map(_size, prefix)),
-        element=sum(map(_size, asked)),
-        suffix=sum(map(_size, suffix)),
+        prefix=prefix,
+        element=sum(asked.values()),
+        suffix=suffix,
         throttled=bool(throttle),
-        answer=sum(map(_size, answered)),
-        index_at=at[index],
-        error_at=at[_ERROR],
+        answer=sum(answered.values()),
+        index_at=ends[index] - answered[index],
+        error_at=ends[_ERROR] - answered[_ERROR],
         fill=b"".join(fill),
     )
 
 
-def _size(field: Field) -> int:
-    assert isinstance(field.kind, Fixed)
-    return field.kind.struct.size
-
-
-def _split_fields(record: Record, version: int) -> tuple[list[Field], list[Field], list[Field]]:
-    """What stands before the topics, the fields of a partition in them, and what stands after."""
+def _split_fields(record: Record, version: int) -> tuple[int, dict[str, int], int]:
+    """Bytes: of what stands before the topics, of each field of a partition in them, and of what stands after."""
     fields = record.of(version)
-    (at,) = (number for number, field in enumerate(fields) if field.name == "topics")
-    partitions = _elements(_elements(fields[at]).fields[1])
-    return fields[:at], partitions.of(version), fields[at + 1 :]
+    at = [*fields].index("topics")
+    partitions = _elements(_elements(fields["topics"]).of(version)["partitions"]).of(version)
+    sizes = [0 if name == "topics" else _size(kind) for name, kind in fields.items()]
+    return sum(sizes[:at]), {name: _size(kind) for name, kind in partitions.items()}, sum(sizes[at:])
 
 
-def _elements(field: Field) -> Record:
-    assert isinstance(field.kind, Array)
-    assert isinstance(field.kind.element, Record)
-    return field.kind.element
+def _size(kind: Kind) -> int:
+    assert isinstance(kind, Fixed)
+    return kind.struct.size
+
+
+def _elements(kind: Kind) -> Record:
+    assert isinstance(kind, Array)
+    assert isinstance(kind.element, Record)
+    return kind.element
 
 
 class TablePart(NamedTuple):
@@ -187,17 +187,12 @@ def request_steps(
 ) -> Generator[None, None, bytes]:
     """A request frame for some of the partitions of a walked one, in slices."""
     view = memoryview(buffer)
-    writer = Writer()
-    writer.i32(0)
-    writer.raw(_HEAD.pack(key, version, correlation_id))
-    writer.name(client_id, False)
-    writer.tags(layout.flexible)
+    writer = request_frame(key, version, correlation_id, client_id, layout.flexible)
     writer.raw(view[table.prefix : table.prefix + layout.prefix])
     yield from _write_table(writer, layout.flexible, ((part.topic, buffer[part.start : part.end]) for part in parts))
     writer.raw(view[table.suffix : table.suffix + layout.suffix])
     writer.tags(layout.flexible)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
+    return writer.frame()
 
 
 class TableResult(NamedTuple):
@@ -248,13 +243,9 @@ def encode_steps(
     correlation_id: int, layout: Layout, results: Iterable[TableResult], throttle_ms: int = 0
 ) -> Generator[None, None, bytes]:
     """A whole answer frame, in slices."""
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(correlation_id)
-    writer.tags(layout.flexible)
+    writer = answer_frame(correlation_id, layout.flexible)
     if layout.throttled:
         writer.i32(throttle_ms)
     yield from _write_table(writer, layout.flexible, ((result.topic, result.element) for result in results))
     writer.tags(layout.flexible)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
+    return writer.frame()

@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 I8: Final = Struct(">b")
 I16: Final = Struct(">h")
 I32: Final = Struct(">i")
-I64: Final = Struct(">q")
+_REQUEST_HEAD: Final = Struct(">ihhi")
 
 _MAX_VARINT_BYTES: Final = 5
 
@@ -120,49 +120,24 @@ class Reader:
         except UnicodeDecodeError as error:
             raise MalformedFrameError(f"a string that is not UTF-8: {error.reason}") from None
 
-    def string(self) -> str:
-        """A string that must not be null."""
-        size = self.i16()
+    def text(self, flexible: bool = False) -> str:
+        """A string that must not be null, in the form that the version uses (KIP-482: compact in flexible versions)."""
+        size = self.uvarint() - 1 if flexible else self.i16()
         if size == -1:
             raise MalformedFrameError("null where a string must be")
         return self._text(size)
 
-    def nullable_string(self) -> str | None:
-        size = self.i16()
-        if size == -1:
-            return None
-        return self._text(size)
-
-    def compact_string(self) -> str:
-        size = self.uvarint()
-        if size == 0:
-            raise MalformedFrameError("null where a string must be")
-        return self._text(size - 1)
-
-    def compact_nullable_string(self) -> str | None:
-        size = self.uvarint()
-        if size == 0:
-            return None
-        return self._text(size - 1)
-
-    def text(self, flexible: bool) -> str:
-        """A string in the form that the version uses (KIP-482: compact in flexible versions)."""
-        return self.compact_string() if flexible else self.string()
-
-    def nullable_text(self, flexible: bool) -> str | None:
-        return self.compact_nullable_string() if flexible else self.nullable_string()
+    def nullable_text(self, flexible: bool = False) -> str | None:
+        size = self.uvarint() - 1 if flexible else self.i16()
+        return None if size == -1 else self._text(size)
 
     def name(self, flexible: bool) -> bytes:
         """As `text`, the bytes as they are."""
         return self.raw(self.uvarint() - 1 if flexible else self.i16())
 
-    def nullable_bytes(self) -> bytes | None:
-        size = self.i32()
+    def nullable_bytes(self, flexible: bool = False) -> bytes | None:
+        size = self.uvarint() - 1 if flexible else self.i32()
         return None if size == -1 else self.raw(size)
-
-    def compact_nullable_bytes(self) -> bytes | None:
-        size = self.uvarint()
-        return None if size == 0 else self.raw(size - 1)
 
     def array(self, flexible: bool = False, *, element_bytes: int = 1) -> int:
         """The length of an array; a null one counts as empty. `element_bytes` is the least size of one element."""
@@ -225,8 +200,8 @@ class RequestReader(Reader):
 
 
 class Writer:
-    """Collects one message; `finish()` returns it. Lengths out of range raise `struct.error`, as caller bugs should.
-    `taken` as in `Reader`.
+    """Collects one message; `finish()` returns it, `frame()` one that began as a frame. Lengths out of range raise
+    `struct.error`, as caller bugs should. `taken` as in `Reader`.
     """
 
     __slots__ = ("out", "taken")
@@ -236,6 +211,11 @@ class Writer:
         self.taken: int = 0
 
     def finish(self) -> bytes:
+        return bytes(self.out)
+
+    def frame(self) -> bytes:
+        """What `request_frame` or `answer_frame` began, with its length."""
+        I32.pack_into(self.out, 0, len(self.out) - 4)
         return bytes(self.out)
 
     def i8(self, value: int) -> None:
@@ -259,27 +239,13 @@ class Writer:
     def raw(self, data: Octets) -> None:
         self.out += data
 
-    def string(self, text: str | None) -> None:
-        if text is None:
-            self.i16(-1)
-            return
-        data = text.encode()
-        self.i16(len(data))
-        self.out += data
-
-    def compact_string(self, text: str | None) -> None:
-        if text is None:
+    def text(self, value: str | None, flexible: bool = False) -> None:
+        if value is not None:
+            self.name(value.encode(), flexible)
+        elif flexible:
             self.out.append(0)
-            return
-        data = text.encode()
-        self.uvarint(len(data) + 1)
-        self.out += data
-
-    def text(self, value: str | None, flexible: bool) -> None:
-        if flexible:
-            self.compact_string(value)
         else:
-            self.string(value)
+            self.i16(-1)
 
     def name(self, name: bytes, flexible: bool) -> None:
         """As `text`, of the bytes."""
@@ -289,19 +255,9 @@ class Writer:
             self.i16(len(name))
         self.out += name
 
-    def nullable_bytes(self, data: Octets | None) -> None:
-        if data is None:
-            self.i32(-1)
-            return
-        self.i32(len(data))
-        self.out += data
-
-    def compact_nullable_bytes(self, data: Octets | None) -> None:
-        if data is None:
-            self.out.append(0)
-            return
-        self.uvarint(len(data) + 1)
-        self.out += data
+    def nullable_bytes(self, data: Octets | None, flexible: bool = False) -> None:
+        self.array(-1 if data is None else len(data), flexible)
+        self.out += data or b""
 
     def array(self, count: int, flexible: bool = False) -> None:
         """The length of an array; -1 writes a null one."""
@@ -314,3 +270,21 @@ class Writer:
         """An empty tag section where the version has one."""
         if flexible:
             self.out.append(0)
+
+
+def request_frame(key: int, version: int, correlation_id: int, client_id: bytes, flexible: bool) -> Writer:
+    """A request frame up to its body: header v1, or v2 where the version is flexible."""
+    writer = Writer()
+    writer.raw(_REQUEST_HEAD.pack(0, key, version, correlation_id))
+    writer.name(client_id, False)
+    writer.tags(flexible)
+    return writer
+
+
+def answer_frame(correlation_id: int, flexible: bool) -> Writer:
+    """An answer frame up to its body."""
+    writer = Writer()
+    writer.i32(0)
+    writer.i32(correlation_id)
+    writer.tags(flexible)
+    return writer

@@ -7,16 +7,13 @@ Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 
 that are added to them by the way (KIP-890) · 13 topics by id (KIP-516).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sidecar.protocol import produce_answers
 from sidecar.protocol.compiled import COMPILED
-from sidecar.protocol.leaders import Leader
+from sidecar.protocol.leaders import Leader, endpoint_tags, leader_tags
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I16,
@@ -25,18 +22,22 @@ from sidecar.protocol.primitives import (
     Octets,
     RequestReader,
     TooManyElementsError,
+    Writer,
+    answer_frame,
     new_tuple,
-)
-from sidecar.protocol.produce_answers import (
-    ANSWER,
-    ANSWER_V4,
-    FIRST_BY_ID,
-    FIRST_FLEXIBLE,
-    FIRST_WITH_START,
-    ProduceResult,
 )
 from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names, named
 
+FIRST_FLEXIBLE: Final = 9
+FIRST_WITH_START: Final = 5
+"""Since then an answer says where the log begins."""
+FIRST_WITH_LEADERS: Final = 10
+LEADER_TAG: Final = 0
+FIRST_BY_ID: Final = 13
+ANSWER: Final = Struct(">ihqqq")
+ANSWER_V4: Final = Struct(">ihqq")
+NO_OFFSET: Final = -1
+_NO_LEADERS: Final[dict[tuple[bytes, int], Leader]] = {}
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
@@ -69,10 +70,23 @@ class ProduceRequest(NamedTuple):
     parts: list[ProducePart]
     ids: Ids | None = None
 
-    def moved(self, by: int) -> ProduceRequest:
+    def moved(self, by: int) -> "ProduceRequest":
         """The same in a copy of its frame, where positions differ by so much."""
         parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in self.parts]
         return self._replace(parts=parts)
+
+
+class ProduceResult(NamedTuple):
+    """What one partition is answered. Offsets and times are -1 where there are none; `message` needs version 8."""
+
+    topic: bytes
+    partition: int
+    error: int
+    base_offset: int = NO_OFFSET
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
 
 
 def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NAMES) -> ProduceRequest:
@@ -236,11 +250,11 @@ def encode_answer(
     topics: dict[bytes, list[ProduceResult]] = {}
     for result in results:
         if result.message is not None or result.record_errors:
-            return produce_answers.encode(correlation_id, version, results, throttle_ms, ids, leaders)
+            return _encode_in_full(correlation_id, version, results, throttle_ms, ids, leaders)
         topics.setdefault(result.topic, []).append(result)
     if version >= FIRST_FLEXIBLE:
-        if len(topics) > SHORT or len(results) > SHORT or any(len(topic) > SHORT for topic in topics) or leaders:
-            return produce_answers.encode(correlation_id, version, results, throttle_ms, ids, leaders)
+        if len(results) > SHORT or any(len(topic) > SHORT for topic in topics) or leaders:
+            return _encode_in_full(correlation_id, version, results, throttle_ms, ids, leaders)
         parts = [_HEAD_V9.pack(correlation_id, 0, len(topics) + 1)]
         for topic, of_topic in topics.items():
             parts += (_BYTE[len(topic) + 1], topic) if ids is None else (ids[topic],)
@@ -261,3 +275,53 @@ def encode_answer(
         parts.append(I32.pack(throttle_ms))
     body = b"".join(parts)
     return I32.pack(len(body)) + body
+
+
+def _encode_in_full(
+    correlation_id: int,
+    version: int,
+    results: list[ProduceResult],
+    throttle_ms: int,
+    ids: Ids | None,
+    leaders: Mapping[tuple[bytes, int], Leader] | None,
+) -> bytes:
+    """As `encode_answer`, field by field: with messages, new leaders, or long lists."""
+    flexible = version >= FIRST_FLEXIBLE
+    known = leaders if leaders and version >= FIRST_WITH_LEADERS else _NO_LEADERS
+    topics: dict[bytes, list[ProduceResult]] = {}
+    for result in results:
+        topics.setdefault(result.topic, []).append(result)
+    writer = answer_frame(correlation_id, flexible)
+    writer.array(len(topics), flexible)
+    for topic, of_topic in topics.items():
+        write_topic(writer, topic, flexible, ids)
+        writer.array(len(of_topic), flexible)
+        for result in of_topic:
+            _write_result(writer, version, result, known.get((topic, result.partition)))
+        writer.tags(flexible)
+    writer.i32(throttle_ms)
+    if flexible:
+        writer.raw(endpoint_tags(known.values()))
+    return writer.frame()
+
+
+def write_topic(writer: Writer, topic: bytes, flexible: bool, ids: Ids | None) -> None:
+    """A topic in the form of the version: its name, or its id where there are `ids`."""
+    if ids is None:
+        writer.name(topic, flexible)
+    else:
+        writer.raw(ids[topic])
+
+
+def _write_result(writer: Writer, version: int, result: ProduceResult, leader: Leader | None) -> None:
+    flexible = version >= FIRST_FLEXIBLE
+    writer.raw(ANSWER.pack(*result[1:6]) if version >= FIRST_WITH_START else ANSWER_V4.pack(*result[1:5]))
+    if version >= 8:
+        writer.array(len(result.record_errors), flexible)
+        for index, message in result.record_errors:
+            writer.i32(index)
+            writer.text(message, flexible)
+            writer.tags(flexible)
+        writer.text(result.message, flexible)
+    if flexible:
+        writer.raw(leader_tags(LEADER_TAG, leader))

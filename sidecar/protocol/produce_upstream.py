@@ -9,9 +9,8 @@ from struct import Struct
 from typing import Final
 
 from sidecar.protocol.leaders import Found, read_leader
-from sidecar.protocol.primitives import I16, I32, Octets, Reader, Writer, new_tuple
-from sidecar.protocol.produce import OWN_CLIENT_ID, PLAIN_V8, PLAIN_V9, ProduceResult, usual_partitions
-from sidecar.protocol.produce_answers import (
+from sidecar.protocol.primitives import I16, I32, Octets, Reader, Writer, new_tuple, request_frame
+from sidecar.protocol.produce import (
     ANSWER,
     ANSWER_V4,
     FIRST_BY_ID,
@@ -19,6 +18,11 @@ from sidecar.protocol.produce_answers import (
     FIRST_WITH_LEADERS,
     FIRST_WITH_START,
     LEADER_TAG,
+    OWN_CLIENT_ID,
+    PLAIN_V8,
+    PLAIN_V9,
+    ProduceResult,
+    usual_partitions,
     write_topic,
 )
 from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names
@@ -48,12 +52,7 @@ def encode_request(
     from version 13 on.
     """
     flexible = version >= FIRST_FLEXIBLE
-    writer = Writer()
-    writer.raw(b"\0\0\0\0\0\0")
-    writer.i16(version)
-    writer.i32(correlation_id)
-    writer.name(client_id, False)
-    writer.tags(flexible)
+    writer = request_frame(0, version, correlation_id, client_id, flexible)
     writer.text(transactional_id, flexible)
     writer.raw(_ACKS_TIMEOUT.pack(acks, timeout_ms))
     by_topic: dict[bytes, list[tuple[int, Octets]]] = {}

@@ -5,8 +5,6 @@ pages meanwhile. A thread that has a `Room` lets the codec find them instead, wi
 pieces between which other threads have their turn.
 """
 
-from __future__ import annotations
-
 import mmap
 import threading
 import time

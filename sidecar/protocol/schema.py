@@ -6,7 +6,7 @@ not have is absent from the dict, and left out when written. Hot requests never 
 their own modules.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -15,7 +15,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from sidecar.protocol import limits
 from sidecar.protocol.kinds import INT8, Fixed, Form, Kind
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, at_once
+from sidecar.protocol.primitives import (
+    MalformedFrameError,
+    Octets,
+    Reader,
+    RequestReader,
+    Writer,
+    answer_frame,
+    at_once,
+    request_frame,
+)
 
 Values: TypeAlias = dict[str, Any]
 """A record: field names are Kafka's own in snake case."""
@@ -24,7 +33,6 @@ TAGS: Final = "tags"
 _NO_TAGS: Final = b"\0"
 NEVER: Final = 32_767
 """After every version."""
-_HEAD: Final = Struct(">hhi")
 _PLAIN_HEADER: Final = 18
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SHORT_BYTES: Final = 4096
@@ -89,18 +97,12 @@ class Array:
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append the length and the elements."""
-        elements, write = value or (), self.element.write
-        writer.array(-1 if value is None else len(elements), form.flexible)
-        writer.taken += len(elements)
-        for element in elements:
-            write(writer, element, form)
+        at_once(self.write_steps(writer, value, form))
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a record and the versions that have it, both ends included."""
+class Field(NamedTuple):
+    """A field of a record that some versions have, both ends included."""
 
-    name: str
     kind: Kind
     since: int = 0
     until: int = NEVER
@@ -118,13 +120,17 @@ class Part(NamedTuple):
 
 
 class Record:
-    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: with lists or records in it."""
+    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: with lists or records in it.
 
-    __slots__ = ("_plans", "fields", "is_deep")
+    A field is named by its argument. It has a kind in all versions, or a `Field` for those that have it, or several
+    of these where it is of different kinds.
+    """
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
-        self.fields: Final = fields
-        self.is_deep: Final = any(isinstance(field.kind, Array | Record | Nullable) for field in fields)
+    __slots__ = ("_fields", "_plans", "is_deep")
+
+    def __init__(self, **fields: Kind | Field | list[Field]) -> None:
+        self._fields: Final = [(name, each) for name, found in fields.items() for each in _spans(found)]
+        self.is_deep: Final = any(isinstance(each.kind, Array | Record | Nullable) for _, each in self._fields)
         self._plans: Final[dict[int, tuple[Part, ...]]] = {}
 
     def _plan(self, version: int) -> tuple[Part, ...]:
@@ -134,9 +140,9 @@ class Record:
             plan = self._plans[version] = tuple(_parts(self.of(version)))
         return plan
 
-    def of(self, version: int) -> list[Field]:
-        """The fields of a version."""
-        return [field for field in self.fields if field.since <= version <= field.until]
+    def of(self, version: int) -> dict[str, Kind]:
+        """The fields of a version, in their order."""
+        return {name: each.kind for name, each in self._fields if each.since <= version <= each.until}
 
     def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, Values]:
         """As `read`, in slices."""
@@ -214,9 +220,7 @@ class Nullable:
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append one."""
-        writer.i8(-1 if value is None else 1)
-        if value is not None:
-            self.record.write(writer, value, form)
+        at_once(self.write_steps(writer, value, form))
 
     def write_steps(self, writer: Writer, value: Any, form: Form) -> Generator[None, None, None]:
         """As `write`, in slices."""
@@ -225,25 +229,25 @@ class Nullable:
             yield from self.record.write_steps(writer, value, form)
 
 
-def _parts(fields: Iterable[Field]) -> Iterator[Part]:
+def _spans(found: Kind | Field | list[Field]) -> list[Field]:
+    return found if isinstance(found, list) else [found if isinstance(found, Field) else Field(found)]
+
+
+def _parts(fields: dict[str, Kind]) -> Iterator[Part]:
     """The fields of a version, numbers that follow each other in one."""
-    for is_fixed, run in groupby(fields, lambda field: isinstance(field.kind, Fixed)):
+    for is_fixed, run in groupby(fields.items(), lambda field: isinstance(field[1], Fixed)):
         found = list(run)
         for some in [found] if is_fixed else [[field] for field in found]:
-            formats = [field.kind.struct.format[1:] for field in some if isinstance(field.kind, Fixed)]
-            names, absent = tuple(field.name for field in some), tuple(field.kind.absent for field in some)
-            yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
+            names, kinds = zip(*some, strict=True)
+            formats = [kind.struct.format[1:] for kind in kinds if isinstance(kind, Fixed)]
+            struct = Struct(">" + "".join(formats)) if formats else None
+            yield Part(names, tuple(kind.absent for kind in kinds), struct, kinds[0])
 
 
 @lru_cache(maxsize=512)
 def _form(version: int, flexible: bool) -> Form:
     """Each is made once."""
     return Form(version, flexible)
-
-
-def record(*fields: Field) -> Record:
-    """A record of these fields."""
-    return Record(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +265,7 @@ class Message:
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
         """As `request_steps`, at once."""
-        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
-        reader.tags(form.flexible)
-        values = self.request.read(reader, form)
-        self._check_end(reader, version)
-        return values
+        return at_once(self.request_steps(buffer, body, end, version))
 
     def request_steps(
         self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True
@@ -285,17 +285,10 @@ class Message:
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
         """A whole answer frame."""
-        writer, form = self._answer_head(version, correlation_id)
+        form = self.form(version)
+        writer = answer_frame(correlation_id, form.flexible and self.key != _PLAIN_HEADER)
         yield from self.answer.write_steps(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
-
-    def _answer_head(self, version: int, correlation_id: int) -> tuple[Writer, Form]:
-        writer, form = Writer(), self.form(version)
-        writer.i32(0)
-        writer.i32(correlation_id)
-        writer.tags(form.flexible and self.key != _PLAIN_HEADER)
-        return writer, form
+        return writer.frame()
 
     def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
         """A broker's answer frame. Raises `MalformedFrameError`."""
@@ -313,14 +306,10 @@ class Message:
         self, version: int, correlation_id: int, client_id: bytes, values: Values
     ) -> Generator[None, None, bytes]:
         """A whole request frame."""
-        writer, form = Writer(), self.form(version)
-        writer.i32(0)
-        writer.raw(_HEAD.pack(self.key, version, correlation_id))
-        writer.name(client_id, False)
-        writer.tags(form.flexible)
+        form = self.form(version)
+        writer = request_frame(self.key, version, correlation_id, client_id, form.flexible)
         yield from self.request.write_steps(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
+        return writer.frame()
 
     def decode_answer(self, buffer: Octets, start: int, end: int, version: int) -> Values:
         """As `read_answer_steps`, at once."""
@@ -336,7 +325,13 @@ class Message:
 
     def encode_answer(self, version: int, correlation_id: int, values: Values) -> bytes:
         """As `answer_steps`, at once."""
-        writer, form = self._answer_head(version, correlation_id)
-        self.answer.write(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
+        return at_once(self.answer_steps(version, correlation_id, values))
+
+
+def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: int = 1) -> tuple[str, ...]:
+    """The first `count` fields, strings that must not be null, of a request whose body begins at `body`: enough to
+    route one that goes on as it came. What follows is not looked at. Raises `MalformedFrameError`.
+    """
+    reader = RequestReader(buffer, body, end, limits.elements(limits.ANY_API))
+    reader.tags(flexible)
+    return tuple(reader.text(flexible) for _ in range(count))

@@ -1,7 +1,5 @@
 """What writes to a governed topic: a session, which is a client by its producer id or by its connection."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 
@@ -25,7 +23,7 @@ class Caller(NamedTuple):
     principal: str
     client_id: str
 
-    def is_same(self, other: Caller) -> bool:
+    def is_same(self, other: "Caller") -> bool:
         """Whether both are one client, as far as is known."""
         return self.client_id == other.client_id and (
             self.principal == other.principal or not self.principal or not other.principal
@@ -43,12 +41,12 @@ class Session(str):
     __slots__ = ()
 
     @classmethod
-    def by_producer_id(cls, producer_id: int) -> Session:
+    def by_producer_id(cls, producer_id: int) -> "Session":
         """Of the client to which Kafka gave this producer id."""
         return cls(f"{_BY_PRODUCER_ID}{producer_id}")
 
     @classmethod
-    def by_connection(cls, node_id: int, boot: str, number: int) -> Session:
+    def by_connection(cls, node_id: int, boot: str, number: int) -> "Session":
         """Of the client behind a connection to one start (`boot`) of a node."""
         return cls(f"{_BY_CONNECTION}{node_id}-{boot}-{number}")
 

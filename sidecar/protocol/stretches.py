@@ -5,8 +5,6 @@ Batches may be compacted (offset deltas with holes) and are cut to a range of of
 neighbouring ranges count nothing twice. Ids and names are judged by themselves, never by what was seen before.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 

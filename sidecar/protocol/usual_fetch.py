@@ -2,17 +2,11 @@
 compiled, by its twin (`sidecar.protocol.fetch`). Every request and every answer that goes on whole passes here.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from sidecar.protocol import fetch
 from sidecar.protocol.compiled import COMPILED
 from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
 from sidecar.protocol.limits import BOUNDS
-
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets
 
 
 def walk(buffer: Octets, body: int, end: int, version: int, names: dict[bytes, bytes]) -> FetchRequest:

@@ -4,35 +4,31 @@ A view says in which version of a table it asks, which values it asks with, and 
 leaves out is written as absent: zero, empty, null where that may be.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import ClassVar, Generic
+from dataclasses import fields
+from typing import ClassVar
 
-from sidecar.protocol.caller import AnswerT_co, FixedRequest
+from sidecar.protocol.caller import AnswerT_co, Request
 from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.primitives import Reader, Writer, at_once
 from sidecar.protocol.schema import Message, Values
 
 
-class View(FixedRequest, ABC, Generic[AnswerT_co]):
+class View(Request[AnswerT_co]):
     """A request in one version of a table: `class EndTxn(View[int], of=END_TXN, version=3)`."""
 
-    __slots__ = ()
-
     message: ClassVar[Message]
-    api_key: ClassVar[int]
-    api_version: ClassVar[int]
-    flexible: ClassVar[bool]
 
     def __init_subclass__(cls, *, of: Message | None = None, version: int = 0) -> None:
         super().__init_subclass__()
-        if of is not None:  # it is None where a dataclass with slots makes the class a second time
+        if of is not None:
             cls.message, cls.api_key, cls.api_version = of, of.key, version
             cls.flexible = version >= of.flexible
 
-    @abstractmethod
     def asked(self) -> Values:
-        """What the request says."""
+        """What the request says: its own fields, unless the table has others."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @abstractmethod
     def answered(self, values: Values) -> AnswerT_co:

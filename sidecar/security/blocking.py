@@ -1,18 +1,11 @@
 """Logs in on a blocking connection; Spark jobs use these."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-from sidecar.security.exchange import Connection, login
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from sidecar.security.credentials import Credentials
-    from sidecar.security.exchange import Session
+from sidecar.security.credentials import Credentials
+from sidecar.security.exchange import Connection, Session, login
 
 
 def log_in(

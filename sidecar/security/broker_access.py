@@ -1,25 +1,18 @@
 """How connections to brokers begin: with TLS or without, with a login or without; made of a node's settings."""
 
-from __future__ import annotations
-
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from sidecar.security.credentials import PasswordCredentials, PasswordFile, TokenCredentials
-from sidecar.security.files import MadeOfFiles
+from sidecar.security.credentials import Credentials, PasswordCredentials, PasswordFile, TokenCredentials
+from sidecar.security.files import FileError, MadeOfFiles
 from sidecar.security.mechanisms import OAUTHBEARER
 from sidecar.security.tls import TlsFiles, client_context
 from sidecar.security.tokens import ClientCredentials, Tokens, load_provider
 from sidecar.security.web import WebClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.security.credentials import Credentials
-    from sidecar.security.files import FileError
 
 
 class BrokerSettings(Protocol):

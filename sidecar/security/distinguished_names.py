@@ -5,8 +5,6 @@ first; nine attribute types have keywords, of all others the value is `#` and it
 too, and so are spaces at both ends. Values are read as UTF-8 whatever their type says.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 _KEYWORDS: Final = {

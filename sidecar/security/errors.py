@@ -1,7 +1,5 @@
 """What goes wrong with logins. No message holds a secret."""
 
-from __future__ import annotations
-
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 

@@ -4,24 +4,18 @@ The first login of a connection and every one that renews it (KIP-368) are the s
 `send`, keeps its other requests apart while a login is under way (brokers answer 34 to them), and renews in time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, NamedTuple
 
-from sidecar.protocol.caller import decode_frame, encode_frame
+from sidecar.protocol.caller import AnswerT, Request, decode_frame, encode_frame
 from sidecar.protocol.calls.security import SaslAuthenticate, SaslHandshake
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import Octets
+from sidecar.security.credentials import Credentials
 from sidecar.security.errors import LoginError, SaslError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from sidecar.protocol.caller import AnswerT, Request
-    from sidecar.protocol.primitives import Octets
-    from sidecar.security.credentials import Credentials
-    from sidecar.security.mechanisms import Mechanism
+from sidecar.security.mechanisms import Mechanism
 
 RENEW_FROM: Final = 0.85
 RENEW_SPREAD: Final = 0.10

@@ -1,13 +1,9 @@
 """Something made from files, and made anew when they change: certificates, users."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
 
 MadeT = TypeVar("MadeT")
 

@@ -7,22 +7,16 @@ The keys come from one URL. They are fetched anew every hour, and when a token n
 every ten seconds: strangers cannot make a node ask more often. While the server is away the keys that there are serve.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
 
 import jwt
 
 from sidecar.security.servers import NAME_BYTES, Identity, RefusedTokenError
-from sidecar.security.web import WebError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidecar.security.web import Fetch
+from sidecar.security.web import Fetch, WebError
 
 REFRESH_S: Final = 3_600.0
 """As Kafka's `sasl.oauthbearer.jwks.endpoint.refresh.ms`."""

@@ -1,21 +1,15 @@
 """How clients' connections begin: with TLS or without; made of a node's settings."""
 
-from __future__ import annotations
-
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from sidecar.security.files import MadeOfFiles
+from sidecar.security.files import FileError, MadeOfFiles
 from sidecar.security.principal_mapping import PrincipalMapping
 from sidecar.security.tls import ClientAuth, TlsFiles, principal_of, server_context
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-
-    from sidecar.security.files import FileError
 
 
 class ListenerSettings(Protocol):

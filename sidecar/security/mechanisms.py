@@ -5,21 +5,16 @@ has succeeded when the server says so *and* `complete`: a server that is content
 password (SCRAM) is not the one that was meant.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import re
 import secrets
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from collections.abc import Mapping
+from typing import ClassVar, Final, Protocol
 
 from sidecar.security import scram
 from sidecar.security.errors import SaslError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.security.scram import ClientKeys, Hash
+from sidecar.security.scram import ClientKeys, Hash
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"

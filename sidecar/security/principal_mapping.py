@@ -5,13 +5,9 @@ first whose pattern matches the whole name gives the result. Patterns are Java's
 otherwise is translated or refused.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 DEFAULT: Final = "DEFAULT"
 ANONYMOUS: Final = "ANONYMOUS"

@@ -5,8 +5,6 @@ Kafka does not do it: brokers, its tools and its clients hash the bytes of the p
 SASLprep changes has two forms, and clients disagree which one is meant.
 """
 
-from __future__ import annotations
-
 import stringprep
 from typing import Final
 from unicodedata import ucd_3_2_0 as unicode_3_2

@@ -4,8 +4,6 @@ Nothing here decides which users may log in: `mechanisms` is the client's side, 
 binding, as Kafka has it. Passwords are hashed as the UTF-8 that they are, as Kafka does: see `saslprep`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -4,24 +4,18 @@ A mechanism is used once: `receive` with each message of the client until it is 
 client sees of a refusal is the same for every reason. Passwords are checked on a thread: each is milliseconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import secrets
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, Protocol
 
 from sidecar.security import scram
 from sidecar.security.errors import LoginError, SaslError
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sidecar.security.scram import Hash
-    from sidecar.security.users import Credential, Users
-
+from sidecar.security.scram import Hash
+from sidecar.security.users import Credential, Users
 
 NAME_BYTES: Final = 255
 """The longest name that somebody may have."""

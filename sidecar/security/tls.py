@@ -4,21 +4,16 @@ TLS 1.2 or newer. A context is for connections that begin (`files.MadeOfFiles` g
 theirs. Whatever is in a CA file is trusted, an intermediate authority too, as Java's trust stores have it.
 """
 
-from __future__ import annotations
-
 import ssl
 import time
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.security.distinguished_names import CertificateError, subject_of
 from sidecar.security.files import FileError
-
-if TYPE_CHECKING:
-    from sidecar.security.principal_mapping import PrincipalMapping
-
+from sidecar.security.principal_mapping import PrincipalMapping
 
 _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"

@@ -10,24 +10,18 @@ The entry point is called with the options that the node has (`token_url`, `clie
 as they are set) and returns a `TokenProvider`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 from urllib.parse import quote_plus
 
 from sidecar.security.errors import TokenError
-from sidecar.security.web import WebError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.security.web import Fetch, WebAnswer
+from sidecar.security.web import Fetch, WebAnswer, WebError
 
 PROVIDERS: Final = "sidecar.token_providers"
 REFRESH_AT: Final = 0.8

@@ -15,8 +15,6 @@ A name that is not there is answered as one that is: the same salt each time, as
 refusal at the end. The salt of such a name follows from the file's own secrets: all nodes with one file have the same.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
@@ -25,17 +23,15 @@ import re
 import secrets
 import tomllib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
 from sidecar.security import scram
 from sidecar.security.files import FileError
 from sidecar.security.saslprep import saslprep
 from sidecar.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, SALT_BYTES, Hash, StoredKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 ITERATIONS: Final = 8_192
 """Of entries that are made here; Kafka's tools make 4,096."""
@@ -72,7 +68,7 @@ class Users:
     _plain: _Form
 
     @classmethod
-    def of(cls, entries: Mapping[str, Mapping[Hash, StoredKeys]]) -> Users:
+    def of(cls, entries: Mapping[str, Mapping[Hash, StoredKeys]]) -> "Users":
         """Entries by name and mechanism."""
         every = [(kind, keys) for found in entries.values() for kind, keys in found.items()]
         digest = hashlib.sha256(b"salts of unknown names")

@@ -1,14 +1,10 @@
 """The web servers that logins need, token endpoints and key sets: one small HTTP client for both."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Mapping
 
 ANSWER_BYTES: Final = 1024 * 1024
 """Of one answer; a token has a few KiB, a key set some tens."""

@@ -1,7 +1,5 @@
 """Why a connection with TLS did not come about, in words that say what is wrong at which side."""
 
-from __future__ import annotations
-
 import re
 import ssl
 from typing import Final

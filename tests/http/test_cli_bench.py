@@ -81,11 +81,11 @@ def bench(node: NodeProcess, *arguments: str, code: int = 0) -> subprocess.Compl
 def left(services: Services) -> list[str]:
     """Topics that benchmarks made; Kafka tells of all its topics where none is named."""
     from sidecar.cli.bench.client import Connection  # noqa: PLC0415
-    from sidecar.protocol.calls.layout import DescribeCluster  # noqa: PLC0415
+    from sidecar.protocol.calls.admin import DescribeTopics  # noqa: PLC0415
 
     with Connection(addresses(services.kafka_bootstrap)[0]) as connection:
-        found = connection.ask(DescribeCluster(None))
-    return [name for name in found.topics if name.startswith("sidecar-bench-")]
+        found = connection.ask(DescribeTopics(None))
+    return [topic.name for topic in found.topics if topic.name.startswith("sidecar-bench-")]
 
 
 def governed(node: NodeProcess) -> list[dict[str, Any]]:
@@ -229,7 +229,7 @@ def test_time_ends_a_round_with_what_was_acknowledged(node_process: StartNode):
         finally:
             writer.close()
     assert 0 < done < 10_000_000
-    assert found.topics[stage.topics["node"]].leaders.keys() == {0}
+    assert found.topic(stage.topics["node"]).leaders.keys() == {0}
 
 
 def test_what_is_sent_is_made_before_the_clock_runs(node_process: StartNode, monkeypatch: pytest.MonkeyPatch):

@@ -17,6 +17,7 @@ import time
 import urllib.request
 import uuid
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,7 @@ import pytest
 from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.protocol.api import APIS
 from sidecar.protocol.offered import NOT_SERVED
-from sidecar.protocol.primitives import I16, I32, I64
+from sidecar.protocol.primitives import I16, I32
 from tests import frames, raw
 from tests.kafka.gateway.requests import request
 from tests.kafka.node_log import events, resident_bytes
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from tests.services import Services
 
+I64 = Struct(">q")
 MIB = 1024 * 1024
 LIMIT = 100 * MIB
 

@@ -9,7 +9,6 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Final, Self, TypeVar
 
@@ -118,7 +117,6 @@ class Connection:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteTopic(View[int], of=DELETE_TOPICS, version=1):
     """Delete one topic; answers the error code."""
 

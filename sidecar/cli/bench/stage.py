@@ -22,8 +22,7 @@ from sidecar.cli.output import complain
 from sidecar.cli.signals import handled_by
 from sidecar.pipeline.security import Security
 from sidecar.protocol.caller import Request
-from sidecar.protocol.calls.admin import CreateTopics, NewTopic
-from sidecar.protocol.calls.layout import ClusterLayout, DescribeCluster
+from sidecar.protocol.calls.admin import ClusterDescription, CreateTopics, DescribeTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode
 
 AnswerT = TypeVar("AnswerT")
@@ -35,13 +34,13 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-def describe(addresses: Sequence[tuple[str, int]], *topics: str, security: Security = OPEN) -> ClusterLayout:
+def describe(addresses: Sequence[tuple[str, int]], *topics: str, security: Security = OPEN) -> ClusterDescription:
     """What the first one that answers says of its cluster. Raises OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:
         try:
             with Connection(address, security=security) as connection:
-                return connection.ask(DescribeCluster(topics))
+                return connection.ask(DescribeTopics(topics))
         except OSError as error:
             failure = error
     raise failure

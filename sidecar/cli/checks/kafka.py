@@ -15,7 +15,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import KeepAlive, read_keep_alives
 from sidecar.gateway.relay import lacking
 from sidecar.protocol.api import APIS
-from sidecar.protocol.caller import FixedRequest, UpstreamError
+from sidecar.protocol.caller import Request, UpstreamError
 from sidecar.protocol.calls.admin import (
     ApiVersions,
     ConfigResource,
@@ -33,7 +33,7 @@ from sidecar.security.broker_access import BrokerAccess, access_of
 from sidecar.settings import Address, Settings
 
 _TIMEOUT: Final = 10.0
-_NEEDED: Final[tuple[type[FixedRequest], ...]] = (
+_NEEDED: Final[tuple[type[Request[object]], ...]] = (
     AddPartitionsToTxn,
     ApiVersions,
     CreateTopics,

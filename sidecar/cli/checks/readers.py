@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -36,7 +35,6 @@ class Member(NamedTuple):
     shadow: str
 
 
-@dataclass(frozen=True, slots=True)
 class _DescribeGroups(View[list[tuple[str, Values]]], of=DESCRIBE_GROUPS, version=0):
     """Every member with its group."""
 
@@ -75,7 +73,7 @@ def assigned(assignment: bytes) -> list[str]:
         reader.i16()
         topics: list[str] = []
         for _ in range(reader.array(element_bytes=6)):
-            topics.append(reader.string())
+            topics.append(reader.text())
             reader.skip(4 * reader.array(element_bytes=4))
     except (MalformedFrameError, UnicodeDecodeError):
         return []

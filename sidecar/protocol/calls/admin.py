@@ -1,7 +1,5 @@
 """Calls about the cluster itself: versions, coordinators, topics and their configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -9,6 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import admin, cluster
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Values
@@ -22,12 +21,8 @@ class ServedVersions(NamedTuple):
     highest: int
 
 
-@dataclass(frozen=True, slots=True)
 class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, version=0):
     """What a broker serves, by API key. Every broker answers version 0."""
-
-    def asked(self) -> Values:
-        return {}
 
     def answered(self, values: Values) -> dict[int, ServedVersions]:
         if error := values["error_code"]:
@@ -37,7 +32,6 @@ class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, vers
         }
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=4):
     """The tagged fields with which a broker names the features of the cluster (KIP-584), as they are. Brokers before
     3.9 do not answer this version.
@@ -64,7 +58,6 @@ class FoundCoordinator:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
 class FindCoordinator(View[FoundCoordinator], of=cluster.FIND_COORDINATOR, version=1):
     """Which broker coordinates a group or a transactional id."""
 
@@ -91,7 +84,7 @@ class PartitionDescription:
     in_sync: tuple[int, ...]
 
     @classmethod
-    def of(cls, values: Values) -> PartitionDescription:
+    def of(cls, values: Values) -> "PartitionDescription":
         return cls(
             values["error_code"],
             values["partition_index"],
@@ -111,34 +104,43 @@ class TopicDescription:
     topic_id: UUID
     partitions: tuple[PartitionDescription, ...]
 
+    @property
+    def leaders(self) -> dict[int, int]:
+        """The leader of each partition, -1 for none."""
+        return {each.index: each.leader for each in self.partitions}
+
     @classmethod
-    def of(cls, values: Values) -> TopicDescription:
+    def of(cls, values: Values) -> "TopicDescription":
         partitions = tuple(map(PartitionDescription.of, values["partitions"]))
         return cls(values["error_code"], values["name"], UUID(bytes=values["topic_id"]), partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """Live brokers, controller and the topics that were asked for."""
+    """Live brokers (or nodes), controller and the topics that were asked for."""
 
-    brokers: Mapping[int, tuple[str, int]]
+    brokers: dict[int, tuple[str, int]]
     cluster_id: str | None
     controller: int
     topics: tuple[TopicDescription, ...]
 
+    def topic(self, name: str) -> TopicDescription:
+        """One of them; one that is missing is unknown."""
+        unknown = TopicDescription(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, UUID(int=0), ())
+        return next((each for each in self.topics if each.name == name), unknown)
 
-@dataclass(frozen=True, slots=True)
+
 class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
-    """Metadata of named topics with their ids and replicas. Never creates a topic.
+    """Metadata of named topics, or of all (None), with their ids and replicas. Never creates a topic.
 
     Version 10 is the first with topic ids (KIP-516); later ones differ in how a client may ask, not in the answer
     here.
     """
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
 
     def asked(self) -> Values:
-        return {"topics": [{"name": name} for name in self.names]}
+        return {"topics": None if self.names is None else [{"name": name} for name in self.names]}
 
     def answered(self, values: Values) -> ClusterDescription:
         brokers = {each["node_id"]: (each["host"], each["port"]) for each in values["brokers"]}
@@ -166,7 +168,7 @@ class Outcome(NamedTuple):
     message: str | None
 
     @classmethod
-    def of(cls, values: Values) -> Outcome:
+    def of(cls, values: Values) -> "Outcome":
         return cls(values["error_code"], values["error_message"])
 
 
@@ -174,7 +176,6 @@ def _last(outcomes: list[Values]) -> Outcome:
     return Outcome.of(outcomes[-1]) if outcomes else Outcome(0, None)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
     """Create topics; any KRaft broker passes it on, a ZooKeeper cluster wants its controller (41). Answered by name."""
 
@@ -225,7 +226,6 @@ class Resource(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeConfigs(View[dict[Resource, Described]], of=admin.DESCRIBE_CONFIGS, version=1):
     """Configuration of resources, `names` only (None: everything). Needs DESCRIBE_CONFIGS.
 
@@ -255,7 +255,6 @@ class DescribeConfigs(View[dict[Resource, Described]], of=admin.DESCRIBE_CONFIGS
         return found
 
 
-@dataclass(frozen=True, slots=True)
 class DeleteTopic(View[int], of=admin.DELETE_TOPICS, version=6):
     """Delete a topic by its id, so that no other one of its name is meant (version 6: KIP-516). Answered by the error
     code, UNKNOWN_TOPIC_ID (100) where there is none.
@@ -273,7 +272,6 @@ class DeleteTopic(View[int], of=admin.DELETE_TOPICS, version=6):
         return values["responses"][0]["error_code"]
 
 
-@dataclass(frozen=True, slots=True)
 class CreatePartitions(View[Outcome], of=admin.CREATE_PARTITIONS, version=1):
     """Give a topic more partitions, wherever Kafka places them."""
 
@@ -289,7 +287,6 @@ class CreatePartitions(View[Outcome], of=admin.CREATE_PARTITIONS, version=1):
         return _last(values["results"])
 
 
-@dataclass(frozen=True, slots=True)
 class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, version=0):
     """Set one configuration of one topic, leaving its others as they are (KIP-339). Needs ALTER_CONFIGS."""
 
@@ -306,7 +303,6 @@ class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, versio
         return _last(values["responses"])
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeLogDirs(View[dict[int, int]], of=admin.DESCRIBE_LOG_DIRS, version=2):
     """How many bytes of some partitions of one topic lie on a broker, by partition. A directory with an error is left
     out, as where the node may not ask (DESCRIBE on the cluster).

@@ -4,8 +4,6 @@ A commit from outside bears no member and no generation (-1, as `kafka-consumer-
 takes it for a group without members alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,12 +33,8 @@ class GroupsListed:
     groups: Sequence[ListedGroup]
 
 
-@dataclass(frozen=True, slots=True)
 class ListGroups(View[GroupsListed], of=tables.LIST_GROUPS, version=4):
     """The groups that one broker coordinates, in every state (version 4: KIP-518)."""
-
-    def asked(self) -> Values:
-        return {}
 
     def answered(self, values: Values) -> GroupsListed:
         groups = [
@@ -57,14 +51,10 @@ class DescribedGroup(NamedTuple):
     members: int
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeGroups(View[dict[str, DescribedGroup]], of=tables.DESCRIBE_GROUPS, version=5):
     """State and number of members of several groups with one coordinator, by name."""
 
     groups: Sequence[str]
-
-    def asked(self) -> Values:
-        return {"groups": self.groups}
 
     def answered(self, values: Values) -> dict[str, DescribedGroup]:
         return {
@@ -81,14 +71,13 @@ class GroupOffsets:
     offsets: Mapping[int, int]
 
     @classmethod
-    def of(cls, values: Values) -> GroupOffsets:
+    def of(cls, values: Values) -> "GroupOffsets":
         partitions = [each for topic in values["topics"] for each in topic["partitions"] if not each["error_code"]]
         offsets = {each["partition_index"]: each["committed_offset"] for each in partitions}
         known = {partition: offset for partition, offset in offsets.items() if offset != NO_OFFSET}
         return cls(values["error_code"], known)
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetFetch(View[dict[str, GroupOffsets]], of=tables.OFFSET_FETCH, version=8):
     """What several groups of one coordinator have committed in partitions of one topic, by group (version 8: KIP-709).
 
@@ -107,7 +96,6 @@ class OffsetFetch(View[dict[str, GroupOffsets]], of=tables.OFFSET_FETCH, version
         return {each["group_id"]: GroupOffsets.of(each) for each in values["groups"]}
 
 
-@dataclass(frozen=True, slots=True)
 class CommitOffsets(View[dict[int, int]], of=tables.OFFSET_COMMIT, version=7):
     """Commit offsets in one topic for a group without members; answers with an error code by partition."""
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import ClassVar, TypeVar
 
 from sidecar.protocol import fetch, produce, produce_upstream
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.calls import tails
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -55,8 +55,7 @@ class Appended:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceBatch(FixedRequest):
+class ProduceBatch(Request[Appended]):
     """Append one record batch to one partition with acks=all. `timeout_ms` is how long the leader waits for its
     replicas.
     """
@@ -94,8 +93,7 @@ class Fetched:
     records: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPartition(FixedRequest):
+class FetchPartition(Request[Fetched]):
     """Read one partition from `offset` on, without a fetch session (KIP-227), from its leader.
 
     Waits `max_wait_ms` at most for `min_bytes`. One whole batch comes even where it is larger than `max_bytes`
@@ -147,7 +145,6 @@ class ListedOffset:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class ListOffsets(View[dict[TopicPartition, ListedOffset]], of=tables.LIST_OFFSETS, version=5):
     """An offset per partition: `OffsetAt`, or the first one whose timestamp (Unix ms) is not lower. Only leaders
     answer.

@@ -20,14 +20,10 @@ class OfferedMechanisms(NamedTuple):
     mechanisms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class SaslHandshake(View[OfferedMechanisms], of=security.SASL_HANDSHAKE, version=1):
     """Name the mechanism of the SaslAuthenticate requests that follow (KIP-152)."""
 
     mechanism: str
-
-    def asked(self) -> Values:
-        return {"mechanism": self.mechanism}
 
     def answered(self, values: Values) -> OfferedMechanisms:
         return OfferedMechanisms(values["error_code"], tuple(values["mechanisms"]))
@@ -45,7 +41,6 @@ class Authenticated:
     lifetime_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class SaslAuthenticate(View[Authenticated], of=security.SASL_AUTHENTICATE, version=2):
     """One message of the exchange that SaslHandshake began; never shown."""
 
@@ -80,7 +75,6 @@ class DescribedAcls:
     bindings: tuple[AclBinding, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeAcls(View[DescribedAcls], of=security.DESCRIBE_ACLS, version=2):
     """All rules of the cluster. Takes DESCRIBE on the cluster."""
 
@@ -122,7 +116,6 @@ class TokenOwners:
     owners: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeTokenOwners(View[TokenOwners], of=security.DESCRIBE_DELEGATION_TOKEN, version=1):
     """Whose each delegation token is (KIP-48): all that its sender may DESCRIBE, or those of one `owner` (type, name).
     61 where brokers have none, 64 over a connection without a login.
@@ -158,7 +151,6 @@ class MadeToken:
         return base64.b64encode(self.hmac).decode()
 
 
-@dataclass(frozen=True, slots=True)
 class CreateDelegationToken(View[MadeToken], of=security.CREATE_DELEGATION_TOKEN, version=3):
     """A token for its sender, or for an `owner` (type, name; KIP-373), for whom that takes CREATE_TOKENS. `renewers`
     may renew, end and see it, too.
@@ -183,7 +175,6 @@ class CreateDelegationToken(View[MadeToken], of=security.CREATE_DELEGATION_TOKEN
         return MadeToken(values["error_code"], requester, values["token_id"], bytes(values["hmac"]), life_ms)
 
 
-@dataclass(frozen=True, slots=True)
 class ExpireDelegationToken(View[int], of=security.EXPIRE_DELEGATION_TOKEN, version=1):
     """End a token at once; the answer is an error code."""
 

@@ -1,12 +1,11 @@
 """Fetch v11 of many partitions at once, each answered by its element as it is: for readers that share a poll."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.primitives import Octets, Reader, Writer
 
 VERSION: Final = 11
@@ -45,8 +44,7 @@ class Fetched(NamedTuple):
     element: Octets
 
 
-@dataclass(frozen=True, slots=True)
-class FetchTails(FixedRequest):
+class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
     """Wait up to `max_wait_ms` for a first byte at any of these positions, each of another partition.
 
     Answered by what each partition has, by log and index: at most `partition_bytes` each and `max_bytes` in all, but
@@ -84,7 +82,6 @@ class FetchTails(FixedRequest):
         return fetched
 
 
-@dataclass(frozen=True, slots=True)
 class FetchTailsById(FetchTails):
     """As `FetchTails`, of topics by their ids: of one that was created anew no broker gives anything."""
 

@@ -6,8 +6,6 @@ does not raise the epoch (KIP-890), InitProducerId 4 answers 90 PRODUCER_FENCED 
 47 INVALID_PRODUCER_EPOCH.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,7 +34,6 @@ class InitializedProducer:
     stamp: Stamp
 
 
-@dataclass(frozen=True, slots=True)
 class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, version=4):
     """A producer id and epoch for a transactional id; None: for an idempotent producer. `current` names what the
     caller holds (KIP-360); (-1, -1) names nothing.
@@ -54,7 +51,6 @@ class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, vers
         return InitializedProducer(values["error_code"], stamp_of(values))
 
 
-@dataclass(frozen=True, slots=True)
 class AddPartitionsToTxn(View[dict[TopicPartition, int]], of=tables.ADD_PARTITIONS_TO_TXN, version=3):
     """Put partitions into the transaction. All or nothing: one bad partition makes the others answer 55.
 
@@ -74,7 +70,6 @@ class AddPartitionsToTxn(View[dict[TopicPartition, int]], of=tables.ADD_PARTITIO
         return {partition: each["partition_error_code"] for partition, each in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
 class EndTxn(View[int], of=tables.END_TXN, version=3):
     """End the transaction. An answer of 0 to an abort means accepted; the next 0 means that every marker is in its
     log. Answered by the error code.
@@ -104,7 +99,7 @@ class ActiveProducer:
     transaction_start: int
 
     @classmethod
-    def of(cls, values: Values) -> ActiveProducer:
+    def of(cls, values: Values) -> "ActiveProducer":
         return cls(
             stamp_of(values),
             values["last_sequence"],
@@ -127,7 +122,6 @@ class PartitionProducers:
         return next((found for found in self.producers if found.stamp.producer_id == producer_id), None)
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeProducers(View[dict[TopicPartition, PartitionProducers]], of=tables.DESCRIBE_PRODUCERS, version=0):
     """Which producer ids partitions remember (KIP-664). Only the leader answers; needs READ on the topic."""
 
@@ -146,42 +140,6 @@ class DescribeProducers(View[dict[TopicPartition, PartitionProducers]], of=table
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionDescription:
-    """A transactional id as its coordinator describes it. `partitions` are those whose marker is still missing."""
-
-    error: int
-    transactional_id: str
-    state: str
-    timeout_ms: int
-    stamp: Stamp
-    partitions: tuple[TopicPartition, ...]
-
-    @classmethod
-    def of(cls, values: Values) -> TransactionDescription:
-        return cls(
-            values["error_code"],
-            values["transactional_id"],
-            values["transaction_state"],
-            values["transaction_timeout_ms"],
-            stamp_of(values),
-            tuple(TopicPartition(topic["topic"], index) for topic in values["topics"] for index in topic["partitions"]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeTransactions(View[tuple[TransactionDescription, ...]], of=tables.DESCRIBE_TRANSACTIONS, version=0):
-    """State of transactional ids at their coordinator (KIP-664). Needs DESCRIBE on them."""
-
-    transactional_ids: tuple[str, ...]
-
-    def asked(self) -> Values:
-        return {"transactional_ids": self.transactional_ids}
-
-    def answered(self, values: Values) -> tuple[TransactionDescription, ...]:
-        return tuple(map(TransactionDescription.of, values["transaction_states"]))
-
-
-@dataclass(frozen=True, slots=True)
 class Marker:
     """An abort marker to be written to partitions of one leader, on behalf of no coordinator."""
 
@@ -190,7 +148,6 @@ class Marker:
     coordinator_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class WriteTxnMarkers(View[dict[ProducerId, dict[TopicPartition, int]]], of=tables.WRITE_TXN_MARKERS, version=1):
     """Write abort markers straight to a leader; it answers once they are replicated. Needs CLUSTER_ACTION or ALTER on
     the cluster. Answered by an error code for each producer id and partition.

@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol import api, api_versions, metadata, partitioned, produce, usual_fetch
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.limits import elements
 from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
 from sidecar.protocol.primitives import MalformedFrameError, RequestReader, at_once
-from sidecar.protocol.schema import Message
+from sidecar.protocol.schema import Message, leading_text
 from tests.fuzz.calls import CALLS, Call
 
 if TYPE_CHECKING:

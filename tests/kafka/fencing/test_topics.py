@@ -10,12 +10,12 @@ from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, read_keep_aliv
 from sidecar.fencing.slot import ROTATE_AT
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
 from sidecar.protocol.calls.admin import CreatePartitions
-from sidecar.protocol.calls.transactions import NO_STAMP, DescribeTransactions, InitProducerId
+from sidecar.protocol.calls.transactions import NO_STAMP, InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerId, TopicPartition
 from tests.conftest import OwnKafka, Unique
 from tests.kafka.fencing.conftest import NewSlot
-from tests.kafka_calls import KafkaCalls, kafka_calls
+from tests.kafka_calls import DescribeTransactions, KafkaCalls, kafka_calls
 from tests.services import Services
 from tests.wait import wait_for_async
 
@@ -151,7 +151,7 @@ async def test_a_producer_id_that_kafka_replaced_is_fenced_by_itself(own_kafka: 
         async def expired() -> bool:
             request = DescribeTransactions((slot.transactional_id,))
             (description,) = await kafka.upstream.call(coordinator, request)
-            return description.error == TRANSACTIONAL_ID_NOT_FOUND
+            return description["error_code"] == TRANSACTIONAL_ID_NOT_FOUND
 
         await wait_for_async(expired, "the transactional id to expire", timeout=30)
         assert (await slot.open()).producer_id != old.producer_id

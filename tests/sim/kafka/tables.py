@@ -12,7 +12,7 @@ from typing import Any, Final
 from sidecar.protocol.kinds import INT8, INT16, INT32, INT64, NULLABLE_TEXT, TEXT, UUID_BYTES, Form
 from sidecar.protocol.messages import admin, cluster, groups, logs, transactions
 from sidecar.protocol.primitives import Reader, Writer
-from sidecar.protocol.schema import NEVER, Array, Field, Message, record
+from sidecar.protocol.schema import Array, Field, Message, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,111 +20,84 @@ class _NullableBytes:
     absent: bytes | None = None
 
     def read(self, reader: Reader, form: Form) -> bytes | None:
-        return reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
+        return reader.nullable_bytes(form.flexible)
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
-        if form.flexible:
-            writer.compact_nullable_bytes(value)
-        else:
-            writer.nullable_bytes(value)
+        writer.nullable_bytes(value, form.flexible)
 
 
 _RECORDS: Final = _NullableBytes()
-_THROTTLE: Final = Field("throttle_time_ms", INT32)
 
 
-def _topics(name: str, *partition: Field, inner: str = "partitions", topic: str = "name", by_id: int = NEVER) -> Field:
-    """`by_id`: the version that has ids in the place of names."""
-    called = (Field(topic, TEXT, until=by_id - 1), Field("topic_id", UUID_BYTES, since=by_id))
-    return Field(name, Array(record(*called, Field(inner, Array(record(*partition))))))
+def _topics(partitions: Record, inner: str = "partitions", topic: str = "name") -> Array:
+    """Versions from 13 on have ids in the place of names."""
+    called: dict[str, Any] = {topic: Field(TEXT, until=12), "topic_id": Field(UUID_BYTES, since=13)}
+    return Array(Record(**called, **{inner: Array(partitions)}))
 
 
+_PRODUCED: Final = Record(
+    index=INT32,
+    error_code=INT16,
+    base_offset=INT64,
+    log_append_time_ms=Field(INT64, since=2),
+    log_start_offset=Field(INT64, since=5),
+    record_errors=Field(Array(Record(batch_index=INT32, batch_index_error_message=NULLABLE_TEXT)), since=8),
+    error_message=Field(NULLABLE_TEXT, since=8),
+)
 PRODUCE: Final = Message(
     0,
     9,
-    record(
-        Field("transactional_id", NULLABLE_TEXT, since=3),
-        Field("acks", INT16),
-        Field("timeout_ms", INT32),
-        _topics("topic_data", Field("index", INT32), Field("records", _RECORDS), inner="partition_data", by_id=13),
+    Record(
+        transactional_id=Field(NULLABLE_TEXT, since=3),
+        acks=INT16,
+        timeout_ms=INT32,
+        topic_data=_topics(Record(index=INT32, records=_RECORDS), "partition_data"),
     ),
-    record(
-        _topics(
-            "responses",
-            Field("index", INT32),
-            Field("error_code", INT16),
-            Field("base_offset", INT64),
-            Field("log_append_time_ms", INT64, since=2),
-            Field("log_start_offset", INT64, since=5),
-            Field(
-                "record_errors",
-                Array(record(Field("batch_index", INT32), Field("batch_index_error_message", NULLABLE_TEXT))),
-                since=8,
-            ),
-            Field("error_message", NULLABLE_TEXT, since=8),
-            inner="partition_responses",
-            by_id=13,
-        ),
-        Field("throttle_time_ms", INT32, since=1),
+    Record(
+        responses=_topics(_PRODUCED, "partition_responses"),
+        throttle_time_ms=Field(INT32, since=1),
     ),
 )
 
+_FETCH: Final = Record(
+    partition=INT32,
+    current_leader_epoch=Field(INT32, since=9),
+    fetch_offset=INT64,
+    last_fetched_epoch=Field(INT32, since=12),
+    log_start_offset=Field(INT64, since=5),
+    partition_max_bytes=INT32,
+)
+_FETCHED: Final = Record(
+    partition_index=INT32,
+    error_code=INT16,
+    high_watermark=INT64,
+    last_stable_offset=Field(INT64, since=4),
+    log_start_offset=Field(INT64, since=5),
+    aborted_transactions=Field(Array(Record(producer_id=INT64, first_offset=INT64), nullable_since=4), since=4),
+    preferred_read_replica=Field(INT32, since=11),
+    records=_RECORDS,
+)
+_FORGOTTEN: Final = Record(topic=Field(TEXT, until=12), topic_id=Field(UUID_BYTES, since=13), partitions=Array(INT32))
 FETCH: Final = Message(
     1,
     12,
-    record(
-        Field("replica_id", INT32, until=14),
-        Field("max_wait_ms", INT32),
-        Field("min_bytes", INT32),
-        Field("max_bytes", INT32, since=3),
-        Field("isolation_level", INT8, since=4),
-        Field("session_id", INT32, since=7),
-        Field("session_epoch", INT32, since=7),
-        _topics(
-            "topics",
-            Field("partition", INT32),
-            Field("current_leader_epoch", INT32, since=9),
-            Field("fetch_offset", INT64),
-            Field("last_fetched_epoch", INT32, since=12),
-            Field("log_start_offset", INT64, since=5),
-            Field("partition_max_bytes", INT32),
-            topic="topic",
-            by_id=13,
-        ),
-        Field(
-            "forgotten_topics_data",
-            Array(
-                record(
-                    Field("topic", TEXT, until=12),
-                    Field("topic_id", UUID_BYTES, since=13),
-                    Field("partitions", Array(INT32)),
-                )
-            ),
-            since=7,
-        ),
-        Field("rack_id", TEXT, since=11),
+    Record(
+        replica_id=Field(INT32, until=14),
+        max_wait_ms=INT32,
+        min_bytes=INT32,
+        max_bytes=Field(INT32, since=3),
+        isolation_level=Field(INT8, since=4),
+        session_id=Field(INT32, since=7),
+        session_epoch=Field(INT32, since=7),
+        topics=_topics(_FETCH, topic="topic"),
+        forgotten_topics_data=Field(Array(_FORGOTTEN), since=7),
+        rack_id=Field(TEXT, since=11),
     ),
-    record(
-        Field("throttle_time_ms", INT32, since=1),
-        Field("error_code", INT16, since=7),
-        Field("session_id", INT32, since=7),
-        _topics(
-            "responses",
-            Field("partition_index", INT32),
-            Field("error_code", INT16),
-            Field("high_watermark", INT64),
-            Field("last_stable_offset", INT64, since=4),
-            Field("log_start_offset", INT64, since=5),
-            Field(
-                "aborted_transactions",
-                Array(record(Field("producer_id", INT64), Field("first_offset", INT64)), nullable_since=4),
-                since=4,
-            ),
-            Field("preferred_read_replica", INT32, since=11),
-            Field("records", _RECORDS),
-            topic="topic",
-            by_id=13,
-        ),
+    Record(
+        throttle_time_ms=Field(INT32, since=1),
+        error_code=Field(INT16, since=7),
+        session_id=Field(INT32, since=7),
+        responses=_topics(_FETCHED, topic="topic"),
     ),
 )
 

@@ -24,7 +24,6 @@ from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt, P
 from sidecar.protocol.calls.transactions import (
     AddPartitionsToTxn,
     DescribeProducers,
-    DescribeTransactions,
     EndTxn,
     InitProducerId,
     Marker,
@@ -33,6 +32,7 @@ from sidecar.protocol.calls.transactions import (
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.metadata import MetadataCall, MetadataRequest
 from sidecar.protocol.primitives import Reader
+from tests.kafka_calls import DescribeTransactions
 from tests.sim.kafka.batches import encode
 from tests.sim.kafka.harness import Connection, Simulated
 
@@ -69,7 +69,7 @@ def test_every_call_of_a_node_is_answered():
     assert _call(s, coordinator, EndTxn("slot", stamp)) == 0
     s.pause(1)
     assert _call(s, coordinator, EndTxn("slot", stamp)) == 0
-    assert _call(s, coordinator, DescribeTransactions(("slot",)))[0].state == "CompleteAbort"
+    assert _call(s, coordinator, DescribeTransactions(("slot",)))[0]["transaction_state"] == "CompleteAbort"
     batch = encode([(b"k", b"v")], s.wall_ms(), stamp.producer_id, stamp.epoch, 0)
     assert _call(s, at, ProduceBatch(topic, batch, 1000)).base_offset == 1
     found = _call(s, at, DescribeProducers({"t": [0]}))[topic].of(stamp.producer_id)

@@ -149,7 +149,7 @@ class PaperClaims:
         if key == METADATA:
             brokers = tuple(Broker(number, HOST, port) for number, port in self.nodes.items())
             found = at_once(
-                metadata.answer_steps(int.from_bytes(correlation, "big"), 5, ClusterState(0, brokers, "c", 1, ()))
+                metadata.answer_steps(int.from_bytes(correlation, "big"), 10, ClusterState(0, brokers, "c", 1, ()))
             )
             line.writer.write(found)
             return

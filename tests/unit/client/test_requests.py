@@ -9,7 +9,7 @@ import pytest
 from sidecar.client._requests import Appended, Produce, describe_owners
 from sidecar.protocol import metadata, produce
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
-from sidecar.protocol.calls.layout import DescribeCluster, TopicLayout
+from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
@@ -20,12 +20,12 @@ from sidecar.v1 import control_pb2 as control
 BODY = 4 + 2 + 2 + 4 + 2 + len("client")
 
 
-def body_of(request: object) -> bytes:
-    return encode_frame(request, 7, "client")[BODY:]  # type: ignore[arg-type]
+def body_of(request: object, *, flexible: bool = False) -> bytes:
+    return encode_frame(request, 7, "client")[BODY + flexible :]  # type: ignore[arg-type]
 
 
 def test_metadata_is_asked_without_creating_the_topic() -> None:
-    asked = at_once(metadata.request_steps(Reader(body_of(DescribeCluster(("orders",)))), 5))
+    asked = at_once(metadata.request_steps(Reader(body_of(DescribeTopics(("orders",)), flexible=True)), 10))
     assert (asked.topics, asked.allow_auto_topic_creation) == (("orders",), False)
 
 
@@ -33,9 +33,9 @@ def test_metadata_tells_leaders_and_where_they_are() -> None:
     partitions = (PartitionState(0, 0, 1, 3), PartitionState(1, 5, -1, 0))
     topic = TopicState("orders", 0, uuid.uuid4(), False, partitions)
     brokers = (Broker(1, "here", 9092, "rack"), Broker(2, "there", 9093))
-    answer = at_once(metadata.answer_steps(7, 5, ClusterState(0, brokers, "cluster", 1, (topic,))))
-    found = decode_frame(DescribeCluster(("orders",)), 7, answer, 4, len(answer))
-    assert found.topic("orders") == TopicLayout(0, {0: 1, 1: -1})
+    answer = at_once(metadata.answer_steps(7, 10, ClusterState(0, brokers, "cluster", 1, (topic,))))
+    found = decode_frame(DescribeTopics(("orders",)), 7, answer, 4, len(answer))
+    assert (found.topic("orders").error, found.topic("orders").leaders) == (0, {0: 1, 1: -1})
     assert found.topic("others").error == 3
     assert found.brokers == {1: ("here", 9092), 2: ("there", 9093)}
 

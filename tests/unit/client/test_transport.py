@@ -121,7 +121,7 @@ class PaperNodes:
         body.skip(4)
         timeout_ms = body.i32()
         body.skip(4)
-        body.string()
+        body.text()
         partitions = list[int]()
         for _ in range(body.array()):
             partitions.append(body.i32())

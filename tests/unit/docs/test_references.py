@@ -18,7 +18,7 @@ from sidecar.admin.openapi import document
 from sidecar.cli.root import cli
 from sidecar.local import kafka_config, stack
 from sidecar.network.client import ClientConnection
-from sidecar.network.refused_frames import reason_of
+from sidecar.network.reading import reason_of
 from sidecar.protocol.errors import ErrorCode
 from sidecar.settings import ENV_PREFIX
 from sidecar.settings.listeners import own_setting

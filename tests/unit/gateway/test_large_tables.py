@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from struct import Struct
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -19,9 +20,10 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import partitioned
 from sidecar.protocol.limits import PORTION, SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
-from sidecar.protocol.primitives import I32, I64, Octets, at_once
+from sidecar.protocol.primitives import I32, Octets, at_once
 from tests.wait import wait_for_async
 
+I64 = Struct(">q")
 LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
 
 

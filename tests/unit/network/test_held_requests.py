@@ -14,7 +14,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
 from sidecar.network.listening import close_server
 from sidecar.network.memory import HeldBytes, RequestMemory
-from sidecar.network.paced import PIECE, PacedTransport
+from sidecar.network.paced_tls import PIECE, PacedTransport
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.primitives import I32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from sidecar.network.idling import IdleWatch, Idling
+from sidecar.network.idling import IdleWatch
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
 
@@ -38,20 +38,20 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.watch = IdleWatch(
-            lambda: self.connections,
+            lambda: cast("Any", self.connections),
             self._end,
             lambda connection: connection.id in self.needed,
             first_s=self.first_s,
             idle_s=self.idle_s,
         )
 
-    def _end(self, connection: Idling, spoke: bool) -> None:
+    def _end(self, connection: Any, spoke: bool) -> None:
         self.ended.append((connection.id, spoke))
         connection.closed = True
 
     def add(self, connection: Quiet) -> Quiet:
         self.connections.append(connection)
-        self.watch.came(connection)
+        self.watch.came(cast("Any", connection))
         return connection
 
     def play(self, story: Callable[[], Coroutine[object, object, None]]) -> None:

@@ -11,10 +11,12 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any, cast
 
 import pytest
 
-from sidecar.network.keepalive import ClientWatch, end_when_stuck, is_silent, probe_when_idle
+from sidecar.network.idling import ClientWatch
+from sidecar.network.keepalive import end_when_stuck, is_silent, probe_when_idle
 from tests.wait import wait_for_async
 
 LIMIT_S = 0.5
@@ -78,7 +80,7 @@ class Watched:
 
 async def test_the_watch_ends_those_that_fell_silent_or_have_gone_and_no_others() -> None:
     connections = [Watched(silent=index % 100 == 7, has_left=index % 100 == 8) for index in range(1_000)]
-    watch = asyncio.create_task(ClientWatch(lambda: connections, limit_s=0.01).run())
+    watch = asyncio.create_task(ClientWatch(lambda: cast("Any", connections), limit_s=0.01).run())
     await wait_for_async(lambda: _all_aborted(connections), "the end of the silent ones")
     connections[0].silent = True
     await wait_for_async(lambda: _all_aborted(connections), "the end of one more")

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from sidecar.network.loops import Loops
-from sidecar.network.tasks import Tasks
+from sidecar.network.tasks import Loops, Tasks
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
 

@@ -10,7 +10,8 @@ import pytest
 
 from sidecar.network import memory as memory_module
 from sidecar.network.client import ClientConnection
-from sidecar.network.keepalive import ClientWatch, unread_at_end
+from sidecar.network.idling import ClientWatch
+from sidecar.network.keepalive import unread_at_end
 from sidecar.network.memory import HeldBytes, RequestMemory
 from tests.unit.network.peers import Peer, Recorder, answer, listening, on_uvloop, request
 from tests.wait import wait_for_async

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.network import unread as unread_module
-from sidecar.network.arriving import ClientUpstream
-from sidecar.network.unread import LEAST, AnswerMemory
+from sidecar.network.unread import LEAST, AnswerMemory, ClientUpstream
 from tests.unit.network.peers import (
     LOOPBACK,
     Asked,

@@ -410,7 +410,6 @@ CASES = {
         transactions.add_partitions_case,
         transactions.end_case,
         transactions.describe_producers_case,
-        transactions.describe_transactions_case,
         transactions.write_markers_case,
         produce_case,
         fetch_case,

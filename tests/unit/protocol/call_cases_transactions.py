@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 from kio.schema.add_partitions_to_txn.v3 import request as add_request
 from kio.schema.add_partitions_to_txn.v3 import response as add_response
 from kio.schema.describe_producers.v0 import request as producers_request
 from kio.schema.describe_producers.v0 import response as producers_response
-from kio.schema.describe_transactions.v0 import request as transactions_request
-from kio.schema.describe_transactions.v0 import response as transactions_response
 from kio.schema.end_txn.v3 import request as end_request
 from kio.schema.end_txn.v3 import response as end_response
 from kio.schema.errors import ErrorCode as KioError
@@ -22,13 +18,11 @@ from sidecar.protocol.calls.transactions import (
     ActiveProducer,
     AddPartitionsToTxn,
     DescribeProducers,
-    DescribeTransactions,
     EndTxn,
     InitializedProducer,
     InitProducerId,
     Marker,
     PartitionProducers,
-    TransactionDescription,
     WriteTxnMarkers,
 )
 from sidecar.protocol.ids import TopicPartition
@@ -123,30 +117,6 @@ def describe_producers_case() -> Case:
             PARTITION: PartitionProducers(0, None, (producer,)),
             TopicPartition("orders", 4): PartitionProducers(6, "moved", ()),
         },
-    )
-
-
-def describe_transactions_case() -> Case:
-    started = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
-    return Case(
-        DescribeTransactions(("a", "b")),
-        transactions_request.DescribeTransactionsRequest(transactional_ids=("a", "b")),
-        transactions_response.DescribeTransactionsResponse(
-            throttle_time=NO_THROTTLE,
-            transaction_states=(
-                transactions_response.TransactionState(
-                    error_code=KioError.none,
-                    transactional_id="a",
-                    transaction_state="PrepareAbort",
-                    transaction_timeout=60 * SECOND,
-                    transaction_start_time=started,
-                    producer_id=STAMP.producer_id,
-                    producer_epoch=STAMP.epoch,
-                    topics=(transactions_response.TopicData(topic="orders", partitions=(3,)),),
-                ),
-            ),
-        ),
-        (TransactionDescription(0, "a", "PrepareAbort", 60_000, STAMP, (PARTITION,)),),
     )
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from sidecar.protocol import api_versions, fetch, limits, metadata, partitioned, produce
 from sidecar.protocol.api import ALL_APIS
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.limits import SLICE, elements
 from sidecar.protocol.messages import admin, groups
 from sidecar.protocol.metadata import ClusterState, MetadataCall, PartitionState, TopicState
 from sidecar.protocol.primitives import I32, Reader, RequestReader, TooManyElementsError, Writer, at_once
+from sidecar.protocol.schema import leading_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -177,12 +177,12 @@ def test_others_have_their_turn_while_a_large_cluster_is_described(count: int) -
     writer = Writer()
     writer.i32(0)
     writer.array(0, True)
-    writer.compact_string(None)
+    writer.text(None, True)
     writer.i32(1)
     writer.array(count, True)
     for topic in topics:
         writer.i16(0)
-        writer.compact_string(topic.name)
+        writer.text(topic.name, True)
         writer.raw(topic.topic_id.bytes)
         writer.boolean(False)
         writer.array(1, True)

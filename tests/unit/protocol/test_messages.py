@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.caller import Request
 from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
@@ -114,7 +114,7 @@ def test_every_version_that_the_node_itself_asks_in_is_checked_here() -> None:
         (each.api_key, each.api_version)
         for module in iter_modules(calls.__path__, f"{calls.__name__}.")
         for each in vars(import_module(module.name)).values()
-        if isinstance(each, type) and issubclass(each, FixedRequest) and hasattr(each, "api_key")
+        if isinstance(each, type) and issubclass(each, Request) and hasattr(each, "api_key")
     }
     assert {found for found in asked if found[0] in MESSAGES} <= set(VERSIONS)
 

@@ -9,24 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+from sidecar.protocol.schema import leading_text
 
-_TYPES: dict[str, tuple[st.SearchStrategy[Any], str, str]] = {
-    "i16": (st.integers(-(2**15), 2**15 - 1), "i16", "i16"),
-    "i32": (st.integers(-(2**31), 2**31 - 1), "i32", "i32"),
-    "boolean": (st.booleans(), "boolean", "boolean"),
-    "uvarint": (st.integers(0, 2**32 - 1), "uvarint", "uvarint"),
-    "string": (st.text(max_size=300), "string", "string"),
-    "nullable string": (st.none() | st.text(max_size=300), "string", "nullable_string"),
-    "compact string": (st.text(max_size=300), "compact_string", "compact_string"),
-    "compact nullable string": (st.none() | st.text(max_size=300), "compact_string", "compact_nullable_string"),
-    "nullable bytes": (st.none() | st.binary(max_size=300), "nullable_bytes", "nullable_bytes"),
-    "compact nullable bytes": (
-        st.none() | st.binary(max_size=300),
-        "compact_nullable_bytes",
-        "compact_nullable_bytes",
-    ),
+_TYPES: dict[str, tuple[st.SearchStrategy[Any], str, str, tuple[bool, ...]]] = {
+    "i16": (st.integers(-(2**15), 2**15 - 1), "i16", "i16", ()),
+    "i32": (st.integers(-(2**31), 2**31 - 1), "i32", "i32", ()),
+    "boolean": (st.booleans(), "boolean", "boolean", ()),
+    "uvarint": (st.integers(0, 2**32 - 1), "uvarint", "uvarint", ()),
+    "string": (st.text(max_size=300), "text", "text", ()),
+    "nullable string": (st.none() | st.text(max_size=300), "text", "nullable_text", ()),
+    "compact string": (st.text(max_size=300), "text", "text", (True,)),
+    "compact nullable string": (st.none() | st.text(max_size=300), "text", "nullable_text", (True,)),
+    "nullable bytes": (st.none() | st.binary(max_size=300), "nullable_bytes", "nullable_bytes", ()),
+    "compact nullable bytes": (st.none() | st.binary(max_size=300), "nullable_bytes", "nullable_bytes", (True,)),
 }
 every_type = pytest.mark.parametrize("name", _TYPES)
 
@@ -34,17 +30,17 @@ every_type = pytest.mark.parametrize("name", _TYPES)
 @every_type
 @given(data=st.data())
 def test_a_value_is_read_as_it_was_written_and_not_from_a_part_of_it(name: str, data: st.DataObject) -> None:
-    values, write, read = _TYPES[name]
+    values, write, read, form = _TYPES[name]
     value = data.draw(values)
     writer = Writer()
-    getattr(writer, write)(value)
+    getattr(writer, write)(value, *form)
     written = writer.finish()
     reader = Reader(b"front" + written + b"behind", 5, 5 + len(written))
-    assert getattr(reader, read)() == value
+    assert getattr(reader, read)(*form) == value
     assert reader.remaining == 0
     for size in range(len(written)):
         with pytest.raises(MalformedFrameError):
-            getattr(Reader(written, 0, size), read)()
+            getattr(Reader(written, 0, size), read)(*form)
 
 
 @every_type
@@ -52,7 +48,7 @@ def test_a_value_is_read_as_it_was_written_and_not_from_a_part_of_it(name: str, 
 def test_junk_raises_nothing_but_malformed(name: str, junk: bytes) -> None:
     reader = Reader(junk)
     with contextlib.suppress(MalformedFrameError):
-        getattr(reader, _TYPES[name][2])()
+        getattr(reader, _TYPES[name][2])(*_TYPES[name][3])
     assert 0 <= reader.position <= len(junk)
 
 
@@ -96,14 +92,14 @@ def test_a_varint_of_more_than_32_bits_is_malformed() -> None:
 
 def test_null_where_a_string_must_be_is_malformed() -> None:
     with pytest.raises(MalformedFrameError, match="null"):
-        Reader(b"\xff\xff").string()
+        Reader(b"\xff\xff").text()
     with pytest.raises(MalformedFrameError, match="null"):
-        Reader(b"\x00").compact_string()
+        Reader(b"\x00").text(True)
 
 
 def test_a_string_that_is_not_utf8_is_malformed() -> None:
     with pytest.raises(MalformedFrameError, match="UTF-8"):
-        Reader(b"\x00\x02\xc3\x28").string()
+        Reader(b"\x00\x02\xc3\x28").text()
 
 
 @given(tags=st.dictionaries(st.integers(0, 2**31), st.binary(max_size=200), max_size=4))

@@ -166,15 +166,15 @@ def test_tags_that_nobody_here_knows_are_stepped_over_wherever_they_stand() -> N
     tags = b"\x02\x05\x03abc\x87\x01\x00"
     writer = Writer()
     writer.raw(tags)
-    writer.compact_string(None)
+    writer.text(None, True)
     writer.i16(1)
     writer.i32(1000)
     writer.array(1, True)
-    writer.compact_string("orders")
+    writer.text("orders", True)
     writer.array(2, True)
     for index, records in ((4, b"first"), (5, b"second")):
         writer.i32(index)
-        writer.compact_nullable_bytes(records)
+        writer.nullable_bytes(records, True)
         writer.raw(tags)
     writer.raw(tags + tags)
     body = writer.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Values
 
 
-@dataclass(frozen=True, slots=True)
 class _Plain(View[list[str]], of=LIST_GROUPS, version=2):
     def asked(self) -> Values:
         return {}
@@ -25,7 +23,6 @@ class _Plain(View[list[str]], of=LIST_GROUPS, version=2):
         return [group["group_id"] for group in values["groups"]]
 
 
-@dataclass(frozen=True, slots=True)
 class _Flexible(View[int], of=LIST_GROUPS, version=4):
     state: str
 

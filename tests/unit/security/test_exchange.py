@@ -37,7 +37,7 @@ class Broker:
         reader = Reader(frame, 4)
         key, version, correlation_id = reader.i16(), reader.i16(), reader.i32()
         self.correlation_ids.append(correlation_id)
-        assert reader.string() == "node"
+        assert reader.text() == "node"
         if key == SASL_HANDSHAKE.key:
             asked = SASL_HANDSHAKE.decode_request(frame, reader.position, len(frame), version)["mechanism"]
             values = {"error_code": 0 if asked in self.mechanisms else 33, "mechanisms": list(self.mechanisms)}
