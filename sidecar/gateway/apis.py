@@ -12,7 +12,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking, groups, members, topics, transactions
-from sidecar.gateway.access import members as access
+from sidecar.gateway.access import groups as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi

@@ -4,7 +4,7 @@ ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), Strea
 
 Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
 a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
-that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.members`). So is an
+that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.groups`). So is an
 application of Kafka Streams whose own topics, which the coordinator makes with the rights of the node, would be the
 sidecar's (`__sidecar_*`) or a shadow.
 
@@ -14,7 +14,7 @@ of 29 it drops the reason, and joins again without a pause (`AbstractHeartbeatRe
 
 A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
 topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
-`access.members`, unless the member may DESCRIBE every topic, and here, if there is a shadow that it may not read.
+`access.groups`, unless the member may DESCRIBE every topic, and here, if there is a shadow that it may not read.
 Expressions that clients resolve themselves (`java.util.regex.Pattern`) are lists of names by then. An expression stays
 with the coordinator when rights are withdrawn. So answers are looked at too: a member that an expression brought a
 topic which it may not see any more gets 128 instead of its assignment. One that named the topic keeps it, as at a
@@ -27,7 +27,7 @@ from typing import Final
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
-from sidecar.gateway.access.members import NOT_EXPANDED, made_topics, not_beaten, streams_topics
+from sidecar.gateway.access.groups import NOT_EXPANDED, made_topics, not_beaten, streams_topics
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators
 from sidecar.gateway.rights import may_see

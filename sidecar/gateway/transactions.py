@@ -17,7 +17,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking
-from sidecar.gateway.access.transactions import not_added
+from sidecar.gateway.access.cluster import not_added
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators, Keyed
 from sidecar.gateway.write_rights import refused_transaction

@@ -12,7 +12,7 @@ from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
 from sidecar.protocol.schema import Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-from sidecar.security.acls import Operation
+from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -25,6 +25,13 @@ MESSAGES: Final = {
     TRANSACTIONAL_ID: "Transactional Id authorization failed.",
 }
 """`Errors.message()` of Kafka."""
+CODES: Final = {
+    ResourceType.TOPIC: TOPIC,
+    ResourceType.GROUP: GROUP,
+    ResourceType.CLUSTER: CLUSTER,
+    ResourceType.TRANSACTIONAL_ID: TRANSACTIONAL_ID,
+}
+_NAMED_BY: Final = {ResourceType.GROUP: "group_id", ResourceType.TRANSACTIONAL_ID: "transactional_id"}
 NO_ID: Final = -1
 
 
@@ -97,7 +104,18 @@ def ids_in(topics: Iterable[Values] | None) -> list[bytes]:
 
 def called(topic: Values) -> Values:
     """The fields by which an element of a request names its topic: the name, the id, or both."""
-    return {field: topic[field] for field in ("name", "topic_id") if field in topic}
+    return {field: topic[field] for field in ("name", "topic", "topic_name", "topic_id") if field in topic}
+
+
+def refused_topic(
+    topic: Values, error: Values, partitions: str = "partitions", index: str = "partition_index"
+) -> Values:
+    """A topic of a request as it is answered where all its partitions get the same error. `partitions`, `index`: what
+    the answer calls the list, and a partition's number in it.
+    """
+    asked: list[Any] = topic["partitions"] if "partitions" in topic else topic["partition_indexes"]
+    numbers = (each if isinstance(each, int) else each["partition_index"] for each in asked)
+    return called(topic) | {partitions: [{index: number} | error for number in numbers]}
 
 
 def whole(values: Values, code: int) -> Divided:
@@ -108,6 +126,56 @@ def whole(values: Values, code: int) -> Divided:
 def error_fields(code: ErrorCode) -> Values:
     """An error with Kafka's message."""
     return {"error_code": code, "error_message": MESSAGES[code]}
+
+
+def takes(
+    operation: Operation,
+    kind: ResourceType,
+    refusal: Callable[[Asking], Values] = lambda _: {},
+    then: Callable[[Asking], Divided | None] = lambda _: None,
+) -> Callable[[Asking], Divided | None]:
+    """A request that takes one right, on its group, its transactional id or the cluster, or is refused as a whole:
+    `refusal` makes what the answer has besides the error. `then`: what is checked where the client has that right.
+    """
+    code = CODES[kind]
+
+    def check(asking: Asking) -> Divided | None:
+        name = asking.fields[_NAMED_BY[kind]] if kind in _NAMED_BY else CLUSTER_NAME
+        if asking.rights.may(operation, kind, name):
+            return then(asking)
+        return whole(error_fields(code) | refusal(asking), code)
+
+    return check
+
+
+def each_takes(
+    operation: Operation,
+    kind: ResourceType,
+    elements: tuple[str, str],
+    name: str,
+    refusal: Callable[[Any], Values] = lambda _: {},
+    *,
+    empty_goes_on: bool = False,
+) -> Callable[[Asking], Divided | None]:
+    """A request that takes a right on each resource that it names, as `some`. `name`: the field that names one in the
+    answer, and in the request where that has more than names; `refusal` makes what a refused one has besides the error.
+    """
+    code = CODES[kind]
+
+    def named(each: Any) -> str:
+        return each if isinstance(each, str) else each[name]
+
+    def check(asking: Asking) -> Divided | None:
+        return some(
+            asking,
+            elements,
+            lambda each: asking.rights.may(operation, kind, named(each)),
+            lambda each: {name: named(each)} | error_fields(code) | refusal(each),
+            code,
+            empty_goes_on=empty_goes_on,
+        )
+
+    return check
 
 
 def some(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from typing import Final
+from typing import Any, Final
 
 from sidecar.cluster.resolver import is_legal
 from sidecar.gateway.access.asked import (
@@ -17,6 +17,7 @@ from sidecar.gateway.access.asked import (
     Divided,
     error_fields,
     ids_in,
+    refused_topic,
     shown_by,
     some,
     some_steps,
@@ -66,72 +67,48 @@ def _uncreatable(asking: Asking) -> list[str]:
 
 
 def _metadata(asking: Asking) -> Divided | None:
+    """An id is no secret: one that is named is refused with TOPIC_AUTHORIZATION_FAILED where there is such a topic, as
+    a name is (`KafkaApis.handleTopicMetadataRequest`). Names beside ids count for nothing.
+    """
     fields, rights = asking.fields, asking.rights
     of_topics = bool(fields.get("include_topic_authorized_operations"))
     of_cluster = bool(fields.get("include_cluster_authorized_operations"))
-    refused: dict[str, None] = {}
-    going_on = fields
-    if not _names_all(asking):
+    refused: list[Values] = []
+    going_on, ids = fields, ids_in(fields["topics"])
+    if ids:
+        names = {topic_id: asking.name_of(topic_id) for topic_id in ids}
+        hidden = [
+            each for each, name in names.items() if name is not None and not rights.topic(Operation.DESCRIBE, name)
+        ]
+        refused = [{"name": None, "topic_id": topic_id} for topic_id in hidden]
+        going_on = fields | {"topics": [{"topic_id": each, "name": None} for each in names.keys() - hidden]}
+    elif not _names_all(asking):
         uncreatable = {name for name in _uncreatable(asking) if not asking.has(name, None)}
-        if ids_in(fields["topics"]):
-            return _metadata_by_id(asking)
-        names: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
-        refused = dict.fromkeys(
-            name for name in names if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
+        asked: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
+        unseen = dict.fromkeys(
+            name for name in asked if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
         )
-        if not refused and not of_topics and not of_cluster:
+        if not unseen and not of_topics and not of_cluster:
             return None
+        refused = [{"name": name} for name in unseen]
         if refused:
-            kept = [topic for topic in fields["topics"] if topic["name"] not in refused]
-            if not kept and asking.version == 0:
-                kept = [{"name": _NO_TOPIC}]
-            going_on = fields | {"topics": kept}
+            kept = [topic for topic in fields["topics"] if topic["name"] not in unseen]
+            going_on = fields | {"topics": kept or ([{"name": _NO_TOPIC}] if asking.version == 0 else [])}
 
     def amend(answer: Values) -> Values:
-        topics: list[Values] = []
+        topics, hidden = [], [*refused]
         for topic in answer["topics"]:
-            bits = rights.allowed(ResourceType.TOPIC, topic["name"])
-            if not bits >> Operation.DESCRIBE & 1 or topic["name"] == _NO_TOPIC:
-                continue
-            name = "topic_authorized_operations"
-            topics.append(topic | {name: topic[name] & bits} if of_topics else topic)
-        hidden = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
-        answer = answer | {"topics": [*topics, *(hidden | {"name": name} for name in refused)]}
+            bits = rights.allowed(ResourceType.TOPIC, topic["name"]) if topic["name"] else -1
+            if bits >> Operation.DESCRIBE & 1 and topic["name"] != _NO_TOPIC:
+                name = "topic_authorized_operations"
+                topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
+            elif ids:  # its id was not known a moment ago
+                hidden.append({"name": None, "topic_id": topic["topic_id"]})
+        error = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
+        answer = answer | {"topics": [*topics, *(error | each for each in hidden)]}
         return with_cluster_operations(rights, answer) if of_cluster else answer
 
     return Divided(going_on, amend, TOPIC if refused else 0)
-
-
-def _metadata_by_id(asking: Asking) -> Divided:
-    """As `_metadata`, of topics that are asked for by id; names beside ids count for nothing. An id is no secret, so
-    it is refused with TOPIC_AUTHORIZATION_FAILED where there is such a topic, and its name is refused
-    (`KafkaApis.handleTopicMetadataRequest`).
-    """
-    rights, name_of = asking.rights, asking.name_of
-    of_topics = bool(asking.fields.get("include_topic_authorized_operations"))
-    names = {topic_id: name_of(topic_id) for topic_id in ids_in(asking.fields["topics"])}
-    refused = [
-        topic_id for topic_id, name in names.items() if name is not None and not rights.topic(Operation.DESCRIBE, name)
-    ]
-    kept: list[Values] = [{"topic_id": topic_id, "name": None} for topic_id in names.keys() - refused]
-
-    def amend(answer: Values) -> Values:
-        hidden: list[Values] = [_hidden(topic_id) for topic_id in refused]
-        topics: list[Values] = []
-        for topic in answer["topics"]:
-            bits = rights.allowed(ResourceType.TOPIC, topic["name"]) if topic["name"] else -1
-            if not bits >> Operation.DESCRIBE & 1:  # its id was not known a moment ago
-                hidden.append(_hidden(topic["topic_id"]))
-                continue
-            name = "topic_authorized_operations"
-            topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
-        return answer | {"topics": [*topics, *hidden]}
-
-    return Divided(asking.fields | {"topics": kept}, amend, TOPIC if refused else 0)
-
-
-def _hidden(topic_id: bytes) -> Values:
-    return {"error_code": TOPIC, "name": None, "topic_id": topic_id, "topic_authorized_operations": NO_OPERATIONS}
 
 
 def _once(names: Iterable[str]) -> frozenset[str]:
@@ -187,20 +164,18 @@ def _named_for_deletion(asking: Asking) -> list[str]:
     return [each["name"] for each in topics if each["name"] is not None and each["topic_id"] == NO_TOPIC_ID]
 
 
-def _ids_for_deletion(topics: Iterable[Values]) -> list[bytes]:
-    return ids_in(each for each in topics if each["name"] is None)
-
-
-def _delete_topics_by_id(asking: Asking) -> Generator[None, None, Divided | None]:
-    """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses, and
-    does not count where it looks for what is named twice (`ControllerApis.deleteTopics`); a topic whose id is not known
-    goes no further, as it might be known there.
+def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
+    """What has neither a name nor an id, or both, the controller refuses, and does not count where it looks for what is
+    named twice (`ControllerApis.deleteTopics`); a topic whose id is not known goes no further, as it might be known
+    there.
     """
-    once, ids = _once(_named_for_deletion(asking)), Counter(_ids_for_deletion(asking.fields["topics"]))
+    by_id = asking.version >= _FIRST_DELETED_BY_ID
+    once = _once(_named_for_deletion(asking))
+    ids = Counter(ids_in(each for each in asking.fields["topics"] if each["name"] is None) if by_id else ())
     rights, name_of = asking.rights, asking.name_of
 
-    def may(topic: Values) -> bool:
-        name, topic_id = topic["name"], topic["topic_id"]
+    def may(topic: Any) -> bool:
+        name, topic_id = (topic["name"], topic["topic_id"]) if by_id else (topic, NO_TOPIC_ID)
         if topic_id == NO_TOPIC_ID:
             return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
         if name is not None or ids[topic_id] > 1:
@@ -208,10 +183,10 @@ def _delete_topics_by_id(asking: Asking) -> Generator[None, None, Divided | None
         name = name_of(topic_id)
         return name is not None and _deletable(asking, name)
 
-    def refusal(topic: Values) -> Values:
-        topic_id = topic["topic_id"]
+    def refusal(topic: Any) -> Values:
+        name, topic_id = (topic["name"], topic["topic_id"]) if by_id else (topic, NO_TOPIC_ID)
         if topic_id == NO_TOPIC_ID:
-            return {"name": topic["name"]} | error_fields(TOPIC)
+            return {"name": name} | error_fields(TOPIC)
         name = name_of(topic_id)
         if name is None:
             message = "This server does not host this topic ID."
@@ -219,26 +194,12 @@ def _delete_topics_by_id(asking: Asking) -> Generator[None, None, Divided | None
         shown = name if rights.topic(Operation.DESCRIBE, name) else None
         return {"name": shown, "topic_id": topic_id} | error_fields(TOPIC)
 
-    return some_steps(asking, ("topics", "responses"), may, refusal, TOPIC)
+    return some_steps(asking, ("topics" if by_id else "topic_names", "responses"), may, refusal, TOPIC)
 
 
 def _is_not_there(asking: Asking, name: str) -> bool:
     """Whether the controller says that a topic is not there, to a client that may not delete it."""
     return asking.rights.topic(Operation.DESCRIBE, name) and not asking.has(name, None)
-
-
-def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
-    if asking.version >= _FIRST_DELETED_BY_ID:
-        return _delete_topics_by_id(asking)
-    once = _once(asking.fields["topic_names"])
-
-    def may(name: str) -> bool:
-        return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
-
-    def refusal(name: str) -> Values:
-        return {"name": name} | error_fields(TOPIC)
-
-    return some_steps(asking, ("topic_names", "responses"), may, refusal, TOPIC)
 
 
 def _create_partitions(asking: Asking) -> Divided | None:
@@ -278,14 +239,7 @@ def _describe_producers(asking: Asking) -> Divided | None:
         name: str = topic["name"]
         return not is_legal(name.encode()) or asking.rights.topic(Operation.READ, name)
 
-    def refusal(topic: Values) -> Values:
-        indexes = topic["partition_indexes"]
-        return {
-            "name": topic["name"],
-            "partitions": [{"partition_index": index} | error_fields(TOPIC) for index in indexes],
-        }
-
-    return some(asking, ("topics", "topics"), may, refusal, TOPIC)
+    return some(asking, ("topics", "topics"), may, lambda topic: refused_topic(topic, error_fields(TOPIC)), TOPIC)
 
 
 ROWS: Final = (
