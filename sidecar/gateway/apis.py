@@ -43,7 +43,6 @@ def cold_apis(
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
     guards = GuardedCursors(upstream, resolver, claims)
-    grouped = GroupsApi(coordinators, guards, resolver)
     changes = TopicsApi(upstream, resolver)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
@@ -53,7 +52,7 @@ def cold_apis(
     assigned = partial(groups.hidden, resolver, access.assigned_topics, access.ASSIGNED)
     used = partial(groups.hidden, resolver, access.used_topics, access.USED)
     return {
-        **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
+        **dict.fromkeys(groups.SINGLE_KEYS, GroupsApi(coordinators, guards, resolver).handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, partial(asking.pass_to_any, upstream)),
         **dict.fromkeys(_CONTROLLER, partial(asking.pass_to_controller, upstream)),
@@ -63,8 +62,6 @@ def cold_apis(
         16: merged.handle_list,
         22: producers.handle_init_producer_id,
         24: producers.handle_add_partitions,
-        25: producers.handle_passed,
-        26: producers.handle_passed,
         32: configs.handle_describe,
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
@@ -83,5 +80,4 @@ def cold_apis(
         79: shares.handle_acknowledge,
         89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED, hidden=used).handle,
         90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
-        91: grouped.handle_share_offsets,
     }

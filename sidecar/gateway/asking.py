@@ -6,11 +6,12 @@ was not sent before. A failure is never answered here: the caller turns it into 
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import passing
+from sidecar.gateway.access.asked import Divided, some_steps
 from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -78,20 +79,26 @@ async def one(client: Client, broker_id: int, request: Request, message: Message
     return await read(message, await waiter.future, request.version)
 
 
-async def controller(
-    client: Client, upstream: KafkaUpstream, request: Request, message: Message, values: Values
-) -> Values:
-    """Ask the controller for a change of the node's making; another broker, which passes it on, if it never left.
-
-    Raises `DisconnectedError`, `BadAnswerError`.
+async def pass_divided(
+    client: Client,
+    exchange: Exchange,
+    request: Request,
+    message: Message,
+    divided: Divided | None,
+    ask: Callable[[Request], Awaitable[Frame]],
+) -> None:
+    """Answer with what `ask` brings for what is left of a request, and with what is refused of it. The answer passes as
+    it is where nothing is (`divided` None). Raises what `ask` does, `BadAnswerError`.
     """
-    client.links.recent = broker_id = upstream.controller()
-    try:
-        return await one(client, broker_id, request, message, values)
-    except DisconnectedError as error:
-        if error.sent or client.connection.closed:
-            raise
-    return await one(client, upstream.live_broker(), request, message, values)
+    if divided is None:
+        frame = await ask(request)
+        exchange.answer([frame.view(frame.start, frame.end)])
+        return
+    found: Values = {}
+    if divided.fields is not None:
+        frame = await ask(await rewritten(client, request, message, divided.fields))
+        found = await read(message, frame, request.version)
+    await answer(exchange, message, divided.amend(found))
 
 
 async def change(
@@ -111,39 +118,28 @@ async def change(
 
     Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
     """
-    asked, answered = lists
-    values = await fields(message, request)
-    kept: list[Any] = []
-    refused: list[Values] = []
 
-    def divide() -> Generator[None, None, None]:
-        for number, each in enumerate(values[asked] or (), 1):
-            error = refusal(each)
-            if error is None:
-                kept.append(each)
-            else:
-                exchange.note_error(error.code)
-                refused.append(refused_as(each, error))
-            if not number % PORTION:
-                yield
+    def refused(each: Any) -> Values | None:
+        if (error := refusal(each)) is None:
+            return None
+        exchange.note_error(error.code)
+        return refused_as(each, error)
+
+    values = await fields(message, request)
+    divided = await in_slices(some_steps(values, lists, refused))
+    kept: list[Any] = ((divided and divided.fields) or values)[lists[0]] or []
 
     def tell() -> Generator[None, None, None]:
-        changed(kept[:PORTION])
-        for first in range(PORTION, len(kept), PORTION):
-            yield
+        for first in range(0, len(kept), PORTION):
             changed(kept[first : first + PORTION])
+            yield
 
-    await in_slices(divide())
-    if not refused:
-        frame = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
+    async def ask(going_on: Request) -> Frame:
+        frame = await first_that_answers(client, upstream, upstream.controller, going_on, harmless=False)
         await in_slices(tell())
-        exchange.answer([frame.view(frame.start, frame.end)])
-        return
-    found: Values = {answered: []}
-    if kept:
-        found = await controller(client, upstream, request, message, values | {asked: kept})
-        await in_slices(tell())
-    await answer(exchange, message, found | {answered: [*found[answered], *refused]})
+        return frame
+
+    await pass_divided(client, exchange, request, message, divided, ask)
 
 
 async def anywhere(

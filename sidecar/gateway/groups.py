@@ -1,4 +1,5 @@
-"""Consumer groups, passed to their coordinators: only the group's name is read.
+"""Consumer groups, and the end of transactions, passed to their coordinators: only the name of the group, or the
+transactional id, is read.
 
 OffsetCommit (2-10), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete (0) and
 TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own connection, so a
@@ -12,16 +13,19 @@ many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heart
 TOPIC_AUTHORIZATION_FAILED alone, as one with a topic that it may not DESCRIBE. No share group gets an offset of a
 shadow, which it could not read (`gateway.share`): refused with 29, beside what else the request names.
 
-Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+AddOffsetsToTxn (0-4) and EndTxn (0-5) name one transactional id. From version 5 on EndTxn answers with the producer id
+and epoch of the next transaction (KIP-890). One of the sidecar's own transactional ids is refused with 53
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED in these and in TxnOffsetCommit.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, NameResolver
 from sidecar.gateway import asking
+from sidecar.gateway.access.asked import Divided, refused_topic, some
 from sidecar.gateway.access.groups import committed
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators, Keyed
@@ -29,45 +33,50 @@ from sidecar.gateway.guarded_cursors import GuardedCursors
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.messages import groups, new_groups, shares
+from sidecar.protocol.messages import groups, new_groups, shares, transactions
 from sidecar.protocol.schema import Message, Values
 
 _NO_SHARES: Final = KafkaError(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic, so it has no offset there"
 )
-_NO_GENERATION: Final = -1
+_NONE: Final = -1
 _OPERATIONS_UNKNOWN: Final = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)
-class _Grouped:
-    """An API about one group: whether it is refused partition by partition, and which leading string is the group."""
+class _Single:
+    """An API about one group or transactional id: whose coordinator answers, whether it is refused partition by
+    partition, and which leading string is the group or id.
+    """
 
     message: Message
+    kind: CoordinatorKind = CoordinatorKind.GROUP
     by_partition: bool = False
-    group_at: int = 0
+    key_at: int = 0
 
 
-_GROUPED: Final = {
+_SINGLE: Final = {
     form.message.key: form
     for form in (
-        _Grouped(groups.OFFSET_COMMIT, by_partition=True),
-        _Grouped(groups.JOIN_GROUP),
-        _Grouped(groups.HEARTBEAT),
-        _Grouped(groups.LEAVE_GROUP),
-        _Grouped(groups.SYNC_GROUP),
-        _Grouped(groups.OFFSET_DELETE),
-        _Grouped(shares.ALTER_SHARE_GROUP_OFFSETS),
-        _Grouped(shares.DELETE_SHARE_GROUP_OFFSETS),
-        _Grouped(groups.TXN_OFFSET_COMMIT, by_partition=True, group_at=1),
+        _Single(groups.OFFSET_COMMIT, by_partition=True),
+        _Single(groups.JOIN_GROUP),
+        _Single(groups.HEARTBEAT),
+        _Single(groups.LEAVE_GROUP),
+        _Single(groups.SYNC_GROUP),
+        _Single(groups.OFFSET_DELETE),
+        _Single(shares.ALTER_SHARE_GROUP_OFFSETS),
+        _Single(shares.DELETE_SHARE_GROUP_OFFSETS),
+        _Single(groups.TXN_OFFSET_COMMIT, by_partition=True, key_at=1),
+        _Single(transactions.ADD_OFFSETS_TO_TXN, CoordinatorKind.TRANSACTION),
+        _Single(transactions.END_TXN, CoordinatorKind.TRANSACTION),
     )
 }
-GROUP_KEYS: Final = frozenset(_GROUPED)
+SINGLE_KEYS: Final = frozenset(_SINGLE)
 """The APIs that `GroupsApi` handles."""
 
 
 class GroupsApi:
-    """Handles the requests that name one group, of all clients of a node."""
+    """Handles the requests that name one group or transactional id, of all clients of a node."""
 
     def __init__(self, coordinators: Coordinators, guards: GuardedCursors, resolver: NameResolver) -> None:
         self._coordinators = coordinators
@@ -76,66 +85,44 @@ class GroupsApi:
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
-        form = _GROUPED[request.key]
-        *before, group = asking.leading_text(request, form.group_at + 1)
-        if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
+        form = _SINGLE[request.key]
+        *before, key = asking.leading_text(request, form.key_at + 1)
+        transactional_id = key if form.kind is CoordinatorKind.TRANSACTION else "".join(before)
+        if transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
             await _refuse(form, exchange, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
-        going_on: Request | None = request
-        refused: list[Values] = []
-        if self._guards.concerns(request.key):  # it may name cursors that are not its client's
-            going_on, theirs = await self._guards.divide(group, client, request)
-            for each in theirs:
-                exchange.note_error(each.code)
-                refused.append(committed(each.topic, each.code))
-        if going_on is None:
-            await asking.answer(exchange, form.message, {"topics": refused})
-            return
+        divided = None
+        if request.key == shares.ALTER_SHARE_GROUP_OFFSETS.key and self._resolver.has_shadows:
+            divided = await self._without_shadows(client, exchange, request)
+        elif self._guards.concerns(request.key):  # it may name cursors that are not its client's
+            divided = await self._guards.divide(key, client, exchange, request)
+        ask = partial(self._coordinators.ask, client, key, form.kind)
         try:
-            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, going_on)
+            await asking.pass_divided(client, exchange, request, form.message, divided, ask)
         except KafkaError as error:
             await _refuse(form, exchange, request, error.code)
-            return
-        joined = await self._guards.joined(answer, request, refused)
-        exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
 
-    async def handle_share_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """AlterShareGroupOffsets: topics that are no shadows go on to the coordinator."""
-        message, resolver = shares.ALTER_SHARE_GROUP_OFFSETS, self._resolver
-        fields: Values = await asking.fields(message, request) if resolver.has_shadows else {"topics": ()}
-        refused = [topic for topic in fields["topics"] if resolver.is_shadow(topic["topic_name"].encode())]
-        if not refused:
-            await self.handle(client, exchange, request)
-            return
-        exchange.note_error(_NO_SHARES.code)
-        for topic in refused:
-            client.note_refusal(topic["topic_name"].encode(), _NO_SHARES.code, _NO_SHARES.message)
-        answer: Values = {"error_code": ErrorCode.NONE, "responses": []}
-        if kept := [topic for topic in fields["topics"] if not resolver.is_shadow(topic["topic_name"].encode())]:
-            going_on = await asking.rewritten(client, request, message, fields | {"topics": kept})
-            try:
-                frame = await self._coordinators.ask(client, fields["group_id"], CoordinatorKind.GROUP, going_on)
-            except KafkaError as error:
-                await _refuse(_GROUPED[request.key], exchange, request, error.code)
-                return
-            answer = await asking.read(message, frame, request.version)
-        if not answer["error_code"]:
-            answer = answer | {"responses": [*answer["responses"], *map(_not_shared, refused)]}
-        await asking.answer(exchange, message, answer)
+    async def _without_shadows(self, client: Client, exchange: Exchange, request: Request) -> Divided | None:
+        def refused(topic: Values) -> Values | None:
+            name: bytes = topic["topic_name"].encode()
+            if not self._resolver.is_shadow(name):
+                return None
+            client.note_refusal(name, _NO_SHARES.code, _NO_SHARES.message)
+            return refused_topic(topic, {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message})
+
+        fields = await asking.fields(shares.ALTER_SHARE_GROUP_OFFSETS, request)
+        divided = some(fields, ("topics", "responses"), refused)
+        if divided is not None:
+            exchange.note_error(_NO_SHARES.code)
+        return divided
 
 
-def _not_shared(topic: Values) -> Values:
-    error = {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message}
-    partitions = [error | {"partition_index": each["partition_index"]} for each in topic["partitions"]]
-    return {"topic_name": topic["topic_name"], "partitions": partitions}
-
-
-async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:
+async def _refuse(form: _Single, exchange: Exchange, request: Request, code: int) -> None:
     """Raises `MalformedFrameError`: a broker may have hung up on it for that."""
     exchange.note_error(code)
     fields = await asking.fields(form.message, request)
     topics: list[Values] = fields["topics"] if form.by_partition else []
-    values: Values = {"error_code": code, "generation_id": _NO_GENERATION}
+    values: Values = {"error_code": code} | dict.fromkeys(("generation_id", "producer_id", "producer_epoch"), _NONE)
     await asking.answer(exchange, form.message, values | {"topics": [committed(topic, code) for topic in topics]})
 
 

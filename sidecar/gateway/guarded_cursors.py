@@ -11,16 +11,15 @@ If no shadow has an allow list and nothing is claimed, requests are not parsed.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
-from sidecar.gateway.access.asked import called, ids_in
+from sidecar.gateway.access.asked import Divided, called, ids_in
+from sidecar.gateway.access.groups import committed
 from sidecar.gateway.client import Client
-from sidecar.network.framing import Frame
-from sidecar.network.request import Request
-from sidecar.network.slices import in_slices
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups
 from sidecar.protocol.schema import Values
@@ -29,20 +28,6 @@ from sidecar.resources.readers import ReaderClaims
 _GUARDED: Final = {
     message.key: message for message in (groups.OFFSET_COMMIT, groups.OFFSET_DELETE, groups.TXN_OFFSET_COMMIT)
 }
-
-
-class Refused(NamedTuple):
-    """A topic as the request has it, with those of its partitions that are refused, and why."""
-
-    topic: Values
-    code: int
-
-
-class Divided(NamedTuple):
-    """What goes on of a request (None: nothing), and what does not."""
-
-    request: Request | None
-    refused: list[Refused]
 
 
 def refusal_of_deleting(claims: ReaderClaims, client: Client, group: str) -> KafkaError | None:
@@ -89,58 +74,46 @@ class GuardedCursors:
         name = self.named(topic)
         return name is not None and self._resolver.hides(name.encode(), client.principal)
 
-    async def divide(self, group: str, client: Client, request: Request) -> Divided:
-        """The request without what is not the client's. Raises `MalformedFrameError`."""
-        message = _GUARDED[request.key]
-        fields = await asking.fields(message, request)
+    async def divide(self, group: str, client: Client, exchange: Exchange, request: Request) -> Divided | None:
+        """The request without what is not the client's; None where all of it is. Raises `MalformedFrameError`."""
+        fields = await asking.fields(_GUARDED[request.key], request)
         topics: list[Any] = fields["topics"]
         await self.learn(ids_in(topics))
         kept: list[Values] = []
-        refused: list[Refused] = []
+        refused: list[Values] = []
         for topic in topics:
-            code = self.refusal(client, topic)
+            code, others = self.refusal(client, topic), topic["partitions"]
+            if not code:
+                theirs, others = self._by_claim(group, topic, client)
+                if theirs or not others:
+                    kept.append(topic | {"partitions": theirs})
+                code = ErrorCode.ILLEGAL_GENERATION if others else ErrorCode.NONE
             if code:
-                refused.append(Refused(topic, code))
-            else:
-                self._divide_claimed(group, topic, client, kept, refused)
-        if not refused:
-            return Divided(request, [])
-        if not kept:
-            return Divided(None, refused)
-        return Divided(await asking.rewritten(client, request, message, fields | {"topics": kept}), refused)
+                exchange.note_error(code)
+                refused.append(committed(topic | {"partitions": others}, code))
 
-    async def joined(self, answer: Frame, request: Request, refused: list[Values]) -> bytes | None:
-        """The answer with what was refused; None where it stays as it is."""
-        if not refused:
-            return None
-        message = _GUARDED[request.key]
-        values = await asking.read(message, answer, request.version)
-        topics: list[Any] = values["topics"]
-        known = {_key(topic): topic for topic in topics}
-        for topic in refused:
-            there = known.get(_key(topic))
-            if there is None:
-                topics.append(topic)
-            else:
-                there["partitions"] = [*there["partitions"], *topic["partitions"]]
-        return await in_slices(message.answer_steps(request.version, request.correlation_id, values))
+        def amend(answer: Values) -> Values:
+            found: list[Any] = [*answer.get("topics", ())]
+            known = {_key(topic): topic for topic in found}
+            for topic in refused:
+                there = known.get(_key(topic))
+                if there is None:
+                    found.append(topic)
+                else:
+                    there["partitions"] = [*there["partitions"], *topic["partitions"]]
+            return answer | {"topics": found}
 
-    def _divide_claimed(
-        self, group: str, topic: Values, client: Client, kept: list[Values], refused: list[Refused]
-    ) -> None:
+        return Divided(fields | {"topics": kept} if kept else None, amend) if refused else None
+
+    def _by_claim(self, group: str, topic: Values, client: Client) -> tuple[list[Values], list[Values]]:
+        """The partitions of a topic whose cursors the client may write, and those that another reader has claimed."""
         name = (self.named(topic) or "").encode()
-        partitions: list[Any] = topic["partitions"]
         theirs: list[Values] = []
         others: list[Values] = []
-        for found in partitions:
+        for found in topic["partitions"]:
             may = self._claims.may_commit(group, name, found["partition_index"], client)
             (theirs if may else others).append(found)
-        if not others:
-            kept.append(topic)
-            return
-        refused.append(Refused(topic | {"partitions": others}, ErrorCode.ILLEGAL_GENERATION))
-        if theirs:
-            kept.append(topic | {"partitions": theirs})
+        return theirs, others
 
 
 def _key(topic: Values) -> tuple[Any, ...]:

@@ -55,9 +55,9 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A request after the check of rights. `fields`: the part that is passed on, None for nothing. `amend`: makes the
-    client's answer from the broker's, which is {} if nothing was passed on. `code`: the error of the refused part; 0 if
-    nothing was refused, and the answer only hides something.
+    """A request of which something is refused here. `fields`: the part that is passed on, None for nothing. `amend`:
+    makes the client's answer from the broker's, which is {} if nothing was passed on. `code`: the error of what rights
+    refuse; 0 if that is nothing, and the answer only hides something.
     """
 
     fields: Values | None
@@ -151,7 +151,7 @@ def takes(
 def each_takes(
     operation: Operation,
     kind: ResourceType,
-    elements: tuple[str, str],
+    lists: tuple[str, str],
     name: str,
     refusal: Callable[[Any], Values] = lambda _: {},
     *,
@@ -162,66 +162,60 @@ def each_takes(
     """
     code = CODES[kind]
 
-    def named(each: Any) -> str:
-        return each if isinstance(each, str) else each[name]
-
     def check(asking: Asking) -> Divided | None:
-        return some(
-            asking,
-            elements,
-            lambda each: asking.rights.may(operation, kind, named(each)),
-            lambda each: {name: named(each)} | error_fields(code) | refusal(each),
-            code,
-            empty_goes_on=empty_goes_on,
-        )
+        def refused(each: Any) -> Values | None:
+            named: str = each if isinstance(each, str) else each[name]
+            if asking.rights.may(operation, kind, named):
+                return None
+            return {name: named} | error_fields(code) | refusal(each)
+
+        return some(asking.fields, lists, refused, code, empty_goes_on=empty_goes_on)
 
     return check
 
 
 def some(
-    asking: Asking,
-    elements: tuple[str, str],
-    may: Callable[[Any], bool],
-    refusal: Callable[[Any], Values],
-    code: int,
+    fields: Values,
+    lists: tuple[str, str],
+    refused: Callable[[Any], Values | None],
+    code: int = 0,
     *,
     empty_goes_on: bool = False,
 ) -> Divided | None:
-    """The request without its refused elements; None if none is. `elements`: the names of the lists in request and
-    answer.
+    """The request without its refused elements; None if none is. `lists`: their names in request and answer. `refused`:
+    how an element is answered, None where it goes on.
     """
-    return at_once(some_steps(asking, elements, may, refusal, code, empty_goes_on=empty_goes_on))
+    return at_once(some_steps(fields, lists, refused, code, empty_goes_on=empty_goes_on))
 
 
 def some_steps(
-    asking: Asking,
-    elements: tuple[str, str],
-    may: Callable[[Any], bool],
-    refusal: Callable[[Any], Values],
-    code: int,
+    fields: Values,
+    lists: tuple[str, str],
+    refused: Callable[[Any], Values | None],
+    code: int = 0,
     *,
     empty_goes_on: bool = False,
 ) -> Generator[None, None, Divided | None]:
     """As `some`, in slices."""
-    asked, answered = elements
+    asked, answered = lists
     kept: list[Any] = []
-    refused: list[Values] = []
-    for number, each in enumerate(asking.fields[asked] or (), 1):
-        if may(each):
+    answers: list[Values] = []
+    for number, each in enumerate(fields[asked] or (), 1):
+        if (answer := refused(each)) is None:
             kept.append(each)
         else:
-            refused.append(refusal(each))
+            answers.append(answer)
         if not number % PORTION:
             yield
-    if not refused:
+    if not answers:
         return None
 
     def amend(answer: Values) -> Values:
         if answer.get("error_code"):  # what went on was refused as a whole, and so is the rest
             return answer
-        return answer | {answered: [*answer.get(answered, ()), *refused]}
+        return answer | {answered: [*answer.get(answered, ()), *answers]}
 
-    return Divided(asking.fields | {asked: kept} if kept or empty_goes_on else None, amend, code)
+    return Divided(fields | {asked: kept} if kept or empty_goes_on else None, amend, code)
 
 
 def shown_by(asking: Asking, divided: Divided | None, amend: Callable[[Values], Values]) -> Divided:

@@ -66,9 +66,11 @@ def _find_coordinator(asking: Asking) -> Divided | None:
             return rights.group(Operation.DESCRIBE, key)
         return kind != 1 or rights.transactional_id(Operation.DESCRIBE, key)
 
+    def refused(key: str) -> Values | None:
+        return None if may(key) else {"key": key, "error_code": code} | nowhere
+
     if asking.version >= 4:
-        named = ("coordinator_keys", "coordinators")
-        return some(asking, named, may, lambda key: {"key": key, "error_code": code} | nowhere, code)
+        return some(asking.fields, ("coordinator_keys", "coordinators"), refused, code)
     return None if may(asking.fields["key"]) else whole(error_fields(code) | nowhere, code)
 
 

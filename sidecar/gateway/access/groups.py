@@ -76,13 +76,13 @@ def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
 
 def _readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
     """The topics of a commit that the client may read go on."""
-    may, lists = _may(asking, Operation.READ), ("topics", "topics")
+    may = _may(asking, Operation.READ)
     code = min((_why(asking, topic) for topic in asking.fields["topics"] if not may(topic)), default=0)
 
-    def refusal(topic: Values) -> Values:
-        return committed(topic, _why(asking, topic))
+    def refused(topic: Values) -> Values | None:
+        return None if may(topic) else committed(topic, _why(asking, topic))
 
-    return some(asking, lists, may, refusal, code, empty_goes_on=empty_goes_on)
+    return some(asking.fields, ("topics", "topics"), refused, code, empty_goes_on=empty_goes_on)
 
 
 _offset_commit: Final = takes(Operation.READ, _GROUP, _not_committed(GROUP), _readable)

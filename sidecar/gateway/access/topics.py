@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from sidecar.cluster.resolver import is_legal
 from sidecar.gateway.access.asked import (
-    CLUSTER,
-    GROUP,
+    CODES,
     NO_ID,
     TOPIC,
     Asked,
@@ -29,7 +29,7 @@ from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import TAGS, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-from sidecar.security.acls import Operation, ResourceType
+from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _NO_TOPIC: Final = "."
 """No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""
@@ -37,11 +37,11 @@ _FIRST_DELETED_BY_ID: Final = 6
 _CONFIGS_HIDDEN: Final = b"\x01\x00\x02\x00\x1d"
 """The tagged field `topicConfigErrorCode` of CreateTopics: 29 (KIP-525)."""
 _RESOURCES: Final = {
-    2: (ResourceType.TOPIC, TOPIC),
-    4: (ResourceType.CLUSTER, CLUSTER),
-    8: (ResourceType.CLUSTER, CLUSTER),
-    16: (ResourceType.CLUSTER, CLUSTER),
-    32: (ResourceType.GROUP, GROUP),
+    2: ResourceType.TOPIC,
+    4: ResourceType.CLUSTER,
+    8: ResourceType.CLUSTER,
+    16: ResourceType.CLUSTER,
+    32: ResourceType.GROUP,
 }
 """`ConfigResource.Type`, as far as the authorizer knows it: topic, broker, broker logger, client metrics, group."""
 
@@ -121,15 +121,14 @@ def _create_topics(asking: Asking) -> Divided | None:
     anywhere = rights.cluster(Operation.CREATE)
     once = _once(topic["name"] for topic in topics)
 
-    def may(topic: Values) -> bool:
+    def refused(topic: Values) -> Values | None:
         name: str = topic["name"]
-        return anywhere or name not in once or rights.topic(Operation.CREATE, name)
-
-    def refusal(topic: Values) -> Values:
+        if anywhere or name not in once or rights.topic(Operation.CREATE, name):
+            return None
         layout: Values = {"num_partitions": NO_ID, "replication_factor": NO_ID}
-        return {"name": topic["name"], "error_code": TOPIC, "error_message": "Authorization failed."} | layout
+        return {"name": name, "error_code": TOPIC, "error_message": "Authorization failed."} | layout
 
-    divided = some(asking, ("topics", "topics"), may, refusal, TOPIC)
+    divided = some(asking.fields, ("topics", "topics"), refused, TOPIC)
     hidden = {name for name in once if not rights.topic(Operation.DESCRIBE_CONFIGS, name)}
     if asking.version < 5 or not hidden:
         return divided
@@ -172,29 +171,24 @@ def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
     by_id = asking.version >= _FIRST_DELETED_BY_ID
     once = _once(_named_for_deletion(asking))
     ids = Counter(ids_in(each for each in asking.fields["topics"] if each["name"] is None) if by_id else ())
-    rights, name_of = asking.rights, asking.name_of
 
-    def may(topic: Any) -> bool:
+    def refused(topic: Any) -> Values | None:
         name, topic_id = (topic["name"], topic["topic_id"]) if by_id else (topic, NO_TOPIC_ID)
         if topic_id == NO_TOPIC_ID:
-            return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
+            may = name not in once or _deletable(asking, name) or _is_not_there(asking, name)
+            return None if may else {"name": name} | error_fields(TOPIC)
         if name is not None or ids[topic_id] > 1:
-            return True
-        name = name_of(topic_id)
-        return name is not None and _deletable(asking, name)
-
-    def refusal(topic: Any) -> Values:
-        name, topic_id = (topic["name"], topic["topic_id"]) if by_id else (topic, NO_TOPIC_ID)
-        if topic_id == NO_TOPIC_ID:
-            return {"name": name} | error_fields(TOPIC)
-        name = name_of(topic_id)
+            return None
+        name = asking.name_of(topic_id)
         if name is None:
             message = "This server does not host this topic ID."
             return {"topic_id": topic_id, "error_code": ErrorCode.UNKNOWN_TOPIC_ID, "error_message": message}
-        shown = name if rights.topic(Operation.DESCRIBE, name) else None
+        if _deletable(asking, name):
+            return None
+        shown = name if asking.rights.topic(Operation.DESCRIBE, name) else None
         return {"name": shown, "topic_id": topic_id} | error_fields(TOPIC)
 
-    return some_steps(asking, ("topics" if by_id else "topic_names", "responses"), may, refusal, TOPIC)
+    return some_steps(asking.fields, ("topics" if by_id else "topic_names", "responses"), refused, TOPIC)
 
 
 def _is_not_there(asking: Asking, name: str) -> bool:
@@ -205,41 +199,37 @@ def _is_not_there(asking: Asking, name: str) -> bool:
 def _create_partitions(asking: Asking) -> Divided | None:
     once = _once(topic["name"] for topic in asking.fields["topics"])
 
-    def may(topic: Values) -> bool:
-        return topic["name"] not in once or asking.rights.topic(Operation.ALTER, topic["name"])
+    def refused(topic: Values) -> Values | None:
+        may = topic["name"] not in once or asking.rights.topic(Operation.ALTER, topic["name"])
+        return None if may else {"name": topic["name"], "error_code": TOPIC}
 
-    return some(asking, ("topics", "results"), may, lambda topic: {"name": topic["name"], "error_code": TOPIC}, TOPIC)
+    return some(asking.fields, ("topics", "results"), refused, TOPIC)
 
 
 def _configs(operation: Operation, answered: str) -> Callable[[Asking], Divided | None]:
-    def may(asking: Asking, resource: Values) -> bool:
-        kind, _ = _RESOURCES.get(resource["resource_type"], (None, 0))
-        if kind is None:
-            return True  # brokers know no such thing either
-        if kind == ResourceType.CLUSTER:
-            return asking.rights.cluster(operation)
-        return asking.rights.may(operation, kind, resource["resource_name"])
-
-    def refusal(resource: Values) -> Values:
-        kind, name = resource["resource_type"], resource["resource_name"]
-        return error_fields(_RESOURCES[kind][1]) | {"resource_type": kind, "resource_name": name}
-
     def check(asking: Asking) -> Divided | None:
-        refused = next((each for each in asking.fields["resources"] if not may(asking, each)), None)
-        if refused is None:
-            return None
-        code = _RESOURCES[refused["resource_type"]][1]
-        return some(asking, ("resources", answered), lambda each: may(asking, each), refusal, code)
+        codes: list[ErrorCode] = []
+
+        def refused(resource: Values) -> Values | None:
+            kind = _RESOURCES.get(resource["resource_type"])
+            name = CLUSTER_NAME if kind == ResourceType.CLUSTER else resource["resource_name"]
+            if kind is None or asking.rights.may(operation, kind, name):  # brokers know no other kinds either
+                return None
+            codes.append(CODES[kind])
+            return error_fields(CODES[kind]) | {field: resource[field] for field in ("resource_type", "resource_name")}
+
+        divided = some(asking.fields, ("resources", answered), refused)
+        return divided and replace(divided, code=codes[0])
 
     return check
 
 
 def _describe_producers(asking: Asking) -> Divided | None:
-    def may(topic: Values) -> bool:
-        name: str = topic["name"]
-        return not is_legal(name.encode()) or asking.rights.topic(Operation.READ, name)
+    def refused(topic: Values) -> Values | None:
+        may = not is_legal(topic["name"].encode()) or asking.rights.topic(Operation.READ, topic["name"])
+        return None if may else refused_topic(topic, error_fields(TOPIC))
 
-    return some(asking, ("topics", "topics"), may, lambda topic: refused_topic(topic, error_fields(TOPIC)), TOPIC)
+    return some(asking.fields, ("topics", "topics"), refused, TOPIC)
 
 
 ROWS: Final = (
