@@ -21,7 +21,6 @@ from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.offset_fetch import OffsetFetchApi
-from sidecar.gateway.replicas import ReplicasApi
 from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
@@ -46,7 +45,6 @@ def cold_apis(
     changes = TopicsApi(upstream, resolver)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
-    replicas = ReplicasApi(upstream, resolver)
     shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     assigned = partial(groups.hidden, resolver, access.assigned_topics, access.ASSIGNED)
@@ -66,10 +64,9 @@ def cold_apis(
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
         42: KeyedApi(coordinators, groups.DELETED, partial(refusal_of_deleting, claims)).handle,
-        43: replicas.handle_elect,
         44: configs.handle_alter,
-        45: replicas.handle_reassign,
-        46: replicas.handle_list,
+        45: changes.handle_reassign,
+        46: changes.handle_list,
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list,

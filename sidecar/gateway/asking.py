@@ -1,4 +1,4 @@
-"""Asks brokers on behalf of one client, on its own connections, under its own bare name; extends `passing`.
+"""Asks brokers on behalf of one client, on its own connections, under its own bare name.
 
 A request that changes nothing may go to another broker when one is lost; any other is sent again only if it certainly
 was not sent before. A failure is never answered here: the caller turns it into the API's own error.
@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway import passing
 from sidecar.gateway.access.asked import Divided, some_steps
 from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
@@ -19,13 +18,17 @@ from sidecar.network.slices import in_slices
 from sidecar.protocol import first_fields
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.topic_ids import Ids, stand_in, unknown_ids
 
 _HEAD_BYTES: Final = 14
 """From the length prefix to the client id."""
+_NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+"""Brokers say no more either."""
+_NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
 _PATIENCE_S: Final = 1.0
 """How long a broker may keep an answer that others would give as well."""
 
@@ -184,12 +187,12 @@ async def first_that_answers(
         broker_id = choose() if choose else any_broker(client, upstream)
         client.links.recent = broker_id
         try:
-            answer = passing.ask(client, broker_id, request)
+            answer = client.ask(broker_id, request)
             return await (_within_patience(client, upstream, broker_id, answer) if harmless else answer)
         except DisconnectedError as error:
             if client.connection.closed or (error.sent and not harmless):
                 raise
-    return await passing.ask(client, upstream.live_broker(), request)
+    return await client.ask(upstream.live_broker(), request)
 
 
 async def pass_to_any(upstream: KafkaUpstream, client: Client, exchange: Exchange, request: Request) -> None:
@@ -214,6 +217,13 @@ def topic_name(upstream: KafkaUpstream, topic_id: bytes) -> str | None:
     """The name of the topic of this id; None while it is not known."""
     name = upstream.view.names.get(topic_id)
     return None if name is None else name.decode()
+
+
+def refused_ids(ids: Ids | None, *, asked: bool) -> dict[bytes, KafkaError]:
+    """Topics that a hot request names by ids which are not known (KIP-516), by what stands for their names. `asked`:
+    Kafka was, for them.
+    """
+    return dict.fromkeys(map(stand_in, unknown_ids(ids)), _NO_SUCH_ID if asked else _NOT_NOW)
 
 
 async def _within_patience(

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.gateway.client import Client
 from sidecar.gateway.quotas import Rate
 from sidecar.network.handling import Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.gateway.client import Client
 
 PLACE_S: Final = 60.0
 """How long a connection that does not read the shadow any more keeps its place: longer than any wait of a Fetch by

@@ -21,7 +21,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import MESSAGES, TOPIC
-from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
+from sidecar.gateway.broker_names import lists_replicas, refused_configs, show_as
 from sidecar.gateway.client import Client
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
@@ -42,10 +42,6 @@ _NODE_ALTERED: Final = KafkaError(
     ErrorCode.INVALID_REQUEST,
     "the configuration of one broker cannot be changed through a sidecar, whose nodes stand for brokers: change the"
     " cluster-wide default (no name), or ask Kafka directly",
-)
-_REPLICAS_LISTED: Final = KafkaError(
-    ErrorCode.INVALID_CONFIG,
-    "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
 )
 _HIDDEN: Final = KafkaError(TOPIC, MESSAGES[TOPIC])
 _NO_BROKER: Final = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker answers for this node")
@@ -185,10 +181,7 @@ class ConfigsApi:
         if resource["resource_type"] in _OF_ONE_BROKER and name:
             return _NODE_ALTERED
         if resource["resource_type"] == _TOPIC:
-            if (error := self._resolver.kind(name.encode()).change_refused) is not None:
-                return error
-            if any(names_brokers(config["name"], config["value"]) for config in resource["configs"]):
-                return _REPLICAS_LISTED
+            return self._resolver.kind(name.encode()).change_refused or refused_configs(resource["configs"])
         return None
 
 

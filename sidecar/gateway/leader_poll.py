@@ -16,27 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sidecar.gateway.fetch_exchange import FetchExchange, Node
+from sidecar.gateway.client import Client
+from sidecar.gateway.whole_fetch import FetchExchange, LeaderPoll, Node
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.fetch import with_leader
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.topic_ids import is_stand_in, names_of, reference
+from sidecar.protocol.topic_ids import is_stand_in, reference
 from sidecar.shadow.views import Read, layers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
-    from sidecar.protocol.topic_ids import Ids
 
 _POLL_LANE: Final = 1
 _PROMPT_LIMIT_S: Final = 1.0
@@ -66,47 +61,6 @@ class Fetching:
 
 
 # Polls ----------------------------------------------------------------------------------------------------------------
-
-
-class LeaderPoll:
-    """One Fetch under way at one leader. Implements `sidecar.network.upstream.Reply`."""
-
-    __slots__ = ()
-    version: int
-    ids: Ids | None
-    node: Node
-
-    def answer_received(self, frame: Frame) -> None:
-        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version, names_of(self.ids))
-        if answer.has_addresses:
-            self.node.hints.learn(
-                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None},
-                self.ids,
-            )
-        for part in answer.parts:
-            if part.error in STALE_ROUTE:
-                self.node.upstream.refresh_soon({each.topic for each in answer.parts if each.error in STALE_ROUTE})
-                break
-        self.take(answer, frame)
-
-    def take(self, answer: FetchAnswer, frame: Frame) -> None:
-        """What the leader said; the frame is borrowed for this call."""
-        raise NotImplementedError
-
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        """See `sidecar.network.upstream.Reply`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def elements(answer: FetchAnswer, frame: Frame) -> list[Octets]:
-        """The partitions of an answer, in memory that stays; without the broker that leads one now."""
-        owned = frame.own()
-        shift = owned.start - frame.start
-        found: list[Octets] = [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
-        for number, part in enumerate(answer.parts):
-            if part.leader is not None:
-                found[number] = with_leader(found[number], None)
-        return found
 
 
 class PollAnswer(NamedTuple):

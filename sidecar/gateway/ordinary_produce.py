@@ -15,7 +15,6 @@ from typing import Final
 from sidecar.cluster.resolver import Kinds, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import passing
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, place_of, signature
 from sidecar.gateway.leader_hints import LeaderHints
@@ -302,7 +301,7 @@ class OrdinaryProduce:
         client.ordinary.were_sent = True
         if exchange is None:
             client.links.unconfirmed(connection, [part.topic for part in fields.parts])
-        passing.send(connection, client, request, exchange)
+        client.send(connection, request, exchange)
 
     def send(
         self,

@@ -30,7 +30,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.exclusive.producers import Producers
 from sidecar.forwarder.outcome import Outcome
-from sidecar.gateway.by_id import refused_ids
+from sidecar.gateway.asking import refused_ids
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints

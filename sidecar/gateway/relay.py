@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
 from sidecar.network.tasks import take_failure
-from sidecar.protocol.caller import DisconnectedError, UpstreamError, decode_frame, encode_frame
+from sidecar.network.upstream import UpstreamConnection
+from sidecar.protocol.caller import AnswerT, DisconnectedError, Request, UpstreamError, decode_frame, encode_frame
 from sidecar.protocol.calls.security import DescribeTokenOwners, OfferedMechanisms, SaslAuthenticate, SaslHandshake
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.errors import LoginError
 from sidecar.security.logins import Claimed, Offer, claimed_name
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.servers import Identity, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.network.upstream import UpstreamConnection
-    from sidecar.protocol.caller import AnswerT, Request
 
 _TRIES: Final = 3
 _ASK_S: Final = 1.0

@@ -11,14 +11,19 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Container, Coroutine, Generator, Iterator
+from typing import Final, TypeVar
 
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import passing
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
-from sidecar.network.request import Exchange
+from sidecar.gateway.client import Client
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
+from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
@@ -29,17 +34,6 @@ from sidecar.protocol.limits import AT_ONCE_BYTES, BOUNDS, PORTION
 from sidecar.protocol.partitioned import Layout, Table, TablePart, TableResult
 from sidecar.protocol.primitives import MalformedFrameError, at_once
 from sidecar.shadow.views import Read, Views, layer_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Generator, Iterator
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.network.tasks import Tasks
-
 
 ElementT = TypeVar("ElementT")
 
@@ -138,7 +132,7 @@ class TablesApi:
 
     def _pass(self, client: Client, request: Request, exchange: _Merged, table: Table, leader: int) -> None:
         try:
-            passing.send(client.links.to(leader), client, request, exchange)
+            client.send(client.links.to(leader), request, exchange)
         except DisconnectedError:
             exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -14,7 +14,6 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicOwners
-from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.client import Client
 from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.own import asked
@@ -24,6 +23,7 @@ from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, fault
 from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
+from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks

@@ -17,7 +17,6 @@ from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.gateway.catching_up import BehindError, CatchingUp
 from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import (
     AT_ONCE,
@@ -29,7 +28,7 @@ from sidecar.gateway.own.bodies import (
     fault_of,
     serve,
 )
-from sidecar.gateway.owners import Standing, standing
+from sidecar.gateway.owners import BehindError, CatchingUp, Standing, standing
 from sidecar.gateway.rights import may_see
 from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
 from sidecar.network.request import Exchange, Request

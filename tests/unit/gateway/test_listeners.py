@@ -16,8 +16,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.broker_names import show_as
 from sidecar.gateway.handler import Apis, Gateway
-from sidecar.gateway.listeners import ClientListener
-from sidecar.gateway.logins import Logins
+from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.sequence_ids import IdsError, Why
 from sidecar.protocol.api_versions import VersionRange
