@@ -11,16 +11,14 @@ from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.producers import Producers
-from sidecar.gateway import asking, groups, members, topics, transactions
+from sidecar.gateway import asking, groups, topics, transactions
 from sidecar.gateway.access import groups as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
-from sidecar.gateway.guarded_cursors import GuardedCursors, refusal_of_deleting
 from sidecar.gateway.handler import ColdApi
-from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
-from sidecar.gateway.offset_fetch import OffsetFetchApi
+from sidecar.gateway.offset_fetch import GuardedCursors, OffsetFetchApi, refusal_of_deleting
 from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
@@ -42,6 +40,7 @@ def cold_apis(
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
     guards = GuardedCursors(upstream, resolver, claims)
+    grouped = GroupsApi(upstream, coordinators, guards, resolver)
     changes = TopicsApi(upstream, resolver)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
@@ -50,11 +49,11 @@ def cold_apis(
     assigned = partial(groups.hidden, resolver, access.assigned_topics, access.ASSIGNED)
     used = partial(groups.hidden, resolver, access.used_topics, access.USED)
     return {
-        **dict.fromkeys(groups.SINGLE_KEYS, GroupsApi(coordinators, guards, resolver).handle),
+        **dict.fromkeys(groups.SINGLE_KEYS, grouped.handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, partial(asking.pass_to_any, upstream)),
         **dict.fromkeys(_CONTROLLER, partial(asking.pass_to_controller, upstream)),
-        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(upstream, coordinators, resolver).handle),
+        **dict.fromkeys(groups.HEARTBEAT_KEYS, grouped.handle_heartbeat),
         9: OffsetFetchApi(coordinators, guards, shadows).handle,
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list,
