@@ -30,7 +30,7 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.topic_ids import is_stand_in, reference
+from sidecar.protocol.topic_ids import Ids, is_stand_in, reference
 from sidecar.shadow.views import Read, layers
 
 _POLL_LANE: Final = 1
@@ -71,51 +71,25 @@ class PollAnswer(NamedTuple):
     is_fruitless: bool
 
 
+@dataclass(slots=True, eq=False)
 class OwnPoll(LeaderPoll):
     """A poll on its client's own connection. One that has a `place` is kept there for the next request; `asked` says
     for which.
     """
 
-    __slots__ = (
-        "_client",
-        "_fetching",
-        "_isolation",
-        "answer",
-        "asked",
-        "correlation_id",
-        "ids",
-        "node",
-        "place",
-        "prompt_until",
-        "reads",
-        "version",
-        "waiting",
-    )
-
-    def __init__(
-        self,
-        client: Client,
-        node: Node,
-        fetching: Fetching,
-        waiting: GatheredFetch,
-        reads: list[Read[FetchPart]],
-        isolation: int,
-        place: _Place | None = None,
-        asked: tuple[object, ...] = (),
-    ) -> None:
-        self._client = client
-        self.node = node
-        self._fetching = fetching
-        self._isolation = isolation
-        self.version = waiting.version
-        self.ids = waiting.ids
-        self.correlation_id = 0
-        self.reads = reads
-        self.place = place
-        self.asked = asked
-        self.waiting: GatheredFetch | None = waiting
-        self.answer: PollAnswer | None = None
-        self.prompt_until = 0.0
+    _client: Client
+    node: Node
+    _fetching: Fetching
+    waiting: GatheredFetch | None
+    reads: list[Read[FetchPart]]
+    _isolation: int
+    version: int
+    ids: Ids | None
+    place: _Place | None = None
+    asked: tuple[object, ...] = ()
+    answer: PollAnswer | None = None
+    prompt_until: float = 0.0
+    correlation_id: int = 0
 
     def begin(self, broker: int, lane: int, limits: tuple[int, int, int, int], elements: Sequence[Octets]) -> None:
         """Ask a broker for the elements of `reads`, on the client's connection for `lane`."""
@@ -182,6 +156,13 @@ class GatheredFetch(FetchExchange):
 
     def leave(self) -> None:
         """Wait no more for polls of the node."""
+
+    def _own_poll(
+        self, reads: list[Read[FetchPart]], place: _Place | None = None, asked: tuple[object, ...] = ()
+    ) -> OwnPoll:
+        """A poll of the client's own that this request waits for."""
+        client, version, ids = self._client, self.version, self.ids
+        return OwnPoll(client, self.node, self._fetching, self, reads, self._isolation, version, ids, place, asked)
 
     def poll_ended(self, poll: OwnPoll) -> None:
         """One of its polls has its answer."""
@@ -251,7 +232,7 @@ class SplitFetch(GatheredFetch):
 
     def _poll(self, place: _Place, reads: list[Read[FetchPart]], asked: tuple[object, ...], wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
-        poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation, place, asked)
+        poll = self._own_poll(reads, place, asked)
         is_known = all(self._empty(read.part) is not None for read in reads)
         limits = (int(wait * 1000) if is_known else 0, 1, self._poll_bytes, self._isolation)
         poll.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Final
@@ -215,19 +216,18 @@ class _Link:
             self._upstream.connect_failed(self._broker, connection.failure)
 
 
+@dataclass(slots=True, eq=False)
 class _Relayed:
-    """One exchange. Implements `sidecar.security.servers.ServerMechanism`."""
+    """One exchange. Implements `sidecar.security.servers.ServerMechanism`. `_owner_of` a delegation token's id: the
+    name of its owner, None where it is not known.
+    """
 
-    def __init__(
-        self, link: _Link, mechanism: str, claim: str, owner_of: Callable[[str], Awaitable[str | None]]
-    ) -> None:
-        """`owner_of` a delegation token's id: the name of its owner, None where it is not known."""
-        self._link = link
-        self._mechanism = mechanism
-        self._claim = claim
-        self._owner_of = owner_of
-        self._claimed: Claimed | None = None
-        self.accepted: Identity | None = None
+    _link: _Link
+    _mechanism: str
+    _claim: str
+    _owner_of: Callable[[str], Awaitable[str | None]]
+    _claimed: Claimed | None = None
+    accepted: Identity | None = None
 
     async def receive(self, message: bytes) -> bytes:
         """See `ServerMechanism`."""

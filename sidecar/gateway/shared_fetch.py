@@ -148,8 +148,7 @@ class SharedFetch(GatheredFetch):
     def _ask_alone(self, asked: Asked) -> None:
         """Let the broker cut what is too large, as it does for this client's limits."""
         position = asked.question.position
-        reads = [Read(self._parts[self._asked.index(asked)], position.log)]
-        poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation)
+        poll = self._own_poll([Read(self._parts[self._asked.index(asked)], position.log)])
         leader = self.node.upstream.view.leader(position.log, position.partition)
         element = calls.element_of(position, asked.most_bytes)
         if self.version >= fetch.FIRST_FLEXIBLE:
