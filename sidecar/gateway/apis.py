@@ -11,17 +11,14 @@ from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.producers import Producers
-from sidecar.gateway import asking, groups, members, topics, transactions
-from sidecar.gateway.access import members as access
+from sidecar.gateway import asking, groups, topics, transactions
+from sidecar.gateway.access import groups as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
-from sidecar.gateway.guarded_cursors import GuardedCursors, refusal_of_deleting
 from sidecar.gateway.handler import ColdApi
-from sidecar.gateway.members import MembersApi
 from sidecar.gateway.merged import MergedApi
-from sidecar.gateway.offset_fetch import OffsetFetchApi
-from sidecar.gateway.replicas import ReplicasApi
+from sidecar.gateway.offset_fetch import GuardedCursors, OffsetFetchApi, refusal_of_deleting
 from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
@@ -43,36 +40,32 @@ def cold_apis(
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
     guards = GuardedCursors(upstream, resolver, claims)
-    grouped = GroupsApi(coordinators, guards, resolver)
+    grouped = GroupsApi(upstream, coordinators, guards, resolver)
     changes = TopicsApi(upstream, resolver)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
-    replicas = ReplicasApi(upstream, resolver)
     shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     assigned = partial(groups.hidden, resolver, access.assigned_topics, access.ASSIGNED)
     used = partial(groups.hidden, resolver, access.used_topics, access.USED)
     return {
-        **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
+        **dict.fromkeys(groups.SINGLE_KEYS, grouped.handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, partial(asking.pass_to_any, upstream)),
         **dict.fromkeys(_CONTROLLER, partial(asking.pass_to_controller, upstream)),
-        **dict.fromkeys(members.HEARTBEAT_KEYS, MembersApi(upstream, coordinators, resolver).handle),
+        **dict.fromkeys(groups.HEARTBEAT_KEYS, grouped.handle_heartbeat),
         9: OffsetFetchApi(coordinators, guards, shadows).handle,
         15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list,
         22: producers.handle_init_producer_id,
         24: producers.handle_add_partitions,
-        25: producers.handle_passed,
-        26: producers.handle_passed,
         32: configs.handle_describe,
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
         42: KeyedApi(coordinators, groups.DELETED, partial(refusal_of_deleting, claims)).handle,
-        43: replicas.handle_elect,
         44: configs.handle_alter,
-        45: replicas.handle_reassign,
-        46: replicas.handle_list,
+        45: changes.handle_reassign,
+        46: changes.handle_list,
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list,
@@ -83,5 +76,4 @@ def cold_apis(
         79: shares.handle_acknowledge,
         89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED, hidden=used).handle,
         90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
-        91: grouped.handle_share_offsets,
     }

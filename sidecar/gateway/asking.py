@@ -1,4 +1,4 @@
-"""Asks brokers on behalf of one client, on its own connections, under its own bare name; extends `passing`.
+"""Asks brokers on behalf of one client, on its own connections, under its own bare name.
 
 A request that changes nothing may go to another broker when one is lost; any other is sent again only if it certainly
 was not sent before. A failure is never answered here: the caller turns it into the API's own error.
@@ -6,11 +6,11 @@ was not sent before. A failure is never answered here: the caller turns it into 
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway import passing
+from sidecar.gateway.access.asked import Divided, some_steps
 from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -18,13 +18,17 @@ from sidecar.network.slices import in_slices
 from sidecar.protocol import schema
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.topic_ids import Ids, stand_in, unknown_ids
 
 _HEAD_BYTES: Final = 14
 """From the length prefix to the client id."""
+_NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+"""Brokers say no more either."""
+_NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
 _PATIENCE_S: Final = 1.0
 """How long a broker may keep an answer that others would give as well."""
 
@@ -78,20 +82,26 @@ async def one(client: Client, broker_id: int, request: Request, message: Message
     return await read(message, await waiter.future, request.version)
 
 
-async def controller(
-    client: Client, upstream: KafkaUpstream, request: Request, message: Message, values: Values
-) -> Values:
-    """Ask the controller for a change of the node's making; another broker, which passes it on, if it never left.
-
-    Raises `DisconnectedError`, `BadAnswerError`.
+async def pass_divided(
+    client: Client,
+    exchange: Exchange,
+    request: Request,
+    message: Message,
+    divided: Divided | None,
+    ask: Callable[[Request], Awaitable[Frame]],
+) -> None:
+    """Answer with what `ask` brings for what is left of a request, and with what is refused of it. The answer passes as
+    it is where nothing is (`divided` None). Raises what `ask` does, `BadAnswerError`.
     """
-    client.links.recent = broker_id = upstream.controller()
-    try:
-        return await one(client, broker_id, request, message, values)
-    except DisconnectedError as error:
-        if error.sent or client.connection.closed:
-            raise
-    return await one(client, upstream.live_broker(), request, message, values)
+    if divided is None:
+        frame = await ask(request)
+        exchange.answer([frame.view(frame.start, frame.end)])
+        return
+    found: Values = {}
+    if divided.fields is not None:
+        frame = await ask(await rewritten(client, request, message, divided.fields))
+        found = await read(message, frame, request.version)
+    await answer(exchange, message, divided.amend(found))
 
 
 async def change(
@@ -111,39 +121,28 @@ async def change(
 
     Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
     """
-    asked, answered = lists
-    values = await fields(message, request)
-    kept: list[Any] = []
-    refused: list[Values] = []
 
-    def divide() -> Generator[None, None, None]:
-        for number, each in enumerate(values[asked] or (), 1):
-            error = refusal(each)
-            if error is None:
-                kept.append(each)
-            else:
-                exchange.note_error(error.code)
-                refused.append(refused_as(each, error))
-            if not number % PORTION:
-                yield
+    def refused(each: Any) -> Values | None:
+        if (error := refusal(each)) is None:
+            return None
+        exchange.note_error(error.code)
+        return refused_as(each, error)
+
+    values = await fields(message, request)
+    divided = await in_slices(some_steps(values, lists, refused))
+    kept: list[Any] = ((divided and divided.fields) or values)[lists[0]] or []
 
     def tell() -> Generator[None, None, None]:
-        changed(kept[:PORTION])
-        for first in range(PORTION, len(kept), PORTION):
-            yield
+        for first in range(0, len(kept), PORTION):
             changed(kept[first : first + PORTION])
+            yield
 
-    await in_slices(divide())
-    if not refused:
-        frame = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
+    async def ask(going_on: Request) -> Frame:
+        frame = await first_that_answers(client, upstream, upstream.controller, going_on, harmless=False)
         await in_slices(tell())
-        exchange.answer([frame.view(frame.start, frame.end)])
-        return
-    found: Values = {answered: []}
-    if kept:
-        found = await controller(client, upstream, request, message, values | {asked: kept})
-        await in_slices(tell())
-    await answer(exchange, message, found | {answered: [*found[answered], *refused]})
+        return frame
+
+    await pass_divided(client, exchange, request, message, divided, ask)
 
 
 async def anywhere(
@@ -188,12 +187,12 @@ async def first_that_answers(
         broker_id = choose() if choose else any_broker(client, upstream)
         client.links.recent = broker_id
         try:
-            answer = passing.ask(client, broker_id, request)
+            answer = client.ask(broker_id, request)
             return await (_within_patience(client, upstream, broker_id, answer) if harmless else answer)
         except DisconnectedError as error:
             if client.connection.closed or (error.sent and not harmless):
                 raise
-    return await passing.ask(client, upstream.live_broker(), request)
+    return await client.ask(upstream.live_broker(), request)
 
 
 async def pass_to_any(upstream: KafkaUpstream, client: Client, exchange: Exchange, request: Request) -> None:
@@ -218,6 +217,13 @@ def topic_name(upstream: KafkaUpstream, topic_id: bytes) -> str | None:
     """The name of the topic of this id; None while it is not known."""
     name = upstream.view.names.get(topic_id)
     return None if name is None else name.decode()
+
+
+def refused_ids(ids: Ids | None, *, asked: bool) -> dict[bytes, KafkaError]:
+    """Topics that a hot request names by ids which are not known (KIP-516), by what stands for their names. `asked`:
+    Kafka was, for them.
+    """
+    return dict.fromkeys(map(stand_in, unknown_ids(ids)), _NO_SUCH_ID if asked else _NOT_NOW)
 
 
 async def _within_patience(

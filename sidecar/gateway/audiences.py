@@ -12,18 +12,14 @@ Readers of the source by its own name are no audience: nothing here concerns the
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sidecar.gateway.quotas import Rate
+from sidecar.gateway.client import Client
+from sidecar.gateway.quotas import Mute, Rate
 from sidecar.network.handling import Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sidecar.gateway.client import Client
 
 PLACE_S: Final = 60.0
 """How long a connection that does not read the shadow any more keeps its place: longer than any wait of a Fetch by
@@ -83,7 +79,7 @@ class Audiences:
         self._places = Places(limits.readers) if limits.readers else None
         self._byte_rate = limits.byte_rate
         self._rates: dict[bytes, Rate] = {}
-        self._muted: dict[int, tuple[float, asyncio.TimerHandle]] = {}
+        self._muted: dict[int, Mute] = {}
 
     def admits(self, shadow: bytes, connection: int) -> bool:
         """Whether a connection may read a shadow now."""
@@ -102,27 +98,12 @@ class Audiences:
         wait = rate.use(record_bytes, now)
         client = self._clients.get(connection)
         if wait and client is not None:
-            self._mute(client, wait)
-
-    def _mute(self, client: Client, seconds: float) -> None:
-        loop, connection = asyncio.get_running_loop(), client.connection
-        until = loop.time() + seconds
-        muted = self._muted.get(connection.id)
-        if muted is not None:
-            if until <= muted[0]:
-                return
-            muted[1].cancel()
-        self._muted[connection.id] = until, loop.call_at(until, self._hear, client)
-        connection.pause(Pause.AUDIENCE)
-
-    def _hear(self, client: Client) -> None:
-        self._muted.pop(client.connection.id, None)
-        client.connection.resume(Pause.AUDIENCE)
+            self._muted.setdefault(connection, Mute()).extend(client.connection, Pause.AUDIENCE, wait)
 
     def client_closed(self, client: Client) -> None:
         """A client has gone."""
         muted = self._muted.pop(client.connection.id, None)
         if muted is not None:
-            muted[1].cancel()
+            muted.end()
         if self._places is not None:
             self._places.leaves(client.connection.id)

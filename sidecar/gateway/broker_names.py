@@ -5,9 +5,11 @@ Pure.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from sidecar.cluster.nodes import NodeAddress
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.schema import Values
 
@@ -25,6 +27,10 @@ _HIDDEN: Final = frozenset(
     }
 )
 _REPLICA_LISTS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+_REPLICAS_LISTED: Final = KafkaError(
+    ErrorCode.INVALID_CONFIG,
+    "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
+)
 _ALL_REPLICAS: Final = frozenset({"", "*", None})
 _LISTED: Final = rb"(?:leader|follower)\.replication\.throttled\.replicas"
 _LISTED_BEFORE_FLEXIBLE: Final = re.compile(_LISTED + rb"(?!\x00\x00|\xff\xff|\x00\x01\*)", re.DOTALL)
@@ -34,6 +40,11 @@ _LISTED_FLEXIBLE: Final = re.compile(_LISTED + rb"(?!\x00|\x01|\x02\*)", re.DOTA
 def names_brokers(config: str, value: str | None) -> bool:
     """Whether setting this topic configuration would name brokers (pairs partition:broker)."""
     return config in _REPLICA_LISTS and value not in _ALL_REPLICAS
+
+
+def refused_configs(configs: Iterable[Values]) -> KafkaError | None:
+    """Why these configurations of a topic cannot be set."""
+    return _REPLICAS_LISTED if any(names_brokers(each["name"], each["value"]) for each in configs) else None
 
 
 def lists_replicas(answer: Octets, *, flexible: bool) -> bool:

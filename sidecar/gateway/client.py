@@ -7,6 +7,7 @@ connection at a time, so a parked Fetch or JoinGroup on a shared one would stall
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import Struct
@@ -19,7 +20,6 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserLogin
 from sidecar.exclusive.identity import ClientIdentity
 from sidecar.exclusive.producing import ProducingState
-from sidecar.gateway.client_login import ClientLogin
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.gateway.refusals import Refusals
 from sidecar.gateway.rights import Rights
@@ -29,12 +29,14 @@ from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
-from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
+from sidecar.network.request import Request
+from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
 from sidecar.protocol.session import Caller, Session
+from sidecar.security.logins import Offer
 from sidecar.shadow.views import Read
 
 MAIN: Final = 0
@@ -212,6 +214,40 @@ class LinkHooks(Counted, Protocol):
     def are_many(self) -> bool: ...
 
 
+class ClientLogin:
+    """The login of one connection. `expires_at`: Unix time in seconds at which its session ends, None for never."""
+
+    __slots__ = ("asking", "began", "done", "expires_at", "mechanism", "offer", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
+        self.done = False
+        self.mechanism = ""
+        self.offer: Offer | None = None
+        self.expires_at: float | None = None
+        self.began = 0.0
+        self.asking: asyncio.Task[Any] | None = None
+        """Asks for an exchange, and waits for its turn."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is done, not being renewed, and its session goes on."""
+        return self.done and self.offer is None and (self.expires_at is None or time.time() < self.expires_at)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self.timer.cancel()
+        if self.asking is not None:
+            self.asking.cancel()
+        self.end_exchange()
+
+    def end_exchange(self) -> None:
+        """No message of the exchange under way is expected any more."""
+        if self.offer is not None:
+            self.offer.close()
+            self.offer = None
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     """The state of one client connection on this node."""
@@ -237,6 +273,26 @@ class Client:
     governed: ProducingState = field(default_factory=ProducingState)
     ordinary: OrdinaryBatches = field(default_factory=OrdinaryBatches)
     share_sessions: Sessions = field(default_factory=dict[tuple[str, str], ShareSession])
+
+    def send(self, connection: UpstreamConnection, request: Request, reply: Reply | None) -> None:
+        """Pass a whole request on as it is, but for its client id: upstream sees the bare name, so that quotas still
+        match. The frame may be borrowed.
+        """
+        identity = self.identity
+        if identity is None or not identity.has_settings:
+            connection.send_frame(request.frame, reply)
+            return
+        name = identity.name.encode()
+        request.own()
+        rest = request.frame.view(request.body, request.frame.end)  # with the tags of a flexible header, as they came
+        head = _HEAD.pack(8 + 2 + len(name) + len(rest), request.key, request.version, request.correlation_id)
+        connection.send_parts([head + I16.pack(len(name)) + name, rest], reply)
+
+    async def ask(self, broker_id: int, request: Request) -> Frame:
+        """Pass an owned request on to one broker, and return its answer. Raises `DisconnectedError`."""
+        waiter = AnswerWaiter(request.correlation_id)
+        self.send(self.links.to(broker_id), request, waiter)
+        return await waiter.future
 
     def note_refusal(self, topic: bytes, code: int, reason: str | None) -> None:
         """Remember for people what it was refused of a topic; b"" where that is of none."""
@@ -297,15 +353,6 @@ class Client:
         if identity is None:
             return "", False, None, None
         return identity.shown, identity.is_named, identity.mode, identity.generation
-
-
-def header_without_settings(key: int, version: int, correlation_id: int, name: bytes, rest: int) -> bytes:
-    """A request header with the bare name, its length prefix counting `rest` bytes that follow.
-
-    The tags of a flexible header count as rest: they are forwarded as they came.
-    """
-    size = 8 + 2 + len(name) + rest
-    return _HEAD.pack(size, key, version, correlation_id) + I16.pack(len(name)) + name
 
 
 class AnswerWaiter:

@@ -13,15 +13,14 @@ merged (KIP-133, KIP-339; BROKER_LOGGER: KIP-412).
 
 import asyncio
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Final
 
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import MESSAGES, TOPIC
-from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
+from sidecar.gateway.broker_names import lists_replicas, refused_configs, show_as
 from sidecar.gateway.client import Client
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
@@ -43,20 +42,8 @@ _NODE_ALTERED: Final = KafkaError(
     "the configuration of one broker cannot be changed through a sidecar, whose nodes stand for brokers: change the"
     " cluster-wide default (no name), or ask Kafka directly",
 )
-_REPLICAS_LISTED: Final = KafkaError(
-    ErrorCode.INVALID_CONFIG,
-    "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
-)
 _HIDDEN: Final = KafkaError(TOPIC, MESSAGES[TOPIC])
 _NO_BROKER: Final = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker answers for this node")
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A resource that names a node, and which one."""
-
-    resource: Values
-    node: NodeAddress
 
 
 class ConfigsApi:
@@ -103,7 +90,7 @@ class ConfigsApi:
             return
         nodes = self._nodes.at(client.listener)
         anywhere: dict[tuple[int, str], Values] = {}
-        named: dict[tuple[int, int], _Named] = {}
+        named: dict[tuple[int, int], tuple[Values, NodeAddress]] = {}
         results: list[Values] = []
         for resource in fields["resources"]:
             if self._hides(client, resource):
@@ -114,13 +101,16 @@ class ConfigsApi:
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
                 anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named again: asked once
                 continue
-            node = _node(nodes, resource["resource_name"])
+            name: str = resource["resource_name"]
+            node = nodes.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
             if node is None:
                 exchange.note_error(ErrorCode.INVALID_REQUEST)
-                results.append(_refused(resource, _unknown(nodes, resource["resource_name"])))
+                known = ", ".join(map(str, nodes.nodes))
+                unknown = f"there is no broker {name} here, only {known}"
+                results.append(_refused(resource, KafkaError(ErrorCode.INVALID_REQUEST, unknown)))
             else:
-                named[resource["resource_type"], node.id] = _Named(resource, node)  # each is a question to a broker
-        asked = [self._describe_node(client, request, fields, found) for found in named.values()]
+                named[resource["resource_type"], node.id] = resource, node  # each is a question to a broker
+        asked = [self._describe_node(client, request, fields, *found) for found in named.values()]
         if anywhere or not (named or results):
             asked.append(self._describe_anywhere(client, request, fields | {"resources": [*anywhere.values()]}))
         for answer in await asyncio.gather(*asked):
@@ -154,23 +144,29 @@ class ConfigsApi:
             if not number % _RESULTS_AT_ONCE:
                 yield
 
-    async def _describe_node(self, client: Client, request: Request, fields: Values, named: _Named) -> list[Values]:
+    async def _describe_node(
+        self, client: Client, request: Request, fields: Values, named: Values, node: NodeAddress
+    ) -> list[Values]:
         for _ in range(2):
             brokers = await self._upstream.brokers()
-            mine = self._nodes.at(client.listener).brokers_of(named.node.id, brokers) or sorted(brokers)
+            mine = self._nodes.at(client.listener).brokers_of(node.id, brokers) or sorted(brokers)
             for broker_id in mine:
-                resource = named.resource | {"resource_name": str(broker_id)}
+                values = fields | {"resources": [named | {"resource_name": str(broker_id)}]}
                 try:
-                    answer = await asking.one(
-                        client, broker_id, request, admin.DESCRIBE_CONFIGS, fields | {"resources": [resource]}
-                    )
+                    answer = await asking.one(client, broker_id, request, admin.DESCRIBE_CONFIGS, values)
                 except DisconnectedError:
                     if client.connection.closed:
                         raise
                     continue
-                return [_renamed(result, named, client.listener) for result in answer["results"]]
+                for result in answer["results"]:
+                    for config in result["configs"]:
+                        show_as(node, config, client.listener)
+                    result["resource_name"] = named["resource_name"]
+                    if result["error_message"] is not None:
+                        result["error_message"] = "the broker behind this node refused"
+                return answer["results"]
             await self._upstream.metadata(MetadataRequest(()))
-        return [_refused(named.resource, _NO_BROKER)]
+        return [_refused(named, _NO_BROKER)]
 
     # Alter --------------------------------------------------------------------------------------------------------
 
@@ -185,33 +181,10 @@ class ConfigsApi:
         if resource["resource_type"] in _OF_ONE_BROKER and name:
             return _NODE_ALTERED
         if resource["resource_type"] == _TOPIC:
-            if (error := self._resolver.kind(name.encode()).change_refused) is not None:
-                return error
-            if any(names_brokers(config["name"], config["value"]) for config in resource["configs"]):
-                return _REPLICAS_LISTED
+            return self._resolver.kind(name.encode()).change_refused or refused_configs(resource["configs"])
         return None
 
 
-def _node(nodes: Placement, name: str) -> NodeAddress | None:
-    return nodes.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
-
-
-def _unknown(nodes: Placement, name: str) -> KafkaError:
-    known = ", ".join(str(node) for node in nodes.nodes)
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name} here, only {known}")
-
-
-def _renamed(result: Values, named: _Named, listener: str) -> Values:
-    for config in result["configs"]:
-        show_as(named.node, config, listener)
-    message = None if result["error_message"] is None else "the broker behind this node refused"
-    return result | {"resource_name": named.resource["resource_name"], "error_message": message}
-
-
 def _refused(resource: Values, error: KafkaError) -> Values:
-    return {
-        "error_code": error.code,
-        "error_message": error.message,
-        "resource_type": resource["resource_type"],
-        "resource_name": resource["resource_name"],
-    }
+    named = {field: resource[field] for field in ("resource_type", "resource_name")}
+    return named | {"error_code": error.code, "error_message": error.message}

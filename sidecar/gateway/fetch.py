@@ -25,49 +25,40 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Generator
+from typing import Final
 
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.crowd import LEAST
-from sidecar.fanout.question import questions_of
+from sidecar.fanout.question import Asked, Question, questions_of
 from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
-from sidecar.gateway import passing
-from sidecar.gateway.by_id import refused_ids
-from sidecar.gateway.fetch_exchange import FetchExchange, Node
+from sidecar.gateway.asking import refused_ids
+from sidecar.gateway.audiences import Audiences
+from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
-from sidecar.gateway.shared_fetch import SharedFetch
-from sidecar.gateway.standing_fetch import StandingFetch
-from sidecar.gateway.whole_fetch import WholeFetch, renamed
-from sidecar.network.request import Exchange
+from sidecar.gateway.shared_fetch import SharedFetch, StandingFetch
+from sidecar.gateway.whole_fetch import FetchExchange, Node, WholeFetch, renamed
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
+from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.protocol import fetch, usual_fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
 from sidecar.protocol.topic_ids import is_stand_in, unknown_ids
+from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
+from sidecar.shadow.readers import Readers
 from sidecar.shadow.views import Read, Views
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.question import Asked, Question
-    from sidecar.gateway.audiences import Audiences
-    from sidecar.gateway.client import Client
-    from sidecar.network.request import Request
-    from sidecar.network.tasks import Tasks
-    from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
-    from sidecar.resources.readers import ReaderClaims
-    from sidecar.shadow.readers import Readers
-
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 
@@ -180,7 +171,7 @@ class FetchApi:
             return False
         if reads is None:
             fetch.decline_session(request.frame.buffer, fields)
-            passing.send(connection, client, request, exchange)
+            client.send(connection, request, exchange)
         else:
             connection.send_parts([renamed(client, request, fields, reads)], exchange)
         return False

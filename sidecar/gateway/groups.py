@@ -1,141 +1,244 @@
-"""Consumer groups, passed to their coordinators: only the group's name is read.
+"""Consumer groups, and the end of transactions, passed to their coordinators: only the name of the group, or the
+transactional id, is read.
 
 OffsetCommit (2-10), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete (0) and
 TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own connection, so a
 JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer has the API's own
-error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.guarded_cursors` refuses
-cursors that the client may not touch; OffsetFetch is in `gateway.offset_fetch`.
+error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.offset_fetch` refuses
+cursors that the client may not touch; OffsetFetch is there, too.
 
 ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
-many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. Heartbeats of their members are in
-`gateway.members`. A group with a shadow that an allow list hides from the client is described by 29
+many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. A group with a shadow that an allow list
+hides from the client is described by 29
 TOPIC_AUTHORIZATION_FAILED alone, as one with a topic that it may not DESCRIBE. No share group gets an offset of a
 shadow, which it could not read (`gateway.share`): refused with 29, beside what else the request names.
 
-Offsets of a transaction under one of the sidecar's transactional ids are refused with 53
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+AddOffsetsToTxn (0-4) and EndTxn (0-5) name one transactional id. From version 5 on EndTxn answers with the producer id
+and epoch of the next transaction (KIP-890). One of the sidecar's own transactional ids is refused with 53
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED in these and in TxnOffsetCommit.
+
+Members of groups whose coordinator assigns partitions: their heartbeats, passed to the coordinator of their group.
+
+ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), StreamsGroupHeartbeat (0) (KIP-1071).
+
+Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
+a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
+that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.groups`). So is an
+application of Kafka Streams whose own topics, which the coordinator makes with the rights of the node, would be the
+sidecar's (`__sidecar_*`) or a shadow.
+
+A share group's member that subscribes to any shadow is refused with 42 INVALID_REQUEST: brokers keep the states of
+records by log, and a shadow's log is its source's. The Java client raises 42 with the reason and ends the membership;
+of 29 it drops the reason, and joins again without a pause (`AbstractHeartbeatRequestManager.onErrorResponse`).
+
+A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
+topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
+`access.groups`, unless the member may DESCRIBE every topic, and here, if there is a shadow that it may not read.
+Expressions that clients resolve themselves (`java.util.regex.Pattern`) are lists of names by then. An expression stays
+with the coordinator when rights are withdrawn. So answers are looked at too: a member that an expression brought a
+topic which it may not see any more gets 128 instead of its assignment. One that named the topic keeps it, as at a
+broker.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
-from sidecar.gateway.access.groups import committed
+from sidecar.gateway.access.asked import Divided, refused_topic, some
+from sidecar.gateway.access.groups import NOT_EXPANDED, committed, made_topics, not_beaten, streams_topics
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators, Keyed
-from sidecar.gateway.guarded_cursors import GuardedCursors
+from sidecar.gateway.offset_fetch import GuardedCursors
+from sidecar.gateway.rights import may_see
+from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.messages import groups, new_groups, shares
+from sidecar.protocol.messages import groups, new_groups, shares, transactions
 from sidecar.protocol.schema import Message, Values
 
 _NO_SHARES: Final = KafkaError(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic, so it has no offset there"
 )
-_NO_GENERATION: Final = -1
+_NONE: Final = -1
 _OPERATIONS_UNKNOWN: Final = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)
-class _Grouped:
-    """An API about one group: whether it is refused partition by partition, and which leading string is the group."""
+class _Single:
+    """An API about one group or transactional id: whose coordinator answers, whether it is refused partition by
+    partition, and which leading string is the group or id.
+    """
 
     message: Message
+    kind: CoordinatorKind = CoordinatorKind.GROUP
     by_partition: bool = False
-    group_at: int = 0
+    key_at: int = 0
 
 
-_GROUPED: Final = {
+_SINGLE: Final = {
     form.message.key: form
     for form in (
-        _Grouped(groups.OFFSET_COMMIT, by_partition=True),
-        _Grouped(groups.JOIN_GROUP),
-        _Grouped(groups.HEARTBEAT),
-        _Grouped(groups.LEAVE_GROUP),
-        _Grouped(groups.SYNC_GROUP),
-        _Grouped(groups.OFFSET_DELETE),
-        _Grouped(shares.ALTER_SHARE_GROUP_OFFSETS),
-        _Grouped(shares.DELETE_SHARE_GROUP_OFFSETS),
-        _Grouped(groups.TXN_OFFSET_COMMIT, by_partition=True, group_at=1),
+        _Single(groups.OFFSET_COMMIT, by_partition=True),
+        _Single(groups.JOIN_GROUP),
+        _Single(groups.HEARTBEAT),
+        _Single(groups.LEAVE_GROUP),
+        _Single(groups.SYNC_GROUP),
+        _Single(groups.OFFSET_DELETE),
+        _Single(shares.ALTER_SHARE_GROUP_OFFSETS),
+        _Single(shares.DELETE_SHARE_GROUP_OFFSETS),
+        _Single(groups.TXN_OFFSET_COMMIT, by_partition=True, key_at=1),
+        _Single(transactions.ADD_OFFSETS_TO_TXN, CoordinatorKind.TRANSACTION),
+        _Single(transactions.END_TXN, CoordinatorKind.TRANSACTION),
     )
 }
-GROUP_KEYS: Final = frozenset(_GROUPED)
+SINGLE_KEYS: Final = frozenset(_SINGLE)
 """The APIs that `GroupsApi` handles."""
 
 
-class GroupsApi:
-    """Handles the requests that name one group, of all clients of a node."""
+_HEARTBEATS: Final = {
+    message.key: message
+    for message in (
+        new_groups.CONSUMER_GROUP_HEARTBEAT,
+        shares.SHARE_GROUP_HEARTBEAT,
+        new_groups.STREAMS_GROUP_HEARTBEAT,
+    )
+}
+HEARTBEAT_KEYS: Final = frozenset(_HEARTBEATS)
+"""The APIs that `GroupsApi.handle_heartbeat` handles."""
+_NO_SUBSCRIPTION: Final = KafkaError(
+    ErrorCode.INVALID_REQUEST, "a share group cannot read a shadow topic: subscribe to its source"
+)
 
-    def __init__(self, coordinators: Coordinators, guards: GuardedCursors, resolver: NameResolver) -> None:
+
+class GroupsApi:
+    """Handles the requests that name one group or transactional id, of all clients of a node."""
+
+    def __init__(
+        self, upstream: KafkaUpstream, coordinators: Coordinators, guards: GuardedCursors, resolver: NameResolver
+    ) -> None:
+        self._upstream = upstream
         self._coordinators = coordinators
         self._guards = guards
         self._resolver = resolver
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
-        form = _GROUPED[request.key]
-        *before, group = asking.leading_text(request, form.group_at + 1)
-        if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
+        form = _SINGLE[request.key]
+        *before, key = asking.leading_text(request, form.key_at + 1)
+        transactional_id = key if form.kind is CoordinatorKind.TRANSACTION else "".join(before)
+        if transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
             await _refuse(form, exchange, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
-        going_on: Request | None = request
-        refused: list[Values] = []
-        if self._guards.concerns(request.key):  # it may name cursors that are not its client's
-            going_on, theirs = await self._guards.divide(group, client, request)
-            for each in theirs:
-                exchange.note_error(each.code)
-                refused.append(committed(each.topic, each.code))
-        if going_on is None:
-            await asking.answer(exchange, form.message, {"topics": refused})
-            return
+        divided = None
+        if request.key == shares.ALTER_SHARE_GROUP_OFFSETS.key and self._resolver.has_shadows:
+            divided = await self._without_shadows(client, exchange, request)
+        elif self._guards.concerns(request.key):  # it may name cursors that are not its client's
+            divided = await self._guards.divide(key, client, exchange, request)
+        ask = partial(self._coordinators.ask, client, key, form.kind)
         try:
-            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, going_on)
+            await asking.pass_divided(client, exchange, request, form.message, divided, ask)
         except KafkaError as error:
             await _refuse(form, exchange, request, error.code)
+
+    async def _without_shadows(self, client: Client, exchange: Exchange, request: Request) -> Divided | None:
+        def refused(topic: Values) -> Values | None:
+            name: bytes = topic["topic_name"].encode()
+            if not self._resolver.is_shadow(name):
+                return None
+            client.note_refusal(name, _NO_SHARES.code, _NO_SHARES.message)
+            return refused_topic(topic, {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message})
+
+        fields = await asking.fields(shares.ALTER_SHARE_GROUP_OFFSETS, request)
+        divided = some(fields, ("topics", "responses"), refused)
+        if divided is not None:
+            exchange.note_error(_NO_SHARES.code)
+        return divided
+
+    # Heartbeats -------------------------------------------------------------------------------------------------------
+
+    async def handle_heartbeat(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """One heartbeat, to the coordinator and back."""
+        message = _HEARTBEATS[request.key]
+        (group,) = asking.leading_text(request)
+        try:
+            await self._check(client, message, request)
+            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
+            if message is new_groups.CONSUMER_GROUP_HEARTBEAT:
+                await self._check_assigned(client, group, request, answer)
+        except KafkaError as error:
+            exchange.note_error(error.code)
+            await asking.answer(exchange, message, not_beaten(error.code, error.message or None))
+        else:
+            exchange.answer([answer.view(answer.start, answer.end)])
+
+    async def _check(self, client: Client, message: Message, request: Request) -> None:
+        """Raise `KafkaError` if the member would read a shadow that is not for it, or have made what is not."""
+        is_share, is_streams = message is shares.SHARE_GROUP_HEARTBEAT, message is new_groups.STREAMS_GROUP_HEARTBEAT
+        if not (is_streams or (self._resolver.has_shadows if is_share else self._resolver.has_guards)):
             return
-        joined = await self._guards.joined(answer, request, refused)
-        exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
+        fields = await asking.fields(message, request)
+        for topic in made_topics(fields["topology"]) if is_streams else ():
+            if (error := self._resolver.kind(topic.encode()).change_refused) is not None:
+                client.note_refusal(topic.encode(), error.code, error.message)
+                raise error
+        for topic in _subscribed(fields):
+            if is_share and self._resolver.is_shadow(topic.encode()):
+                client.note_refusal(topic.encode(), _NO_SUBSCRIPTION.code, _NO_SUBSCRIPTION.message)
+                raise _NO_SUBSCRIPTION
+            if self._resolver.hides(topic.encode(), client.principal):
+                client.note_refusal(topic.encode(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if fields.get("subscribed_topic_regex") and not self._resolver.may_read_all_shadows(client.principal):
+            raise NOT_EXPANDED
 
-    async def handle_share_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """AlterShareGroupOffsets: topics that are no shadows go on to the coordinator."""
-        message, resolver = shares.ALTER_SHARE_GROUP_OFFSETS, self._resolver
-        fields: Values = await asking.fields(message, request) if resolver.has_shadows else {"topics": ()}
-        refused = [topic for topic in fields["topics"] if resolver.is_shadow(topic["topic_name"].encode())]
-        if not refused:
-            await self.handle(client, exchange, request)
+    async def _check_assigned(self, client: Client, group: str, request: Request, answer: Frame) -> None:
+        """Raise `KafkaError` if an expression brought the member a topic that it may not see any more."""
+        is_limited = client.rights is not None and client.rights.enforced
+        if not (is_limited or self._resolver.has_guards):
             return
-        exchange.note_error(_NO_SHARES.code)
-        for topic in refused:
-            client.note_refusal(topic["topic_name"].encode(), _NO_SHARES.code, _NO_SHARES.message)
-        answer: Values = {"error_code": ErrorCode.NONE, "responses": []}
-        if kept := [topic for topic in fields["topics"] if not resolver.is_shadow(topic["topic_name"].encode())]:
-            going_on = await asking.rewritten(client, request, message, fields | {"topics": kept})
-            try:
-                frame = await self._coordinators.ask(client, fields["group_id"], CoordinatorKind.GROUP, going_on)
-            except KafkaError as error:
-                await _refuse(_GROUPED[request.key], exchange, request, error.code)
-                return
-            answer = await asking.read(message, frame, request.version)
-        if not answer["error_code"]:
-            answer = answer | {"responses": [*answer["responses"], *map(_not_shared, refused)]}
-        await asking.answer(exchange, message, answer)
+        heartbeat = await asking.read(new_groups.CONSUMER_GROUP_HEARTBEAT, answer, request.version)
+        ids = (
+            {each["topic_id"] for each in heartbeat["assignment"]["topic_partitions"]}
+            if heartbeat["assignment"]
+            else set()
+        )
+        names = self._upstream.view.names
+        await asking.learn_ids(self._upstream, ids)
+        if all(self._may_see(client, names[each]) for each in ids if each in names):
+            return
+        if await self._has_expression(client, group, heartbeat["member_id"], request):
+            raise NOT_EXPANDED
+
+    def _may_see(self, client: Client, topic: bytes) -> bool:
+        return may_see(client, topic.decode()) and not self._resolver.hides(topic, client.principal)
+
+    async def _has_expression(self, client: Client, group: str, member: str, request: Request) -> bool:
+        """Whether a member subscribed by an expression; the coordinator keeps it."""
+        message = new_groups.CONSUMER_GROUP_DESCRIBE
+        coordinator = await self._coordinators.find(group, CoordinatorKind.GROUP)
+        asked: Values = {"group_ids": [group], "include_authorized_operations": False}
+        described = await asking.one(client, coordinator, request, message, asked)
+        members = (each for found in described["groups"] for each in found["members"])
+        return any(each["subscribed_topic_regex"] for each in members if each["member_id"] == member)
 
 
-def _not_shared(topic: Values) -> Values:
-    error = {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message}
-    partitions = [error | {"partition_index": each["partition_index"]} for each in topic["partitions"]]
-    return {"topic_name": topic["topic_name"], "partitions": partitions}
+def _subscribed(fields: Values) -> Iterable[str]:
+    if "topology" in fields:
+        return streams_topics(fields["topology"])
+    return fields["subscribed_topic_names"] or ()
 
 
-async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:
+async def _refuse(form: _Single, exchange: Exchange, request: Request, code: int) -> None:
     """Raises `MalformedFrameError`: a broker may have hung up on it for that."""
     exchange.note_error(code)
     fields = await asking.fields(form.message, request)
     topics: list[Values] = fields["topics"] if form.by_partition else []
-    values: Values = {"error_code": code, "generation_id": _NO_GENERATION}
+    values: Values = {"error_code": code} | dict.fromkeys(("generation_id", "producer_id", "producer_epoch"), _NONE)
     await asking.answer(exchange, form.message, values | {"topics": [committed(topic, code) for topic in topics]})
 
 

@@ -17,11 +17,10 @@ from sidecar.exclusive import identity
 from sidecar.gateway.audit import KEYS as AUDITED
 from sidecar.gateway.audit import Act, AuditedExchange, act_of
 from sidecar.gateway.client import Client, ClientLinks
+from sidecar.gateway.coordinators import CROWD
 from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange, Enforcement
-from sidecar.gateway.group_links import CROWD
-from sidecar.gateway.listeners import UNNAMED, ClientListener
+from sidecar.gateway.logins import UNNAMED, ClientListener, check_login, with_logins
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
-from sidecar.gateway.logins import check_login, with_logins
 from sidecar.gateway.quotas import MeteredConnection, Quotas
 from sidecar.gateway.refusals import Refusals
 from sidecar.network.admission import Admission, ConnectionLimits, open_files

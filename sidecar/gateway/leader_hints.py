@@ -7,22 +7,17 @@ A client takes the word of a newer leader epoch alone, and asks again at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import Kinds, TopicKind
+from sidecar.cluster.view import ClusterView
+from sidecar.network.request import Exchange
 from sidecar.protocol.leaders import LEADER_ERRORS, Found, Leader
-from sidecar.protocol.produce import FIRST_WITH_LEADERS, encode_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.cluster.resolver import Kinds
-    from sidecar.cluster.view import ClusterView
-    from sidecar.network.request import Exchange
-    from sidecar.protocol.produce import ProduceResult
-    from sidecar.protocol.schema import Values
-    from sidecar.protocol.topic_ids import Ids
+from sidecar.protocol.produce import FIRST_WITH_LEADERS, ProduceResult, encode_answer
+from sidecar.protocol.schema import Values
+from sidecar.protocol.topic_ids import Ids
 
 _UNKNOWN: Final = -1
 

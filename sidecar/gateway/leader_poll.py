@@ -16,27 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sidecar.gateway.fetch_exchange import FetchExchange, Node
+from sidecar.gateway.client import Client
+from sidecar.gateway.whole_fetch import FetchExchange, LeaderPoll, Node
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.fetch import with_leader
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.topic_ids import is_stand_in, names_of, reference
+from sidecar.protocol.topic_ids import Ids, is_stand_in, reference
 from sidecar.shadow.views import Read, layers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
-    from sidecar.protocol.topic_ids import Ids
 
 _POLL_LANE: Final = 1
 _PROMPT_LIMIT_S: Final = 1.0
@@ -68,47 +63,6 @@ class Fetching:
 # Polls ----------------------------------------------------------------------------------------------------------------
 
 
-class LeaderPoll:
-    """One Fetch under way at one leader. Implements `sidecar.network.upstream.Reply`."""
-
-    __slots__ = ()
-    version: int
-    ids: Ids | None
-    node: Node
-
-    def answer_received(self, frame: Frame) -> None:
-        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version, names_of(self.ids))
-        if answer.has_addresses:
-            self.node.hints.learn(
-                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None},
-                self.ids,
-            )
-        for part in answer.parts:
-            if part.error in STALE_ROUTE:
-                self.node.upstream.refresh_soon({each.topic for each in answer.parts if each.error in STALE_ROUTE})
-                break
-        self.take(answer, frame)
-
-    def take(self, answer: FetchAnswer, frame: Frame) -> None:
-        """What the leader said; the frame is borrowed for this call."""
-        raise NotImplementedError
-
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        """See `sidecar.network.upstream.Reply`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def elements(answer: FetchAnswer, frame: Frame) -> list[Octets]:
-        """The partitions of an answer, in memory that stays; without the broker that leads one now."""
-        owned = frame.own()
-        shift = owned.start - frame.start
-        found: list[Octets] = [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
-        for number, part in enumerate(answer.parts):
-            if part.leader is not None:
-                found[number] = with_leader(found[number], None)
-        return found
-
-
 class PollAnswer(NamedTuple):
     """What one poll brought: elements by the partitions of the request, ready to be put into an answer."""
 
@@ -117,51 +71,25 @@ class PollAnswer(NamedTuple):
     is_fruitless: bool
 
 
+@dataclass(slots=True, eq=False)
 class OwnPoll(LeaderPoll):
     """A poll on its client's own connection. One that has a `place` is kept there for the next request; `asked` says
     for which.
     """
 
-    __slots__ = (
-        "_client",
-        "_fetching",
-        "_isolation",
-        "answer",
-        "asked",
-        "correlation_id",
-        "ids",
-        "node",
-        "place",
-        "prompt_until",
-        "reads",
-        "version",
-        "waiting",
-    )
-
-    def __init__(
-        self,
-        client: Client,
-        node: Node,
-        fetching: Fetching,
-        waiting: GatheredFetch,
-        reads: list[Read[FetchPart]],
-        isolation: int,
-        place: _Place | None = None,
-        asked: tuple[object, ...] = (),
-    ) -> None:
-        self._client = client
-        self.node = node
-        self._fetching = fetching
-        self._isolation = isolation
-        self.version = waiting.version
-        self.ids = waiting.ids
-        self.correlation_id = 0
-        self.reads = reads
-        self.place = place
-        self.asked = asked
-        self.waiting: GatheredFetch | None = waiting
-        self.answer: PollAnswer | None = None
-        self.prompt_until = 0.0
+    _client: Client
+    node: Node
+    _fetching: Fetching
+    waiting: GatheredFetch | None
+    reads: list[Read[FetchPart]]
+    _isolation: int
+    version: int
+    ids: Ids | None
+    place: _Place | None = None
+    asked: tuple[object, ...] = ()
+    answer: PollAnswer | None = None
+    prompt_until: float = 0.0
+    correlation_id: int = 0
 
     def begin(self, broker: int, lane: int, limits: tuple[int, int, int, int], elements: Sequence[Octets]) -> None:
         """Ask a broker for the elements of `reads`, on the client's connection for `lane`."""
@@ -228,6 +156,13 @@ class GatheredFetch(FetchExchange):
 
     def leave(self) -> None:
         """Wait no more for polls of the node."""
+
+    def _own_poll(
+        self, reads: list[Read[FetchPart]], place: _Place | None = None, asked: tuple[object, ...] = ()
+    ) -> OwnPoll:
+        """A poll of the client's own that this request waits for."""
+        client, version, ids = self._client, self.version, self.ids
+        return OwnPoll(client, self.node, self._fetching, self, reads, self._isolation, version, ids, place, asked)
 
     def poll_ended(self, poll: OwnPoll) -> None:
         """One of its polls has its answer."""
@@ -297,7 +232,7 @@ class SplitFetch(GatheredFetch):
 
     def _poll(self, place: _Place, reads: list[Read[FetchPart]], asked: tuple[object, ...], wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
-        poll = OwnPoll(self._client, self.node, self._fetching, self, reads, self._isolation, place, asked)
+        poll = self._own_poll(reads, place, asked)
         is_known = all(self._empty(read.part) is not None for read in reads)
         limits = (int(wait * 1000) if is_known else 0, 1, self._poll_bytes, self._isolation)
         poll.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S

@@ -1,23 +1,25 @@
 """Clients log in before anything else (SASL), and again before their session ends (KIP-368).
 
 Before its login a client may send ApiVersions, SaslHandshake and SaslAuthenticate alone, in small frames, and not for
-long. A refused login is answered after a moment, as brokers do, and the connection closed.
+long. A refused login is answered after a moment, as brokers do, and the connection closed. A listener is what its
+clients are let in by: how their certificates and logins are read.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sidecar.cluster.user_tokens import UserTokens
-from sidecar.gateway.client import Client
-from sidecar.gateway.client_login import ClientLogin
+from sidecar.gateway.client import Client, ClientLogin
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol.api import API_VERSIONS, LOGIN_APIS, SASL_HANDSHAKE, api_name
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import security
 from sidecar.security.errors import LoginError, TokenError
+from sidecar.security.listener import ListenerTls
 from sidecar.security.logins import Authenticator, Offer
 
 FRAME_BYTES: Final = 64 * 1024
@@ -169,6 +171,22 @@ class Logins:
     async def _refuse(self, client: Client, mechanism: str, reason: str) -> None:
         self._hooks.login_refused(client.connection.peer, mechanism, reason)
         await asyncio.sleep(FAILURE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientListener:
+    """One listener. `tls`: how certificates name principals, None without TLS; `logins` None: clients do not log in.
+
+    Answers that name nodes name them at the addresses that they publish for this `name` (KIP-103).
+    """
+
+    name: str
+    tls: ListenerTls | None = None
+    logins: Logins | None = None
+
+
+UNNAMED: Final = ClientListener("")
+"""The only listener of a node that publishes one address."""
 
 
 def check_login(login: ClientLogin, request: Request) -> None:

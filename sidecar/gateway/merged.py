@@ -26,7 +26,7 @@ from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import asking, passing
+from sidecar.gateway import asking
 from sidecar.gateway.access.asked import TOPIC, error_fields
 from sidecar.gateway.client import Client
 from sidecar.network.request import Exchange, Request
@@ -79,7 +79,7 @@ class MergedApi:
         await asking.fields(message, request)
         try:
             answers = await self._ask_all(
-                client, lambda: self._mine(client), lambda broker_id: passing.ask(client, broker_id, request)
+                client, lambda: self._mine(client), lambda broker_id: client.ask(broker_id, request)
             )
         except UpstreamError:
             if form.when_lost is None:

@@ -10,9 +10,8 @@ by name: a shadow has its own id, with the partitions of its source.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 from uuid import UUID
 
 from sidecar.cluster.nodes import NodeDirectory, Placement
@@ -34,7 +33,7 @@ from sidecar.protocol.calls.admin import ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import cluster
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
-from sidecar.protocol.primitives import RequestReader, at_once, new_tuple
+from sidecar.protocol.primitives import RequestReader, new_tuple
 from sidecar.protocol.schema import Values
 
 _BROKER_ENDPOINTS = 1
@@ -47,13 +46,6 @@ _FEATURES_S = 30.0
 _LISTENER_NOT_FOUND_FROM = 6
 """The version of Metadata from which a leader without the client's listener has an error of its own (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
-
-
-class _View(NamedTuple):
-    """For whom the cluster is described: clients of a listener, in a version of Metadata."""
-
-    listener: str
-    version: int
 
 
 def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
@@ -127,8 +119,7 @@ class ClusterApi:
             state = await self._upstream.metadata(self._with_sources(fields))
             known = await self._states_by_name(state, fields)
             state = replace(state, topics=self._topics_for(state, known, fields, client))
-        view = _View(client.listener, request.version)
-        virtual = await in_slices(self._virtual_steps(state, view))
+        virtual = await in_slices(self.virtual_steps(state, client.listener, request.version))
         answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
         if not client.connection.closed:
             exchange.answer([answer])
@@ -165,7 +156,7 @@ class ClusterApi:
         shadows = self._resolver.is_shadow
         kept = tuple(self._shadow(topic, known) if shadows(topic.name.encode()) else topic for topic in found)
         state = ClusterState(0, (), None, NO_LEADER, kept)
-        return (await in_slices(self._virtual_steps(state, _View(listener, _LISTENER_NOT_FOUND_FROM)))).topics
+        return (await in_slices(self.virtual_steps(state, listener))).topics
 
     def _topics_for(
         self, state: ClusterState, known: Mapping[str, TopicState], fields: MetadataRequest, client: Client
@@ -199,32 +190,41 @@ class ClusterApi:
         both = tuple(partitions[own.partition] for own in topic.partitions if own.partition in partitions)
         return replace(topic, error=topic.error or log.error, partitions=both)
 
-    def virtual(self, state: ClusterState, listener: str = "", version: int = 9) -> ClusterState:
+    def virtual_steps(
+        self, state: ClusterState, listener: str, version: int = _LISTENER_NOT_FOUND_FROM
+    ) -> Generator[None, None, ClusterState]:
         """The same cluster with nodes instead of brokers, for clients of a listener in a version of Metadata."""
-        return at_once(self._virtual_steps(state, _View(listener, version)))
-
-    def _virtual_steps(self, state: ClusterState, view: _View) -> Generator[None, None, ClusterState]:
+        placement = self._nodes.at(listener)
         topics: list[TopicState] = []
         sliced = 0
         for topic in state.topics:
-            topics.append(self._virtual_topic(topic, view) if topic.partitions else topic)
+            topics.append(self._virtual_topic(topic, placement, version) if topic.partitions else topic)
             sliced += 1 + len(topic.partitions)
             if sliced >= limits.BOUNDS.turn:
                 sliced = 0
                 yield
-        placement = self._nodes.at(view.listener)
         return replace(state, brokers=_brokers(placement), controller=placement.controller, topics=tuple(topics))
 
-    def _virtual_topic(self, topic: TopicState, view: _View) -> TopicState:
-        name = topic.name.encode()
-        placement = self._nodes.at(view.listener)
+    def _virtual_topic(self, topic: TopicState, placement: Placement, version: int) -> TopicState:
+        """A governed topic is led by the node that serves it. Where that one has no such listener no partition has a
+        leader, as by a broker (`KRaftMetadataCache`).
+        """
+        name, error, serving = topic.name.encode(), 0, None
         if self._resolver.kind(name) is TopicKind.GOVERNED:
-            leader = self._nodes.serves(name)
-            if leader not in placement.nodes:
-                return _unreachable(topic, view)
-            return _led(topic, lambda _: leader)
-        of_partition = placement.of_partition
-        return _led(topic, lambda partition: of_partition(name, partition))
+            serving = self._nodes.serves(name)
+            if serving not in placement.nodes:
+                knows_error = version >= _LISTENER_NOT_FOUND_FROM
+                error = ErrorCode.LISTENER_NOT_FOUND if knows_error else ErrorCode.LEADER_NOT_AVAILABLE
+                serving = NO_LEADER
+        partitions: list[PartitionState] = []
+        for p in topic.partitions:
+            if p.leader >= 0:
+                own = 0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error
+                leader = placement.of_partition(name, p.partition) if serving is None else serving
+                partitions.append(new_tuple(PartitionState, (p.partition, error or own, leader, p.leader_epoch)))
+            else:
+                partitions.append(p)
+        return replace(topic, partitions=tuple(partitions))
 
     async def handle_find_coordinator(self, client: Client, exchange: Exchange, request: Request) -> None:
         """The node that stands for the coordinator; upstream's error where there is none."""
@@ -300,43 +300,10 @@ def _brokers(placement: Placement) -> tuple[Broker, ...]:
     return tuple(Broker(node.id, node.host, node.port) for node in placement.nodes.values())
 
 
-def _led(topic: TopicState, leader: Callable[[int], int]) -> TopicState:
-    """The topic with nodes as the leaders of its partitions."""
-    return replace(
-        topic,
-        partitions=tuple(
-            p
-            if p.leader < 0
-            else new_tuple(
-                PartitionState,
-                (
-                    p.partition,
-                    0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error,
-                    leader(p.partition),
-                    p.leader_epoch,
-                ),
-            )
-            for p in topic.partitions
-        ),
-    )
-
-
 def _unreadable(topic: TopicState, *, by_id: bool) -> TopicState:
     """A topic that a client may not describe, as it asked for it: by name without an id, by id without a name."""
     hidden = replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False, partitions=())
     return replace(hidden, name="") if by_id else replace(hidden, topic_id=UUID(int=0))
-
-
-def _unreachable(topic: TopicState, view: _View) -> TopicState:
-    """A topic whose node has no such listener: no partition has a leader, as by a broker (`KRaftMetadataCache`)."""
-    error = ErrorCode.LISTENER_NOT_FOUND if view.version >= _LISTENER_NOT_FOUND_FROM else ErrorCode.LEADER_NOT_AVAILABLE
-    return replace(
-        topic,
-        partitions=tuple(
-            p if p.leader < 0 else PartitionState(p.partition, error, NO_LEADER, p.leader_epoch)
-            for p in topic.partitions
-        ),
-    )
 
 
 def _described(broker: Broker) -> Values:

@@ -8,14 +8,12 @@ A batch that is lost, whose broker no longer leads the partition, or for which t
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from itertools import compress
+from collections.abc import Iterator
 from typing import Final
 
 from sidecar.cluster.resolver import Kinds, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import passing
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, place_of, signature
 from sidecar.gateway.leader_hints import LeaderHints
@@ -42,100 +40,96 @@ def refusal(part: ProducePart, code: int, message: str | None = None) -> Produce
     return ProduceResult(part.topic, part.partition, code, message=message)
 
 
-def signatures(buffer: Buffer, parts: list[ProducePart]) -> list[Buffer]:
-    """What to keep of each batch; nearly always there is one."""
-    if len(parts) == 1:
-        part = parts[0]
-        return [signature(buffer, part.start, part.end)]
-    return [signature(buffer, part.start, part.end) for part in parts]
+class SentBatches:
+    """Batches under way to one leader: the whole of a request, or its part of one. Implements
+    `sidecar.network.upstream.Reply`.
+    """
+
+    __slots__ = ()
+    _client: Client
+    _node: OrdinaryProduce
+    _kept: list[Buffer]
+    """What is known of each batch later; nearly always there is one."""
+    leader: int
+    parts: list[ProducePart]
+
+    def _read(self, frame: Frame, version: int, ids: Ids | None) -> tuple[list[ProduceResult], int]:
+        """What the leader says. Batches for partitions that it disclaims are as if they were lost."""
+        found: produce_upstream.Leaders = {}
+        results, throttle_ms = produce_upstream.decode_answer(
+            frame.buffer, frame.start, frame.end, version, names_of(ids), found
+        )
+        self._node.hints.learn(found, ids)
+        ordinary = self._client.ordinary
+        if not ordinary.expected and not any(result.error for result in results):
+            return results, throttle_ms
+        codes = {(result.topic, result.partition): result.error for result in results}
+        stale: set[bytes] = set()
+        for part, kept in zip(self.parts, self._kept, strict=True):
+            code = codes.get(part[:2])
+            if code in STALE_ROUTE:
+                stale.add(part.topic)
+                ordinary.lost(part.topic, part.partition, kept)
+            elif code in _IN_THE_LOG:
+                ordinary.appended(part.topic, part.partition, kept)
+        if stale:
+            self._node.upstream.refresh_soon(stale)
+        return results, throttle_ms
+
+    def _note_lost(self) -> None:
+        """The request has no answer: find the leaders anew, expect the batches again."""
+        self._node.upstream.refresh_soon({part.topic for part in self.parts})
+        for part, kept in zip(self.parts, self._kept, strict=True):
+            self._client.ordinary.lost(part.topic, part.partition, kept)
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        """What was sent may have been appended; else it surely was not."""
+        self.refuse(ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer every partition with an error."""
+        raise NotImplementedError
 
 
-def note_lost(client: Client, upstream: KafkaUpstream, parts: list[ProducePart], kept: list[Buffer]) -> None:
-    """A request for these partitions has no answer: find their leaders anew, expect their batches again."""
-    upstream.refresh_soon({part.topic for part in parts})
-    for part, found in zip(parts, kept, strict=True):
-        client.ordinary.lost(part.topic, part.partition, found)
-
-
-def note_answers(
-    client: Client,
-    upstream: KafkaUpstream,
-    parts: list[ProducePart],
-    kept: list[Buffer],
-    results: list[ProduceResult],
-) -> None:
-    """What a broker says of these partitions. Those that it disclaims are as if their batches were lost."""
-    if not client.ordinary.expected and not any(result.error for result in results):
-        return
-    codes = {(result.topic, result.partition): result.error for result in results}
-    both = [(part, found) for part, found in zip(parts, kept, strict=True) if codes.get(part[:2]) in STALE_ROUTE]
-    if both:
-        note_lost(client, upstream, [part for part, _ in both], [found for _, found in both])
-    there = [codes.get(part[:2]) in _IN_THE_LOG for part in parts]
-    note_appended(client, compress(parts, there), compress(kept, there))
-
-
-def note_appended(client: Client, parts: Iterable[ProducePart], kept: Iterable[Buffer]) -> None:
-    """The batches for these partitions are in the log."""
-    if client.ordinary.expected:
-        for part, found in zip(parts, kept, strict=True):
-            client.ordinary.appended(part.topic, part.partition, found)
-
-
-class PassedProduce(Exchange):
+class PassedProduce(SentBatches, Exchange):
     """A request that went on whole."""
 
-    __slots__ = ("_client", "_hints", "_ids", "_kept", "_leader", "_parts", "_upstream")
+    __slots__ = ("_client", "_ids", "_kept", "_node", "leader", "parts")
 
     def __init__(
-        self,
-        client: Client,
-        request: Request,
-        upstream: KafkaUpstream,
-        hints: LeaderHints,
-        fields: ProduceRequest,
-        leader: int,
+        self, client: Client, request: Request, node: OrdinaryProduce, fields: ProduceRequest, leader: int
     ) -> None:
         Exchange.__init__(self, client.connection, request)  # `super` costs more
         self._client = client
-        self._leader = leader
-        self._upstream = upstream
-        self._hints = hints
+        self._node = node
         self._ids = fields.ids
-        self._parts = fields.parts
+        self.leader = leader
+        self.parts = fields.parts
         self._kept = signatures(request.frame.buffer, fields.parts)
 
     def under_way(self) -> Iterator[tuple[ProducePart, int]]:
         """The batches that have no answer yet, each with the broker that has it."""
-        return ((part, self._leader) for part in self._parts if not self.answered)
+        return ((part, self.leader) for part in self.parts if not self.answered)
 
     def answer_received(self, frame: Frame) -> None:
-        if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
-            found: produce_upstream.Leaders = {}
-            results, throttle_ms = produce_upstream.decode_answer(
-                frame.buffer, frame.start, frame.end, self.version, names_of(self._ids), found
-            )
-            self._hints.learn(found, self._ids)
-            note_answers(self._client, self._upstream, self._parts, self._kept, results)
+        if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self.parts)):
+            results, throttle_ms = self._read(frame, self.version, self._ids)
             if self.version >= FIRST_WITH_LEADERS:  # it may say where brokers are
                 self._give(results, throttle_ms)
                 return
         elif self._client.ordinary.expected:
-            note_appended(self._client, self._parts, self._kept)
+            for part, kept in zip(self.parts, self._kept, strict=True):
+                self._client.ordinary.appended(part.topic, part.partition, kept)
         self.answer_frame(frame)
 
     def _give(self, results: list[ProduceResult], throttle_ms: int = 0) -> None:
         if not self.connection.closed:
-            self.answer([self._hints.produced(self, self._client.listener, results, throttle_ms, self._ids)])
-
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        self.refuse(lost_code(error))
+            self.answer([self._node.hints.produced(self, self._client.listener, results, throttle_ms, self._ids)])
 
     def refuse(self, code: ErrorCode) -> None:
-        """Answer every partition with an error."""
         if not self.connection.closed:
-            note_lost(self._client, self._upstream, self._parts, self._kept)
-            self._give([refusal(part, code) for part in self._parts])
+            self._note_lost()
+            self._give([refusal(part, code) for part in self.parts])
 
 
 class SplitProduce(Exchange):
@@ -143,8 +137,9 @@ class SplitProduce(Exchange):
     partitions are settled.
     """
 
-    __slots__ = ("ids", "replies", "throttle_ms")
-    ids: Ids | None
+    __slots__ = ("client", "fields", "replies", "throttle_ms")
+    client: Client
+    fields: ProduceRequest
     replies: list[PartReply]
     throttle_ms: int
 
@@ -156,25 +151,28 @@ class SplitProduce(Exchange):
     def settle(self, result: ProduceResult) -> None:
         """The outcome for one partition."""
 
+    def refuse(self, frame: Frame, part: ProducePart, code: int, message: str | None = None) -> None:
+        """Answer a batch in `frame` that is not sent to a broker. Where its client sends it again, it goes before what
+        follows it.
+        """
+        if code in AGAIN:
+            expected = self.client.ordinary
+            expected.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+            if len(expected.expected) > _MOST_EXPECTED:
+                self.client.connection.close()
+        self.settle(refusal(part, code, message))
 
-class PartReply:
-    """The answer of one leader to its part of a split request. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_client", "_hints", "_kept", "_merge", "_upstream", "answered", "correlation_id", "leader", "parts")
+class PartReply(SentBatches):
+    """The answer of one leader to its part of a split request."""
+
+    __slots__ = ("_client", "_kept", "_merge", "_node", "answered", "correlation_id", "leader", "parts")
 
     def __init__(
-        self,
-        client: Client,
-        upstream: KafkaUpstream,
-        hints: LeaderHints,
-        frame: Frame,
-        merge: SplitProduce,
-        leader: int,
-        parts: list[ProducePart],
+        self, node: OrdinaryProduce, frame: Frame, merge: SplitProduce, leader: int, parts: list[ProducePart]
     ) -> None:
-        self._client = client
-        self._upstream = upstream
-        self._hints = hints
+        self._client = merge.client
+        self._node = node
         self._merge = merge
         self.leader = leader
         self.answered = False
@@ -184,13 +182,8 @@ class PartReply:
 
     def answer_received(self, frame: Frame) -> None:
         self.answered = True
-        found: produce_upstream.Leaders = {}
-        results, throttle_ms = produce_upstream.decode_answer(
-            frame.buffer, frame.start, frame.end, self._merge.version, names_of(self._merge.ids), found
-        )
-        self._hints.learn(found, self._merge.ids)
+        results, throttle_ms = self._read(frame, self._merge.version, self._merge.fields.ids)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
-        note_answers(self._client, self._upstream, self.parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}
         for result in results:
             self._merge.settle(result)
@@ -198,40 +191,25 @@ class PartReply:
             if part[:2] not in answered:
                 self._merge.settle(refusal(part, ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        self.refuse(lost_code(error))
-
     def refuse(self, code: ErrorCode) -> None:
-        """Answer these partitions with an error."""
         self.answered = True
         if not self._merge.connection.closed:
-            note_lost(self._client, self._upstream, self.parts, self._kept)
+            self._note_lost()
             for part in self.parts:
                 self._merge.settle(refusal(part, code))
 
 
-def lost_code(error: UpstreamLostError) -> ErrorCode:
-    """What a client gets for a lost answer: whether it may have been appended is unknown, or it surely was not."""
-    return ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def refuse(
-    client: Client, frame: Frame, part: ProducePart, merge: SplitProduce, code: int, message: str | None = None
-) -> None:
-    """Answer a batch that is not sent to a broker. Where its client sends it again, it goes before what follows it."""
-    if code in AGAIN:
-        client.ordinary.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
-        if len(client.ordinary.expected) > _MOST_EXPECTED:
-            client.connection.close()
-    merge.settle(refusal(part, code, message))
+def signatures(buffer: Buffer, parts: list[ProducePart]) -> list[Buffer]:
+    """What to keep of each batch."""
+    return [signature(buffer, part.start, part.end) for part in parts]
 
 
 class OrdinaryProduce:
     """Sends ordinary batches for all clients of a node."""
 
     def __init__(self, upstream: KafkaUpstream, kinds: Kinds, hints: LeaderHints) -> None:
-        self._upstream = upstream
-        self._hints = hints
+        self.upstream = upstream
+        self.hints = hints
         self._view = upstream.view
         self._kinds = kinds
 
@@ -288,7 +266,7 @@ class OrdinaryProduce:
         """Send a request on as it is, whose partitions all have one leader."""
         exchange = None
         if fields.acks != 0:
-            exchange = PassedProduce(client, request, self._upstream, self._hints, fields, leader)
+            exchange = PassedProduce(client, request, self, fields, leader)
             client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -301,18 +279,11 @@ class OrdinaryProduce:
         client.ordinary.were_sent = True
         if exchange is None:
             client.links.unconfirmed(connection, [part.topic for part in fields.parts])
-        passing.send(connection, client, request, exchange)
+        client.send(connection, request, exchange)
 
-    def send(
-        self,
-        client: Client,
-        request: Request,
-        fields: ProduceRequest,
-        merge: SplitProduce,
-        leader: int,
-        parts: list[ProducePart],
-    ) -> None:
+    def send(self, merge: SplitProduce, request: Request, leader: int, parts: list[ProducePart]) -> None:
         """Send one leader its part of a request."""
+        client, fields = merge.client, merge.fields
         identity = client.identity
         assert identity is not None
         records: list[tuple[bytes, int, Octets]] = [
@@ -329,7 +300,7 @@ class OrdinaryProduce:
             fields.ids,
         )
         client.ordinary.were_sent = True
-        reply = PartReply(client, self._upstream, self._hints, request.frame, merge, leader, parts)
+        reply = PartReply(self, request.frame, merge, leader, parts)
         if fields.acks != 0:
             merge.replies.append(reply)
         try:

@@ -30,11 +30,11 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.exclusive.producers import Producers
 from sidecar.forwarder.outcome import Outcome
-from sidecar.gateway.by_id import refused_ids
+from sidecar.gateway.asking import refused_ids
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal, refuse
+from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal
 from sidecar.gateway.rights import Rights
 from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
 from sidecar.network.framing import Frame
@@ -65,25 +65,18 @@ _NO_BATCH: Final = "a partition without a record batch"
 class MergedProduce(SplitProduce):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_client", "_hints", "_parts", "_places", "_results", "is_governed")
+    __slots__ = ("_hints", "_places", "_results", "is_governed")
 
     def __init__(
-        self,
-        client: Client,
-        request: Request,
-        hints: LeaderHints,
-        fields: ProduceRequest,
-        *,
-        is_governed: bool = False,
+        self, client: Client, request: Request, hints: LeaderHints, fields: ProduceRequest, *, is_governed: bool = False
     ) -> None:
         """`is_governed`: some of it is for topics under a policy."""
         Exchange.__init__(self, client.connection, request)  # `super` costs more
-        self._client = client
+        self.client = client
         self._hints = hints
-        self.ids, self.replies = fields.ids, []
+        self.fields = fields
+        self.replies = []
         self.is_governed = is_governed
-        self._acks = fields.acks
-        self._parts = fields.parts
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
         self._places: set[tuple[bytes, int]] | None = None
         """The partitions, once somebody asked for one."""
@@ -94,33 +87,34 @@ class MergedProduce(SplitProduce):
         self._results[result.topic, result.partition] = result
         if result.error:
             self.note_error(result.error)
-            self._client.note_refusal(result.topic, result.error, result.message)
-        if self._acks == 0:
+            self.client.note_refusal(result.topic, result.error, result.message)
+        if self.fields.acks == 0:
             if result.error:
                 self.connection.close()
             return
-        if len(self._results) == len(self._parts) and not self.connection.closed:
+        fields = self.fields
+        if len(self._results) == len(fields.parts) and not self.connection.closed:
             self.replies.clear()  # each refers to this exchange
-            results = [self._results[part.topic, part.partition] for part in self._parts]
-            self.answer([self._hints.produced(self, self._client.listener, results, self.throttle_ms, self.ids)])
+            results = [self._results[part.topic, part.partition] for part in fields.parts]
+            self.answer([self._hints.produced(self, self.client.listener, results, self.throttle_ms, fields.ids)])
 
     def awaits(self, part: ProducePart) -> bool:
         """Whether the batch for a partition has no outcome yet."""
         if self._places is None:
-            self._places = {each[:2] for each in self._parts}
+            self._places = {each[:2] for each in self.fields.parts}
         where = part[:2]
         return where not in self._results and where in self._places
 
     def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
         """The outcome of a batch for a governed topic that was handed on by itself."""
         if result.error in AGAIN:
-            self._client.ordinary.lost(part.topic, part.partition, kept)
+            self.client.ordinary.lost(part.topic, part.partition, kept)
         self.settle_checked(result)
 
     def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         """What became of a batch for a governed topic in a request that went on whole."""
         if outcome.error in AGAIN and numbers.producer_id >= 0:
-            self._client.ordinary.expects(part.topic, part.partition, Place(*numbers[:3]))
+            self.client.ordinary.expects(part.topic, part.partition, Place(*numbers[:3]))
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:
@@ -200,7 +194,8 @@ class ProduceApi:
 
     def _hold(self, client: Client, request: Request, fields: ProduceRequest) -> None:
         client.connection.hold()
-        self._tasks.start(self._handle_held(client, request, _owned(request, fields)))
+        moved = request.own()
+        self._tasks.start(self._handle_held(client, request, fields.moved(moved) if moved else fields))
 
     async def _handle_held(self, client: Client, request: Request, fields: ProduceRequest) -> None:
         """As `handle`, where Kafka or the node's other rooms have to be asked first: in slices, and less what the
@@ -244,12 +239,18 @@ class ProduceApi:
         finally:
             connection.release()
 
+    def _merged(self, client: Client, request: Request, fields: ProduceRequest) -> MergedProduce:
+        """The request, in the place of its answer where it gets one."""
+        merge = MergedProduce(client, request, self._hints, fields)
+        if fields.acks != 0:
+            client.connection.expect(merge)
+        return merge
+
     def _is_plain(self, client: Client, request: Request, fields: ProduceRequest) -> bool:
         """Whether a request of several partitions, or none, goes on: one without any is answered here."""
         if not fields.parts:
             if fields.acks != 0:
-                merge = MergedProduce(client, request, self._hints, fields)
-                client.connection.expect(merge)
+                merge = self._merged(client, request, fields)
                 merge.answer([produce.encode_answer(request.correlation_id, request.version, [])])
             return False
         TURN.elements += len(fields.parts)
@@ -289,17 +290,13 @@ class ProduceApi:
         overtake others is known for one state of the view alone.
         """
         if merge is None:
-            merge = MergedProduce(client, request, self._hints, fields)
-            if fields.acks != 0:
-                client.connection.expect(merge)
+            merge = self._merged(client, request, fields)
         frame, behind = request.frame, self._behind(client, request, fields)
         ordinary: list[ProducePart] = []
         for first in range(0, len(fields.parts), BOUNDS.turn):
             some = fields.parts[first : first + BOUNDS.turn]
             before = _governed_before(client, merge)
-            ordinary += [
-                part for part in some if not self._settled(client, frame, fields, merge, part, refused, before)
-            ]
+            ordinary += [part for part in some if not self._settled(merge, frame, part, refused, before)]
             if len(fields.parts) > BOUNDS.turn:
                 yield
         if len(fields.parts) > BOUNDS.turn:  # in the turns of others leaders may have moved, and batches been lost
@@ -308,9 +305,9 @@ class ProduceApi:
         for part in ordinary:
             leader = self._view.leader(part.topic, part.partition)
             if part[:2] in behind:
-                refuse(client, frame, part, merge, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                merge.refuse(frame, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif leader == NO_LEADER:
-                refuse(client, frame, part, merge, self._ordinary_parts.why_no_leader(part, asked=asked))
+                merge.refuse(frame, part, self._ordinary_parts.why_no_leader(part, asked=asked))
             elif part.start == part.end:
                 merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             else:
@@ -318,14 +315,12 @@ class ProduceApi:
         for leader, parts in by_leader.items():
             if client.connection.closed:
                 return
-            self._ordinary_parts.send(client, request, fields, merge, leader, parts)
+            self._ordinary_parts.send(merge, request, leader, parts)
 
     def _settled(
         self,
-        client: Client,
-        frame: Frame,
-        fields: ProduceRequest,
         merge: MergedProduce,
+        frame: Frame,
         part: ProducePart,
         refused: Mapping[bytes, KafkaError],
         before: list[MergedProduce],
@@ -335,13 +330,13 @@ class ProduceApi:
         """
         kind = self._kinds[part.topic]
         if (error := refused.get(part.topic)) is not None:
-            refuse(client, frame, part, merge, error.code, error.message or None)
+            merge.refuse(frame, part, error.code, error.message or None)
         elif kind is TopicKind.GOVERNED:
-            self._append(client, frame, part, fields.timeout_ms, merge)
+            self._append(merge, frame, part)
         elif (error := kind.change_refused) is not None:
             merge.settle(refusal(part, error.code, error.message))
         elif any(each.awaits(part) for each in before):
-            refuse(client, frame, part, merge, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            merge.refuse(frame, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             return False
         return True
@@ -350,22 +345,22 @@ class ProduceApi:
         """See `OrdinaryProduce.not_now`; nothing where the client has sent nothing that could be in front."""
         return self._ordinary_parts.not_now(client, request.frame, fields) if client.ordinary.matters() else set()
 
-    def _append(self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, merge: MergedProduce) -> None:
+    def _append(self, merge: MergedProduce, frame: Frame, part: ProducePart) -> None:
         """Hand a governed partition's batch on."""
         if part.start == part.end:
             merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             return
         merge.is_governed = True
         done = partial(merge.settle_governed, part, signature(frame.buffer, part.start, part.end))
-        topic_id = b"" if merge.ids is None else merge.ids[part.topic]
-        self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done, topic_id)
+        fields = merge.fields
+        topic_id = b"" if fields.ids is None else fields.ids[part.topic]
+        batch = frame.view(part.start, part.end)
+        self._governed.append(merge.client, part, batch, fields.timeout_ms, done, topic_id)
 
     def _refuse_all(self, client: Client, request: Request, fields: ProduceRequest, error: KafkaError) -> None:
         if error is client.identity_error:
             client.connection.report("client_id", error.message)
-        merge = MergedProduce(client, request, self._hints, fields)
-        if fields.acks != 0:
-            client.connection.expect(merge)
+        merge = self._merged(client, request, fields)
         for part in fields.parts:
             merge.settle(refusal(part, error.code, error.message))
 
@@ -379,9 +374,3 @@ def _governed_before(client: Client, merge: MergedProduce | None = None) -> list
 def _refused_whole(client: Client, fields: ProduceRequest) -> KafkaError | None:
     name = fields.transactional_id
     return client.identity_error or (None if name is None else refused_transaction(name))
-
-
-def _owned(request: Request, fields: ProduceRequest) -> ProduceRequest:
-    """Move a request to memory that stays; its fields there."""
-    moved = request.own()
-    return fields.moved(moved) if moved else fields

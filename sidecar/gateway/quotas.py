@@ -65,6 +65,30 @@ class QuotaLimits:
         return bool(self.producer or self.consumer or self.requests)
 
 
+class Mute:
+    """For how long a connection is not read: the longest of the times that it was told."""
+
+    __slots__ = ("_timer", "_until")
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
+
+    def extend(self, connection: ClientConnection, pause: Pause, seconds: float) -> None:
+        """From now on for so long at least."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        if until > self._until:
+            self.end()
+            self._until, self._timer = until, loop.call_at(until, connection.resume, pause)
+            connection.pause(pause)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class _Used:
     """What one principal uses."""
 
@@ -113,7 +137,7 @@ class MeteredConnection(ClientConnection):
     sends until then counts for no principal, as on a broker: strangers could use up what all others need to log in.
     """
 
-    __slots__ = ("_principal", "_quotas", "_until", "_waits")
+    __slots__ = ("_muted", "_principal", "_quotas")
 
     def __init__(
         self,
@@ -127,8 +151,7 @@ class MeteredConnection(ClientConnection):
         super().__init__(handler, connection_id, request_limit, memory)
         self._quotas = quotas
         self._principal = principal
-        self._waits: asyncio.TimerHandle | None = None
-        self._until = 0.0
+        self._muted = Mute()
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
         """See `ClientConnection`: an answer whose turn it is, charged here; others come by `answer_ready`."""
@@ -156,24 +179,12 @@ class MeteredConnection(ClientConnection):
             return 0
         wait = self._quotas.charge(principal, exchange.key, exchange.request_bytes, answer_bytes)
         if wait:
-            self._mute(wait)
+            self._muted.extend(self, Pause.THROTTLED, wait)
         return round(wait * 1000)
-
-    def _mute(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        if until <= self._until:
-            return
-        self._until = until
-        if self._waits is not None:
-            self._waits.cancel()
-        self._waits = loop.call_at(until, self.resume, Pause.THROTTLED)
-        self.pause(Pause.THROTTLED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `ClientConnection`."""
-        if self._waits is not None:
-            self._waits.cancel()
+        self._muted.end()
         super().connection_lost(exc)
 
 

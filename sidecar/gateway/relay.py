@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.client import AnswerWaiter
 from sidecar.network.places import Places
 from sidecar.network.tasks import take_failure
-from sidecar.protocol.caller import DisconnectedError, UpstreamError, decode_frame, encode_frame
+from sidecar.network.upstream import UpstreamConnection
+from sidecar.protocol.caller import AnswerT, DisconnectedError, Request, UpstreamError, decode_frame, encode_frame
 from sidecar.protocol.calls.security import DescribeTokenOwners, OfferedMechanisms, SaslAuthenticate, SaslHandshake
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.errors import LoginError
 from sidecar.security.logins import Claimed, Offer, claimed_name
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.servers import Identity, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.network.upstream import UpstreamConnection
-    from sidecar.protocol.caller import AnswerT, Request
 
 _TRIES: Final = 3
 _ASK_S: Final = 1.0
@@ -219,19 +216,18 @@ class _Link:
             self._upstream.connect_failed(self._broker, connection.failure)
 
 
+@dataclass(slots=True, eq=False)
 class _Relayed:
-    """One exchange. Implements `sidecar.security.servers.ServerMechanism`."""
+    """One exchange. Implements `sidecar.security.servers.ServerMechanism`. `_owner_of` a delegation token's id: the
+    name of its owner, None where it is not known.
+    """
 
-    def __init__(
-        self, link: _Link, mechanism: str, claim: str, owner_of: Callable[[str], Awaitable[str | None]]
-    ) -> None:
-        """`owner_of` a delegation token's id: the name of its owner, None where it is not known."""
-        self._link = link
-        self._mechanism = mechanism
-        self._claim = claim
-        self._owner_of = owner_of
-        self._claimed: Claimed | None = None
-        self.accepted: Identity | None = None
+    _link: _Link
+    _mechanism: str
+    _claim: str
+    _owner_of: Callable[[str], Awaitable[str | None]]
+    _claimed: Claimed | None = None
+    accepted: Identity | None = None
 
     async def receive(self, message: bytes) -> bytes:
         """See `ServerMechanism`."""

@@ -21,7 +21,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.topic import Progress, TopicIds
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
 from sidecar.exclusive.governed_topics import GovernedTopics, Topic
-from sidecar.gateway.catching_up import BehindError, CatchingUp
+from sidecar.gateway.owners import BehindError, CatchingUp
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 

@@ -12,18 +12,15 @@ ago. Decides nothing: `sidecar.resources.readers`, the resolver and `rights.py` 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-from sidecar.gateway.fetch_exchange import FetchExchange
+from sidecar.cluster.resolver import NameResolver, Source
+from sidecar.gateway.client import Client
+from sidecar.gateway.whole_fetch import FetchExchange
+from sidecar.network.tasks import Tasks
+from sidecar.resources.readers import HandOver, ReaderClaims
 from sidecar.security.acls import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.cluster.resolver import NameResolver, Source
-    from sidecar.gateway.client import Client
-    from sidecar.network.tasks import Tasks
-    from sidecar.resources.readers import HandOver, ReaderClaims
 
 _PER_TURN: Final = 256
 

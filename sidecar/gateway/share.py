@@ -14,30 +14,17 @@ answer names the node that does (`gateway.leader_hints`), and never a broker.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import asking
+from sidecar.gateway import asking, share_sessions
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.share_sessions import (
-    FINAL,
-    INITIAL,
-    Acks,
-    BrokerSession,
-    Gathered,
-    Part,
-    ShareSession,
-    acks_in,
-    key_of,
-    known,
-    member_of,
-    opened,
-    split,
-)
+from sidecar.gateway.share_sessions import FINAL, INITIAL, Acks, BrokerSession, Gathered, Part, ShareSession
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
@@ -62,15 +49,15 @@ _RESTARTS: Final = 3
 """Within one request."""
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One request of a client."""
 
-    def __init__(self, client: Client, request: Request, fields: Values) -> None:
-        self.client = client
-        self.request = request
-        self.fields = fields
-        self.gathered = Gathered()
-        self.restarts = 0
+    client: Client
+    request: Request
+    fields: Values
+    gathered: Gathered = field(default_factory=Gathered)
+    restarts: int = 0
 
 
 class ShareApi:
@@ -121,11 +108,11 @@ class ShareApi:
 
     async def _fetch(self, call: _Call) -> Values:
         fields, sessions = call.fields, call.client.share_sessions
-        acks, former = acks_in(fields), None
+        acks, former = share_sessions.acks_in(fields), None
         if fields["share_session_epoch"] == INITIAL:
-            session, former = opened(sessions, fields)
+            session, former = share_sessions.opened(sessions, fields)
         else:
-            session = known(sessions, fields)
+            session = share_sessions.known(sessions, fields)
             if fields["share_session_epoch"] == FINAL:
                 await self._close(call, session, await self._allowed(call, acks))
                 return call.gathered.fetched()
@@ -176,7 +163,7 @@ class ShareApi:
         limits = {"max_wait_ms": round(wait_s * 1000), "max_bytes": fields["max_bytes"] // max(1, count)}
         if count > 1:
             limits["min_bytes"] = min(fields["min_bytes"], 1)
-        records = split(fields["max_records"], max(1, count), session.turns)
+        records = share_sessions.split(fields["max_records"], max(1, count), session.turns)
         session.turns += 1
         asked: list[Awaitable[None]] = []
         for (broker, parts), most in zip(by_broker.items(), records, strict=False):
@@ -196,7 +183,7 @@ class ShareApi:
         epoch = with_broker.epoch
         topics, forgotten = with_broker.ask(parts, acks)
         mine = {"topics": topics, "forgotten_topics_data": forgotten, "share_session_epoch": epoch}
-        member = {"member_id": member_of(self._node_id, call.fields["member_id"])}
+        member = {"member_id": share_sessions.member_of(self._node_id, call.fields["member_id"])}
         values = call.fields | limits | mine | member
         try:
             answer = await asking.one(call.client, broker, call.request, SHARE_FETCH, values)
@@ -223,10 +210,10 @@ class ShareApi:
     async def _acknowledge(self, call: _Call) -> Values:
         fields = call.fields
         if fields["share_session_epoch"] == INITIAL:
-            key_of(fields)
+            share_sessions.key_of(fields)
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        session = known(call.client.share_sessions, fields)
-        acks = await self._allowed(call, acks_in(fields))
+        session = share_sessions.known(call.client.share_sessions, fields)
+        acks = await self._allowed(call, share_sessions.acks_in(fields))
         if fields["share_session_epoch"] == FINAL:
             await self._close(call, session, acks)
         else:
@@ -246,7 +233,7 @@ class ShareApi:
         """The client ends its session: so does the node, with every broker."""
         theirs, nowhere = session.acks_by_broker(acks, self._leader)
         call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        call.client.share_sessions.pop(key_of(call.fields), None)
+        call.client.share_sessions.pop(share_sessions.key_of(call.fields), None)
         await self._end(call, session, session.brokers, theirs)
 
     async def _end(self, call: _Call, session: ShareSession, brokers: Iterable[int], acks: dict[int, Acks]) -> None:
@@ -265,7 +252,7 @@ class ShareApi:
         topics, _ = with_broker.ask(with_broker.parts, acks)
         values: Values = {
             "group_id": call.fields["group_id"],
-            "member_id": member_of(self._node_id, call.fields["member_id"]),
+            "member_id": share_sessions.member_of(self._node_id, call.fields["member_id"]),
             "share_session_epoch": epoch,
             "is_renew_ack": call.fields.get("is_renew_ack", False),
             "topics": topics,

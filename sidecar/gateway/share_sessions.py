@@ -165,17 +165,17 @@ def _by_topic(elements: Iterable[tuple[Part, Any]]) -> list[Values]:
 _NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
 
 
+@dataclass(slots=True, eq=False)
 class Gathered:
     """What brokers answered, to become one answer. Leaders that they name are left out: `leader_hints` names nodes."""
 
-    def __init__(self) -> None:
-        self.parts: dict[Part, Values] = {}
-        self.acked: dict[Part, tuple[int, str | None]] = {}
-        self.error = 0
-        self.message: str | None = None
-        self.throttle_ms = 0
-        self.lock_ms = 0
-        self.has_records = False
+    parts: dict[Part, Values] = field(default_factory=dict[Part, Values])
+    acked: dict[Part, tuple[int, str | None]] = field(default_factory=dict[Part, tuple[int, str | None]])
+    error: int = 0
+    message: str | None = None
+    throttle_ms: int = 0
+    lock_ms: int = 0
+    has_records: bool = False
 
     def take(self, answer: Values) -> None:
         """An answer to ShareFetch."""

@@ -8,17 +8,21 @@ So is, in each of the three, what Kafka's ACLs do not allow (`access`).
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeVar
 
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import passing
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
-from sidecar.network.request import Exchange
+from sidecar.gateway.client import Client
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
+from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
@@ -30,17 +34,6 @@ from sidecar.protocol.partitioned import Layout, Table, TablePart, TableResult
 from sidecar.protocol.primitives import MalformedFrameError, at_once
 from sidecar.shadow.views import Read, Views, layer_steps
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Generator, Iterator
-
-    from sidecar.cluster.resolver import NameResolver
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.network.tasks import Tasks
-
-
 ElementT = TypeVar("ElementT")
 
 _TAKES: Final = {key: takes for key, takes in ACCESS.items() if isinstance(takes, PerTopic)}
@@ -50,11 +43,11 @@ class TablesApi:
     """Handles the three APIs for all clients of a node."""
 
     def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks) -> None:
-        self._upstream = upstream
+        self.upstream = upstream
         self._view = upstream.view
         self._resolver = resolver
         self._views = Views(resolver, upstream.view)
-        self._tasks = tasks
+        self.tasks = tasks
 
     def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
@@ -62,14 +55,11 @@ class TablesApi:
         if request.frame.size > AT_ONCE_BYTES:
             request.own()
             client.connection.hold()
-            self._tasks.start(self._handle_held(client, request, layout))
+            self.tasks.start(self._handle_held(client, request, layout))
             return
-        table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
+        exchange, table, leader = at_once(self._begin(client, request, layout))
         TURN.elements += len(table.parts)
-        exchange = _Merged(client, request, self._upstream, self._tasks, layout)
-        exchange.expects(table.parts)
         client.connection.expect(exchange)
-        leader = self._single_leader(client, table.parts, request.key)
         if leader != NO_LEADER:
             self._pass(client, request, exchange, table, leader)
             return
@@ -80,39 +70,28 @@ class TablesApi:
             table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
         if self._views.missing(table.parts, client.principal):
             client.connection.hold()
-            self._tasks.start(self._handle_held(client, request, layout, exchange, table))
+            self.tasks.start(self._handle_held(client, request, layout, (exchange, table, leader)))
         else:
             at_once(self._split(client, request, exchange, table, asked=True))
 
     async def _handle_held(
-        self,
-        client: Client,
-        request: Request,
-        layout: Layout,
-        exchange: _Merged | None = None,
-        table: Table | None = None,
+        self, client: Client, request: Request, layout: Layout, begun: tuple[_Merged, Table, int] | None = None
     ) -> None:
         """As `handle`, where leaders have to be asked for, and in slices: monitoring may ask for every partition of a
-        cluster. `exchange`, `table`: the place of the answer and what was walked, where that is known.
+        cluster. `begun`: see `_begin`, where that was done, and the place of the answer taken.
         """
-        connection, frame = client.connection, request.frame
+        connection, asked = client.connection, True
         try:
-            if table is None:
-                table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
-            is_new = exchange is None
-            if exchange is None:
-                exchange = _Merged(client, request, self._upstream, self._tasks, layout)
-            leader, missing = await in_slices(self._look_up(client, request, exchange, table, is_new=is_new))
-            asked = True
+            exchange, table, leader = begun or await in_slices(self._begin(client, request, layout))
             if connection.closed:
                 return
-            if is_new:
+            if begun is None:
                 connection.expect(exchange)
             if leader != NO_LEADER:
                 self._pass(client, request, exchange, table, leader)
                 return
-            if missing:
-                asked = await self._upstream.find_leaders(missing)
+            if missing := await in_slices(self._missing(client, table)):
+                asked = await self.upstream.find_leaders(missing)
             if not connection.closed:
                 await in_slices(self._split(client, request, exchange, table, asked=asked))
         except MalformedFrameError as error:
@@ -120,25 +99,33 @@ class TablesApi:
         finally:
             connection.release()
 
-    def _look_up(
-        self, client: Client, request: Request, exchange: _Merged, table: Table, *, is_new: bool
-    ) -> Generator[None, None, tuple[int, set[bytes]]]:
-        """The one leader of all of it, if there is one, and topics whose leaders are not known."""
+    def _begin(
+        self, client: Client, request: Request, layout: Layout
+    ) -> Generator[None, None, tuple[_Merged, Table, int]]:
+        """The answer to be, what is asked for, and the one leader of all of it, if there is one."""
+        frame = request.frame
+        table = yield from partitioned.walk_steps(frame.buffer, request.body, frame.end, layout)
+        exchange = _Merged(client, request, self, layout)
         leader, is_one = NO_LEADER, True
-        missing: set[bytes] = set()
         for some in _portions(table.parts):
-            if is_new:
-                exchange.expects(some)
+            exchange.expects(some)
             found = self._single_leader(client, some, request.key) if is_one else NO_LEADER
             is_one = found != NO_LEADER and leader in (NO_LEADER, found)
             leader = found if is_one else NO_LEADER
+            yield
+        return exchange, table, leader
+
+    def _missing(self, client: Client, table: Table) -> Generator[None, None, set[bytes]]:
+        """The topics whose leaders are not known."""
+        missing: set[bytes] = set()
+        for some in _portions(table.parts):
             missing |= self._views.missing(some, client.principal)
             yield
-        return leader, missing
+        return missing
 
     def _pass(self, client: Client, request: Request, exchange: _Merged, table: Table, leader: int) -> None:
         try:
-            passing.send(client.links.to(leader), client, request, exchange)
+            client.send(client.links.to(leader), request, exchange)
         except DisconnectedError:
             exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -172,20 +159,18 @@ class TablesApi:
         name = client.identity.name.encode()
         by_leader: dict[int, dict[tuple[bytes, int], Read[TablePart]]] = {}
         refused: dict[ErrorCode, list[TablePart]] = {}
-        twice = exchange.twice if request.key == LIST_OFFSETS else ()
-        for first in range(0, len(table.parts), BOUNDS.turn):
-            for part in table.parts[first : first + BOUNDS.turn]:
-                log = self._views.log(part.topic, client.principal)
-                leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
-                code = self._why_not(client, request.key, part, log, leader, twice, asked=asked)
-                if code is not None or log is None:
-                    refused.setdefault(code or ErrorCode.UNKNOWN_SERVER_ERROR, []).append(part)
+        for some in _portions(table.parts, BOUNDS.turn):
+            for part in some:
+                place = self._place(client, exchange, part, asked=asked)
+                if isinstance(place, ErrorCode):
+                    refused.setdefault(place, []).append(part)
                 else:
+                    log, leader = place
                     by_leader.setdefault(leader, {})[part.topic, part.partition] = Read(part, log)
             yield
         for code, parts in refused.items():
-            for first in range(0, len(parts), BOUNDS.turn):
-                exchange.refuse(parts[first : first + BOUNDS.turn], code)
+            for some in _portions(parts, BOUNDS.turn):
+                exchange.refuse(some, code)
                 yield
         for leader, of_leader in by_leader.items():
             for reads in (yield from layer_steps(of_leader.values(), apart=client.links.user is not None)):
@@ -205,54 +190,40 @@ class TablesApi:
                 except DisconnectedError:
                     reply.refuse_all()
 
-    def _why_not(
-        self,
-        client: Client,
-        key: int,
-        part: TablePart,
-        log: bytes | None,
-        leader: int,
-        twice: Container[tuple[bytes, int]],
-        *,
-        asked: bool,
-    ) -> ErrorCode | None:
-        """Why no broker is asked for a partition."""
-        if self._refused(client, key, part.topic):
+    def _place(
+        self, client: Client, exchange: _Merged, part: TablePart, *, asked: bool
+    ) -> tuple[bytes, int] | ErrorCode:
+        """The log that a partition is about and the broker to ask for it, or why none is asked."""
+        if self._refused(client, exchange.key, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if (part.topic, part.partition) in twice:
+        if exchange.key == LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
             return ErrorCode.INVALID_REQUEST
+        log = self._views.log(part.topic, client.principal)
         if log is None:
             return self._views.refusal(part.topic, client.principal)
+        leader = self._view.leader(log, part.partition)
         if leader != NO_LEADER:
-            return None
+            return log, leader
         return self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _portions(found: list[ElementT]) -> Iterator[list[ElementT]]:
+def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[ElementT]]:
     """Some of a list at a time, between which others may have their turn."""
-    return (found[first : first + PORTION] for first in range(0, len(found), PORTION))
+    return (found[first : first + size] for first in range(0, len(found), size))
 
 
 class _Merged(Exchange):
     """A request that went on whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
-    __slots__ = ("_done", "_keys", "_order", "_results", "_tasks", "_upstream", "layout", "throttle_ms", "twice")
+    __slots__ = ("_api", "_done", "_keys", "_order", "_results", "layout", "throttle_ms", "twice")
 
-    def __init__(
-        self,
-        client: Client,
-        request: Request,
-        upstream: KafkaUpstream,
-        tasks: Tasks,
-        layout: Layout,
-    ) -> None:
+    def __init__(self, client: Client, request: Request, api: TablesApi, layout: Layout) -> None:
         """`twice`: partitions that the request names more than once. A broker answers them with INVALID_REQUEST
         (ListOffsetsRequest.duplicatePartitions).
         """
         super().__init__(client.connection, request)
-        self._upstream = upstream
+        self._api = api
         self.layout = layout
-        self._tasks = tasks
         self._order: list[tuple[bytes, int]] = []
         self._keys: set[tuple[bytes, int]] = set()
         self.twice: set[tuple[bytes, int]] = set()
@@ -271,54 +242,55 @@ class _Merged(Exchange):
         self._keys |= keys
 
     def answer_received(self, frame: Frame) -> None:
-        if frame.size > AT_ONCE_BYTES:
-            self._tasks.start(self._pass_large(frame.own()))
-            return
-        results, _ = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self.layout)
-        self._look(results)
-        self.answer_frame(frame)
+        self.take(frame, self._pass, self.answer_lost)
 
-    async def _pass_large(self, frame: Frame) -> None:
-        steps = partitioned.answer_steps(frame.buffer, frame.start, frame.end, self.layout)
+    def take(
+        self,
+        frame: Frame,
+        steps: Callable[[Frame], Generator[None, None, None]],
+        lost: Callable[[UpstreamLostError], None],
+    ) -> None:
+        """Read an answer: at once, or in slices where it is large. `lost`: it makes no sense."""
+        if frame.size > AT_ONCE_BYTES:
+            self._api.tasks.start(self._take_large(steps(frame.own()), lost))
+        else:
+            at_once(steps(frame))
+
+    async def _take_large(self, steps: Generator[None, None, None], lost: Callable[[UpstreamLostError], None]) -> None:
         try:
-            results, _ = await in_slices(steps)
+            await in_slices(steps)
         except (MalformedFrameError, struct.error) as error:
-            self.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
-            return
-        for first in range(0, len(results), BOUNDS.turn):
-            self._look(results[first : first + BOUNDS.turn])
-            await asyncio.sleep(0)
+            lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
+
+    def _pass(self, frame: Frame) -> Generator[None, None, None]:
+        results, _ = yield from partitioned.answer_steps(frame.buffer, frame.start, frame.end, self.layout)
+        for some in _portions(results, BOUNDS.turn):
+            self.note(some)
+            for result in some:
+                if result.error:
+                    self.note_error(result.error)
+            yield
         if not self.connection.closed:
             self.answer_frame(frame)
-
-    def _look(self, results: list[TableResult]) -> None:
-        self.note(results)
-        for result in results:
-            if result.error:
-                self.note_error(result.error)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         if self.connection.closed:
             return
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self._upstream.refresh_soon({topic for topic, _ in self._order})
+        self._api.upstream.refresh_soon({topic for topic, _ in self._order})
         for topic, partition in self._order:
             self.settle(partitioned.refusal(self.layout, topic, partition, code))
-
-    def start(self, work: Coroutine[None, None, None]) -> None:
-        """Run a task that nobody awaits."""
-        self._tasks.start(work)
 
     def note(self, results: list[TableResult]) -> None:
         """Look for new leaders of partitions whose old ones disclaim them."""
         stale = {result.topic for result in results if result.error in STALE_ROUTE}
         if stale:
-            self._upstream.refresh_soon(stale)
+            self._api.upstream.refresh_soon(stale)
 
     def refuse(self, parts: list[TablePart], code: ErrorCode, logs: set[bytes] | None = None) -> None:
         """`logs`: whose leaders are to be asked for, where those are not the topics named."""
         if code in STALE_ROUTE:
-            self._upstream.refresh_soon({part.topic for part in parts} if logs is None else logs)
+            self._api.upstream.refresh_soon({part.topic for part in parts} if logs is None else logs)
         for part in parts:
             self.settle(partitioned.refusal(self.layout, part.topic, part.partition, code))
 
@@ -339,7 +311,7 @@ class _Merged(Exchange):
         if len(self._order) < PORTION:
             self.answer([at_once(steps)])
         else:
-            self._tasks.start(self._finish_large(steps))
+            self._api.tasks.start(self._finish_large(steps))
 
     async def _finish_large(self, steps: Generator[None, None, bytes]) -> None:
         answer = await in_slices(steps)
@@ -359,16 +331,7 @@ class _PartReply:
         self.correlation_id = merged.correlation_id
 
     def answer_received(self, frame: Frame) -> None:
-        if frame.size > AT_ONCE_BYTES:
-            self._merged.start(self._take_large(frame.own()))
-        else:
-            at_once(self._take(frame))
-
-    async def _take_large(self, frame: Frame) -> None:
-        try:
-            await in_slices(self._take(frame))
-        except (MalformedFrameError, struct.error) as error:
-            self.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
+        self._merged.take(frame, self._take, self.answer_lost)
 
     def _take(self, frame: Frame) -> Generator[None, None, None]:
         merged = self._merged

@@ -1,5 +1,6 @@
-"""CreateTopics (2-7), DeleteTopics (1-6), CreatePartitions (0-3): sent to the controller,
-without what is refused here (KIP-4, KIP-195).
+"""CreateTopics (2-7), DeleteTopics (1-6), CreatePartitions (0-3), ElectLeaders (0-2): sent to the controller, without
+what is refused here (KIP-4, KIP-195, KIP-460). AlterPartitionReassignments (0-1), ListPartitionReassignments (0):
+answered here (KIP-455).
 
 - Topics of the sidecar's own (`__sidecar_*`), and shadows: 29 TOPIC_AUTHORIZATION_FAILED. To create a topic with a
   shadow's name: 36 TOPIC_ALREADY_EXISTS.
@@ -8,6 +9,9 @@ without what is refused here (KIP-4, KIP-195).
   UNKNOWN_TOPIC_ID, as the controller might know whose it is.
 - Explicit replica assignments name brokers, which a virtual cluster does not show: 39 INVALID_REPLICA_ASSIGNMENT.
 - Topic configurations that list replicas by broker: 40 INVALID_CONFIG.
+
+- Replicas cannot be moved, as that names brokers. The API is answered with the reason; if it were not served, tools
+  would report a Kafka that is too old. No reassignment is ever listed.
 
 The rest is passed on, unchanged if nothing was refused. Kafka judges the replication factor: it may exceed the number
 of nodes that clients see.
@@ -21,8 +25,8 @@ from typing import Any, Final
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
-from sidecar.gateway.access.asked import ids_in
-from sidecar.gateway.broker_names import names_brokers
+from sidecar.gateway.access.asked import ids_in, refused_topic
+from sidecar.gateway.broker_names import refused_configs
 from sidecar.gateway.client import Client
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -34,19 +38,18 @@ _ASSIGNED: Final = KafkaError(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "replicas cannot be assigned by hand: clients of a sidecar see its nodes, not the brokers; let Kafka place them",
 )
-_TAKEN: Final = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "there is a shadow topic of this name")
-_LISTED: Final = KafkaError(
-    ErrorCode.INVALID_CONFIG,
-    "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
+_NOT_MOVED: Final = KafkaError(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "replicas cannot be moved through a sidecar, whose nodes stand for brokers: ask Kafka directly",
 )
+_NOTHING_TO_CANCEL: Final = KafkaError(
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is known through a sidecar: ask Kafka directly"
+)
+_TAKEN: Final = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "there is a shadow topic of this name")
 
 
 def _created(topic: Values) -> KafkaError | None:
-    if topic["assignments"]:
-        return _ASSIGNED
-    if any(names_brokers(config["name"], config["value"]) for config in topic["configs"]):
-        return _LISTED
-    return None
+    return _ASSIGNED if topic["assignments"] else refused_configs(topic["configs"])
 
 
 def _grown(topic: Values) -> KafkaError | None:
@@ -60,14 +63,16 @@ def _nothing(_topics: object) -> None:
 @dataclass(frozen=True, slots=True)
 class _Change:
     """One API: the lists in request and answer, and what is refused besides the sidecar's own topics. `by_id`: the list
-    in the request of versions that name topics by id, and the first of these.
+    in the request of versions that name topics by id, and the first of these. `reroutes`: what is known of the
+    partitions becomes wrong by it.
     """
 
     message: Message
     topics: str
     results: str
-    refusal: Callable[[Any], KafkaError | None]
+    refusal: Callable[[Any], KafkaError | None] = _nothing
     by_id: tuple[str, int] = ("", NEVER)
+    reroutes: bool = False
 
     def topics_of(self, version: int) -> str:
         """The list of topics in a request."""
@@ -78,8 +83,9 @@ _CHANGES: Final = {
     change.message.key: change
     for change in (
         _Change(admin.CREATE_TOPICS, "topics", "topics", _created),
-        _Change(admin.DELETE_TOPICS, "topic_names", "responses", _nothing, ("topics", 6)),
-        _Change(admin.CREATE_PARTITIONS, "topics", "results", _grown),
+        _Change(admin.DELETE_TOPICS, "topic_names", "responses", by_id=("topics", 6), reroutes=True),
+        _Change(admin.CREATE_PARTITIONS, "topics", "results", _grown, reroutes=True),
+        _Change(admin.ELECT_LEADERS, "topic_partitions", "replica_election_results"),
     )
 }
 TOPIC_KEYS: Final = frozenset(_CHANGES)
@@ -97,14 +103,14 @@ class TopicsApi:
         self._resolver = resolver
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One request of the three kinds."""
+        """One request that changes topics. What an ElectLeaders with null for the topics may, upstream judges."""
         change, upstream = _CHANGES[request.key], self._upstream
         listed = change.topics_of(request.version)
         if listed == change.by_id[0]:
             fields = await asking.fields(change.message, request)
             await asking.learn_ids(upstream, ids_in(fields[listed]))
         lists, refusal = (listed, change.results), partial(self._refusal, change)
-        forget = self._forget_routes if change.message is not admin.CREATE_TOPICS else _nothing
+        forget = self._forget_routes if change.reroutes else _nothing
         await asking.change(client, exchange, upstream, request, change.message, lists, refusal, self._refused, forget)
 
     def _forget_routes(self, topics: list[Any]) -> None:
@@ -131,10 +137,41 @@ class TopicsApi:
         if isinstance(topic, str):
             return topic
         if not ids_in([topic]):
-            return topic["name"]
+            return topic["name"] if "name" in topic else topic["topic"]
         return asking.topic_name(self._upstream, topic["topic_id"])
 
     def _refused(self, topic: Any, error: KafkaError) -> Values:
-        by_id = {} if isinstance(topic, str) else {"topic_id": topic.get("topic_id", NO_TOPIC_ID)}
-        found = {"name": self._name(topic), "error_code": error.code, "error_message": error.message or None}
-        return {**found, **by_id, **_UNKNOWN_LAYOUT}
+        found = {"error_code": error.code, "error_message": error.message or None}
+        if isinstance(topic, str):
+            return {"name": topic} | found
+        if "topic" in topic:
+            return refused_topic(topic, found, "partition_result", "partition_id")
+        by_id = {"name": self._name(topic), "topic_id": topic.get("topic_id", NO_TOPIC_ID)}
+        return found | by_id | _UNKNOWN_LAYOUT
+
+    async def handle_reassign(self, _client: Client, exchange: Exchange, request: Request) -> None:
+        """AlterPartitionReassignments: refused, each partition with its reason."""
+        message = admin.ALTER_PARTITION_REASSIGNMENTS
+        fields = await asking.fields(message, request)
+        responses = [
+            {
+                "name": topic["name"],
+                "partitions": [self._not_moved(exchange, topic, each) for each in topic["partitions"]],
+            }
+            for topic in fields["topics"]
+        ]
+        await asking.answer(exchange, message, {"responses": responses})
+
+    def _not_moved(self, exchange: Exchange, topic: Values, partition: Values) -> Values:
+        error = self._resolver.kind(topic["name"].encode()).change_refused
+        if error is None:
+            error = _NOTHING_TO_CANCEL if partition["replicas"] is None else _NOT_MOVED
+        exchange.note_error(error.code)
+        found = {"error_code": error.code, "error_message": error.message}
+        return found | {"partition_index": partition["partition_index"]}
+
+    async def handle_list(self, _client: Client, exchange: Exchange, request: Request) -> None:
+        """ListPartitionReassignments: none."""
+        message = admin.LIST_PARTITION_REASSIGNMENTS
+        await asking.fields(message, request)
+        await asking.answer(exchange, message, {})

@@ -3,10 +3,9 @@
 InitProducerId (0-5): without a transactional id any broker gives a producer id; `exclusive` is asked before (a deposed
 session that names its id gets 90 PRODUCER_FENCED) and notified afterwards. AddPartitionsToTxn (0-3): all or nothing as
 in Kafka; a governed topic gets 48 INVALID_TXN_STATE, one of the sidecar's own 29 TOPIC_AUTHORIZATION_FAILED, the others
-55 OPERATION_NOT_ATTEMPTED. AddOffsetsToTxn (0-4), EndTxn (0-5), DescribeTransactions (0). From version 5 on
-EndTxn answers with the producer id and epoch of the next transaction (KIP-890): they pass as they are. Transactional
-ids `sidecar.*` are refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising one would fence its
-topic's owner.
+55 OPERATION_NOT_ATTEMPTED. DescribeTransactions (0). What else names one transactional id is in `gateway.groups`.
+Transactional ids `sidecar.*` are refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising one
+would fence its topic's owner.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking
-from sidecar.gateway.access.transactions import not_added
+from sidecar.gateway.access.cluster import not_added
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators, Keyed
 from sidecar.gateway.write_rights import refused_transaction
@@ -30,9 +29,6 @@ from sidecar.protocol.schema import Values
 
 _NONE: Final = -1
 _GOVERNED: Final = KafkaError(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
-
-
-_PASSED: Final = {message.key: message for message in (transactions.ADD_OFFSETS_TO_TXN, transactions.END_TXN)}
 
 
 class TransactionsApi:
@@ -116,21 +112,6 @@ class TransactionsApi:
     def _refusal(self, topic: str) -> KafkaError | None:
         kind = self._resolver.kind(topic.encode())
         return _GOVERNED if kind is TopicKind.GOVERNED else kind.change_refused
-
-    async def handle_passed(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """AddOffsetsToTxn, EndTxn: only the transactional id is read."""
-        (transactional_id,) = asking.leading_text(request)
-        try:
-            owned = refused_transaction(transactional_id)
-            if owned is not None:
-                raise owned
-            answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
-        except KafkaError as error:
-            exchange.note_error(error.code)
-            refusal: Values = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
-            await asking.answer(exchange, _PASSED[request.key], refusal)
-        else:
-            exchange.answer([answer.view(answer.start, answer.end)])
 
 
 def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:

@@ -1,31 +1,133 @@
-"""A Fetch that goes on whole, to the one leader of all its partitions, and its answer, which the client gets as it came
-or by the names of its shadows. Which request does: `gateway.fetch`.
+"""A Fetch and the place of its answer, the same for all ways in `gateway.fetch`; and the one that goes on whole, to the
+one leader of all its partitions, whose answer the client gets as it came or by the names of its shadows.
+
+An answer names topics as the request did, by name or by id. An error for a partition names its leader (KIP-951).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, TypeAlias
 
-from sidecar.gateway.fetch_exchange import FetchExchange, Node
-from sidecar.gateway.leader_poll import LeaderPoll
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.fanout.ends import Ends
+from sidecar.gateway.client import Client
+from sidecar.gateway.leader_hints import LeaderHints
+from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
+from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch, usual_fetch
 from sidecar.protocol.calls import tails as calls
-from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.topic_ids import reference
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.fetch import FIRST_WITH_LEADERS, with_leader
+from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.topic_ids import Ids, names_of, reference
+from sidecar.shadow.readers import Readers
+from sidecar.shadow.views import Read
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Names: TypeAlias = Mapping[bytes, bytes] | None
 
-    from sidecar.fanout.ends import Ends
-    from sidecar.gateway.client import Client
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
-    from sidecar.protocol.primitives import Octets
-    from sidecar.shadow.views import Read
+_MOST_BYTES: Final = 55 * 1024 * 1024
+"""Kafka's default for `fetch.max.bytes` of brokers."""
+_INDEX_ERROR: Final = Struct(">ih")
 
-    Names = Mapping[bytes, bytes] | None
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What every Fetch needs of its node."""
+
+    upstream: KafkaUpstream
+    readers: Readers
+    hints: LeaderHints
+
+
+class FetchExchange(Exchange):
+    """The base of all kinds of Fetch. `ids`: those of its topics, and of the logs that it reads."""
+
+    __slots__ = ("_client", "_isolation", "_parts", "ids", "node")
+
+    def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node) -> None:
+        super().__init__(client.connection, request)
+        self.weight = min(max(0, fields.max_bytes), _MOST_BYTES)  # as the client allows, within what brokers give
+        self.node = node
+        self.ids = fields.ids
+        self._client = client
+        self._parts = fields.parts
+        self._isolation = fields.isolation
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        """The partitions that it reads, by the client's names."""
+        return [(part.topic, part.partition) for part in self._parts]
+
+    def refuse_all(self, code: int) -> None:
+        """Answer every partition with an error."""
+        self.answer_elements(
+            [(part.topic, fetch.error_element(self.version, part.partition, code)) for part in self._parts]
+        )
+
+    def answer_elements(self, elements: list[tuple[bytes, Octets]], throttle_ms: int = 0, error: int = 0) -> None:
+        """Answer with these elements, each with the client's name of the topic."""
+        version, ids = self.version, self.ids
+        leaders = {}
+        if version >= FIRST_WITH_LEADERS:
+            codes = ((topic, *_INDEX_ERROR.unpack_from(element)) for topic, element in elements)
+            leaders = self.node.hints.of(self._client.listener, codes)
+        if leaders:
+            elements = [
+                (topic, with_leader(element, leader) if (leader := leaders.get((topic, _index(element)))) else element)
+                for topic, element in elements
+            ]
+        if ids is not None:
+            elements = [(reference(ids, topic), element) for topic, element in elements]
+        self.answer(fetch.encode_answer(self.correlation_id, version, elements, throttle_ms, error, leaders.values()))
+
+
+def _index(element: Octets) -> int:
+    return _INDEX_ERROR.unpack_from(element)[0]
+
+
+class LeaderPoll:
+    """One Fetch under way at one leader. Implements `sidecar.network.upstream.Reply`."""
+
+    __slots__ = ()
+    version: int
+    ids: Ids | None
+    node: Node
+
+    def answer_received(self, frame: Frame) -> None:
+        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version, names_of(self.ids))
+        if answer.has_addresses:
+            self.node.hints.learn(
+                {(each.topic, each.partition): each.leader for each in answer.parts if each.leader is not None},
+                self.ids,
+            )
+        for part in answer.parts:
+            if part.error in STALE_ROUTE:
+                self.node.upstream.refresh_soon({each.topic for each in answer.parts if each.error in STALE_ROUTE})
+                break
+        self.take(answer, frame)
+
+    def take(self, answer: FetchAnswer, frame: Frame) -> None:
+        """What the leader said; the frame is borrowed for this call."""
+        raise NotImplementedError
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        """See `sidecar.network.upstream.Reply`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def elements(answer: FetchAnswer, frame: Frame) -> list[Octets]:
+        """The partitions of an answer, in memory that stays; without the broker that leads one now."""
+        owned = frame.own()
+        shift = owned.start - frame.start
+        found: list[Octets] = [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
+        for number, part in enumerate(answer.parts):
+            if part.leader is not None:
+                found[number] = with_leader(found[number], None)
+        return found
 
 
 class WholeFetch(LeaderPoll, FetchExchange):

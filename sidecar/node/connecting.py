@@ -12,8 +12,7 @@ from metadata.nodes import ListenerAddress
 from sidecar.cluster.nodes import NodeAddress
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserTokens
-from sidecar.gateway.listeners import ClientListener
-from sidecar.gateway.logins import Logins
+from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.gateway.relay import RelayedLogins, lacking
 from sidecar.node.hooks import NodeHooks
 from sidecar.protocol.caller import UpstreamError

@@ -11,7 +11,7 @@ from typing import Final
 
 from sidecar.gateway.audiences import AudienceLimits, Audiences
 from sidecar.gateway.handler import Gateway
-from sidecar.gateway.listeners import ClientListener
+from sidecar.gateway.logins import ClientListener
 from sidecar.gateway.quotas import QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.aside import Opened

@@ -7,7 +7,7 @@ from functools import partial
 
 from sidecar.cluster.nodes import NodeAddress
 from sidecar.gateway.handler import Gateway
-from sidecar.gateway.listeners import ClientListener
+from sidecar.gateway.logins import ClientListener
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
 from sidecar.node.hooks import NodeHooks

@@ -16,8 +16,8 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
-from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.handler import Gateway
+from sidecar.gateway.owners import CatchingUp
 from sidecar.network.tasks import Loops
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.one_redis import OneRedis

@@ -12,9 +12,9 @@ from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing import RecordWriter
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
-from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.enforcement import Enforcement
 from sidecar.gateway.handler import Gateway
+from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.severing import Severing
 from sidecar.network.tasks import Loops
 from sidecar.node.leases import Leases
@@ -103,7 +103,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         forwarder,
         claims,
         membership,
-        CatchingUp(changelog.tailer, membership.beat_now, gateway.tasks),
+        CatchingUp(changelog.tailer.read_to_end, membership.beat_now, gateway.tasks),
         shadows,
         cursors,
         reader_claims,

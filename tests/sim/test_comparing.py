@@ -61,7 +61,7 @@ def test_an_answer_is_read_as_a_broker_writes_it(version: int) -> None:
 
 EDITS = {
     "an id that nobody has": Edit(
-        "sidecar/gateway/by_id.py",
+        "sidecar/gateway/asking.py",
         "KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)",
         "KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)",
     ),

@@ -12,7 +12,7 @@ from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
 from sidecar.protocol.schema import Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-from sidecar.security.acls import Operation
+from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -25,6 +25,13 @@ MESSAGES: Final = {
     TRANSACTIONAL_ID: "Transactional Id authorization failed.",
 }
 """`Errors.message()` of Kafka."""
+CODES: Final = {
+    ResourceType.TOPIC: TOPIC,
+    ResourceType.GROUP: GROUP,
+    ResourceType.CLUSTER: CLUSTER,
+    ResourceType.TRANSACTIONAL_ID: TRANSACTIONAL_ID,
+}
+_NAMED_BY: Final = {ResourceType.GROUP: "group_id", ResourceType.TRANSACTIONAL_ID: "transactional_id"}
 NO_ID: Final = -1
 
 
@@ -48,9 +55,9 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A request after the check of rights. `fields`: the part that is passed on, None for nothing. `amend`: makes the
-    client's answer from the broker's, which is {} if nothing was passed on. `code`: the error of the refused part; 0 if
-    nothing was refused, and the answer only hides something.
+    """A request of which something is refused here. `fields`: the part that is passed on, None for nothing. `amend`:
+    makes the client's answer from the broker's, which is {} if nothing was passed on. `code`: the error of what rights
+    refuse; 0 if that is nothing, and the answer only hides something.
     """
 
     fields: Values | None
@@ -97,7 +104,18 @@ def ids_in(topics: Iterable[Values] | None) -> list[bytes]:
 
 def called(topic: Values) -> Values:
     """The fields by which an element of a request names its topic: the name, the id, or both."""
-    return {field: topic[field] for field in ("name", "topic_id") if field in topic}
+    return {field: topic[field] for field in ("name", "topic", "topic_name", "topic_id") if field in topic}
+
+
+def refused_topic(
+    topic: Values, error: Values, partitions: str = "partitions", index: str = "partition_index"
+) -> Values:
+    """A topic of a request as it is answered where all its partitions get the same error. `partitions`, `index`: what
+    the answer calls the list, and a partition's number in it.
+    """
+    asked: list[Any] = topic["partitions"] if "partitions" in topic else topic["partition_indexes"]
+    numbers = (each if isinstance(each, int) else each["partition_index"] for each in asked)
+    return called(topic) | {partitions: [{index: number} | error for number in numbers]}
 
 
 def whole(values: Values, code: int) -> Divided:
@@ -110,50 +128,94 @@ def error_fields(code: ErrorCode) -> Values:
     return {"error_code": code, "error_message": MESSAGES[code]}
 
 
+def takes(
+    operation: Operation,
+    kind: ResourceType,
+    refusal: Callable[[Asking], Values] = lambda _: {},
+    then: Callable[[Asking], Divided | None] = lambda _: None,
+) -> Callable[[Asking], Divided | None]:
+    """A request that takes one right, on its group, its transactional id or the cluster, or is refused as a whole:
+    `refusal` makes what the answer has besides the error. `then`: what is checked where the client has that right.
+    """
+    code = CODES[kind]
+
+    def check(asking: Asking) -> Divided | None:
+        name = asking.fields[_NAMED_BY[kind]] if kind in _NAMED_BY else CLUSTER_NAME
+        if asking.rights.may(operation, kind, name):
+            return then(asking)
+        return whole(error_fields(code) | refusal(asking), code)
+
+    return check
+
+
+def each_takes(
+    operation: Operation,
+    kind: ResourceType,
+    lists: tuple[str, str],
+    name: str,
+    refusal: Callable[[Any], Values] = lambda _: {},
+    *,
+    empty_goes_on: bool = False,
+) -> Callable[[Asking], Divided | None]:
+    """A request that takes a right on each resource that it names, as `some`. `name`: the field that names one in the
+    answer, and in the request where that has more than names; `refusal` makes what a refused one has besides the error.
+    """
+    code = CODES[kind]
+
+    def check(asking: Asking) -> Divided | None:
+        def refused(each: Any) -> Values | None:
+            named: str = each if isinstance(each, str) else each[name]
+            if asking.rights.may(operation, kind, named):
+                return None
+            return {name: named} | error_fields(code) | refusal(each)
+
+        return some(asking.fields, lists, refused, code, empty_goes_on=empty_goes_on)
+
+    return check
+
+
 def some(
-    asking: Asking,
-    elements: tuple[str, str],
-    may: Callable[[Any], bool],
-    refusal: Callable[[Any], Values],
-    code: int,
+    fields: Values,
+    lists: tuple[str, str],
+    refused: Callable[[Any], Values | None],
+    code: int = 0,
     *,
     empty_goes_on: bool = False,
 ) -> Divided | None:
-    """The request without its refused elements; None if none is. `elements`: the names of the lists in request and
-    answer.
+    """The request without its refused elements; None if none is. `lists`: their names in request and answer. `refused`:
+    how an element is answered, None where it goes on.
     """
-    return at_once(some_steps(asking, elements, may, refusal, code, empty_goes_on=empty_goes_on))
+    return at_once(some_steps(fields, lists, refused, code, empty_goes_on=empty_goes_on))
 
 
 def some_steps(
-    asking: Asking,
-    elements: tuple[str, str],
-    may: Callable[[Any], bool],
-    refusal: Callable[[Any], Values],
-    code: int,
+    fields: Values,
+    lists: tuple[str, str],
+    refused: Callable[[Any], Values | None],
+    code: int = 0,
     *,
     empty_goes_on: bool = False,
 ) -> Generator[None, None, Divided | None]:
     """As `some`, in slices."""
-    asked, answered = elements
+    asked, answered = lists
     kept: list[Any] = []
-    refused: list[Values] = []
-    for number, each in enumerate(asking.fields[asked] or (), 1):
-        if may(each):
+    answers: list[Values] = []
+    for number, each in enumerate(fields[asked] or (), 1):
+        if (answer := refused(each)) is None:
             kept.append(each)
         else:
-            refused.append(refusal(each))
+            answers.append(answer)
         if not number % PORTION:
             yield
-    if not refused:
+    if not answers:
         return None
 
     def amend(answer: Values) -> Values:
         if answer.get("error_code"):  # what went on was refused as a whole, and so is the rest
             return answer
-        return answer | {answered: [*answer.get(answered, ()), *refused]}
+        return answer | {answered: [*answer.get(answered, ()), *answers]}
 
-    return Divided(asking.fields | {asked: kept} if kept or empty_goes_on else None, amend, code)
+    return Divided(fields | {asked: kept} if kept or empty_goes_on else None, amend, code)
 
 
 def shown_by(asking: Asking, divided: Divided | None, amend: Callable[[Values], Values]) -> Divided:

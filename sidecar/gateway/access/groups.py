@@ -1,8 +1,13 @@
-"""Rights on groups and on what they commit. Pure."""
+"""Rights on groups, of their members, and on what they commit. Pure.
+
+A coordinator would check the topics that an expression matches, or that Kafka Streams wants created, against the rights
+of the connection to it, which are the node's. So both are refused to a member whose own rights do not cover them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from sidecar.gateway.access.asked import (
@@ -13,38 +18,38 @@ from sidecar.gateway.access.asked import (
     Asked,
     Asking,
     Divided,
-    called,
+    each_takes,
+    error_fields,
     ids_in,
+    refused_topic,
     shown_by,
     some,
+    takes,
     whole,
 )
-from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.messages import groups
+from sidecar.gateway.rights import KAFKAS_OWN
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.messages import groups, new_groups, shares
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import Values
 from sidecar.security.acls import Operation, ResourceType
+
+_GROUP: Final = ResourceType.GROUP
+_NOTHING_COMMITTED: Final = {"committed_offset": NO_ID, "committed_leader_epoch": NO_ID, "metadata": ""}
 
 
 def _sync_group(asking: Asking) -> Divided | None:
     fields = asking.fields
     if asking.version >= 5 and None in (fields["protocol_type"], fields["protocol_name"]):
         return None  # the coordinator refuses it (23) before it looks at rights
-    return _member(asking)
+    return takes(Operation.READ, _GROUP)(asking)
 
 
-def _member(asking: Asking) -> Divided | None:
-    """SyncGroup, Heartbeat, LeaveGroup."""
-    if asking.rights.group(Operation.READ, asking.fields["group_id"]):
-        return None
-    return whole({"error_code": GROUP}, GROUP)
+def _not_joined(asking: Asking) -> Values:
+    return {"generation_id": NO_ID, "protocol_name": None if asking.version >= 7 else ""}
 
 
-def _join_group(asking: Asking) -> Divided | None:
-    if asking.rights.group(Operation.READ, asking.fields["group_id"]):
-        return None
-    name = None if asking.version >= 7 else ""
-    return whole({"error_code": GROUP, "generation_id": NO_ID, "protocol_name": name}, GROUP)
+# What is committed ----------------------------------------------------------------------------------------------------
 
 
 def _why(asking: Asking, topic: Values) -> int:
@@ -54,12 +59,11 @@ def _why(asking: Asking, topic: Values) -> int:
 
 def committed(topic: Values, code: int) -> Values:
     """A topic of OffsetCommit, TxnOffsetCommit or OffsetDelete of which nothing was written."""
-    partitions = [{"partition_index": each["partition_index"], "error_code": code} for each in topic["partitions"]]
-    return {**called(topic), "partitions": partitions}
+    return refused_topic(topic, {"error_code": code})
 
 
-def _all_refused(asking: Asking, code: int) -> Divided:
-    return whole({"topics": [committed(topic, code) for topic in asking.fields["topics"]]}, code)
+def _not_committed(code: int) -> Callable[[Asking], Values]:
+    return lambda asking: {"topics": [committed(topic, code) for topic in asking.fields["topics"]]}
 
 
 def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
@@ -74,42 +78,19 @@ def _readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
     """The topics of a commit that the client may read go on."""
     may = _may(asking, Operation.READ)
     code = min((_why(asking, topic) for topic in asking.fields["topics"] if not may(topic)), default=0)
-    return some(
-        asking,
-        ("topics", "topics"),
-        may,
-        lambda topic: committed(topic, _why(asking, topic)),
-        code,
-        empty_goes_on=empty_goes_on,
-    )
+
+    def refused(topic: Values) -> Values | None:
+        return None if may(topic) else committed(topic, _why(asking, topic))
+
+    return some(asking.fields, ("topics", "topics"), refused, code, empty_goes_on=empty_goes_on)
 
 
-def _offset_commit(asking: Asking) -> Divided | None:
-    if not asking.rights.group(Operation.READ, asking.fields["group_id"]):
-        return _all_refused(asking, GROUP)
-    return _readable(asking)
-
-
-def _txn_offset_commit(asking: Asking) -> Divided | None:
-    if not asking.rights.transactional_id(Operation.WRITE, asking.fields["transactional_id"]):
-        return _all_refused(asking, TRANSACTIONAL_ID)
-    return _offset_commit(asking)
-
-
-def _offset_delete(asking: Asking) -> Divided | None:
-    if not asking.rights.group(Operation.DELETE, asking.fields["group_id"]):
-        return whole({"error_code": GROUP}, GROUP)
-    return _readable(asking, empty_goes_on=True)  # whether there is the group the coordinator says
+_offset_commit: Final = takes(Operation.READ, _GROUP, _not_committed(GROUP), _readable)
 
 
 def fetched(topic: Values, code: int) -> Values:
     """A topic in an OffsetFetch answer with this error code in every partition."""
-
-    def refused(index: int) -> Values:
-        offset = {"committed_offset": NO_ID, "committed_leader_epoch": NO_ID, "metadata": ""}
-        return {"partition_index": index, "error_code": code} | offset
-
-    return {**called(topic), "partitions": [refused(index) for index in topic["partition_indexes"]]}
+    return refused_topic(topic, {"error_code": code} | _NOTHING_COMMITTED)
 
 
 def _group_fetched(asking: Asking, group: Values) -> Divided:
@@ -148,34 +129,45 @@ def _offset_fetch(asking: Asking) -> Divided | None:
     return Divided(asking.fields | {"groups": kept} if kept else None, amend, code)
 
 
-def _describe_groups(asking: Asking) -> Divided | None:
-    rights, version = asking.rights, asking.version
-
-    def refusal(name: str) -> Values:
-        message = {"error_message": None} if version >= 6 else {}
-        return {"group_id": name, "error_code": GROUP, "authorized_operations": NO_OPERATIONS} | message
-
-    divided = some(asking, ("groups", "groups"), lambda name: rights.group(Operation.DESCRIBE, name), refusal, GROUP)
-    if not asking.fields.get("include_authorized_operations"):
-        return divided
-
-    def shown(group: Values) -> Values:
-        name = "authorized_operations"
-        if group["error_code"]:
-            return group
-        return group | {name: group[name] & rights.allowed(ResourceType.GROUP, group["group_id"])}
-
-    return shown_by(asking, divided, lambda answer: answer | {"groups": [*map(shown, answer["groups"])]})
+def _ids_fetched(fields: Values) -> Iterable[bytes]:
+    return (topic_id for group in fields.get("groups", ()) for topic_id in ids_in(group["topics"]))
 
 
-def _delete_groups(asking: Asking) -> Divided | None:
-    return some(
-        asking,
-        ("groups_names", "results"),
-        lambda name: asking.rights.group(Operation.DELETE, name),
-        lambda name: {"group_id": name, "error_code": GROUP},
-        GROUP,
+# Descriptions ---------------------------------------------------------------------------------------------------------
+
+
+def _described(
+    asked: str = "group_ids", topics_of: Callable[[Values], Iterable[str]] = lambda _: (), said: str = ""
+) -> Callable[[Asking], Divided | None]:
+    """A description of groups: none of a group that the client may not describe, or with topics that it may not."""
+    divide = each_takes(
+        Operation.DESCRIBE,
+        _GROUP,
+        (asked, "groups"),
+        "group_id",
+        lambda _: {"error_message": None, "authorized_operations": NO_OPERATIONS},
     )
+    hidden = {"error_code": TOPIC, "error_message": said, "authorized_operations": NO_OPERATIONS}
+
+    def check(asking: Asking) -> Divided | None:
+        rights, with_operations = asking.rights, asking.fields.get("include_authorized_operations")
+
+        def shown(group: Values) -> Values:
+            if group["error_code"]:
+                return group
+            if not all(rights.topic(Operation.DESCRIBE, name) for name in topics_of(group)):
+                return hidden | {"group_id": group["group_id"]}
+            if not with_operations:
+                return group
+            allowed = rights.allowed(_GROUP, group["group_id"])
+            return group | {"authorized_operations": group["authorized_operations"] & allowed}
+
+        divided = divide(asking)
+        if not said and not with_operations:
+            return divided
+        return shown_by(asking, divided, lambda answer: answer | {"groups": [*map(shown, answer["groups"])]})
+
+    return check
 
 
 def _list_groups(asking: Asking) -> Divided | None:
@@ -189,20 +181,168 @@ def _list_groups(asking: Asking) -> Divided | None:
     return Divided(asking.fields, lambda answer: answer | {"groups": [each for each in answer["groups"] if may(each)]})
 
 
-def _ids_fetched(fields: Values) -> Iterable[bytes]:
-    return (topic_id for group in fields.get("groups", ()) for topic_id in ids_in(group["topics"]))
+def assigned_topics(group: Values) -> Iterable[str]:
+    """The topics that members of a group that was described have, or are to have."""
+    for member in group["members"]:
+        for assignment in (member["assignment"], member.get("target_assignment")):
+            for topic in assignment["topic_partitions"] if assignment else ():
+                yield topic["topic_name"]
 
 
+def used_topics(group: Values) -> Iterable[str]:
+    """The topics of a group of Kafka Streams that was described."""
+    return streams_topics(group["topology"])
+
+
+# Heartbeats -----------------------------------------------------------------------------------------------------------
+
+NOT_EXPANDED: Final = KafkaError(
+    ErrorCode.INVALID_REGULAR_EXPRESSION,
+    "brokers resolve this expression with the rights of the sidecar, which sees topics that this client may not: "
+    "subscribe by an expression that the client resolves (java.util.regex.Pattern), or by names",
+)
+_NO_LISTS: Final[Values] = dict.fromkeys(
+    ("active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint")
+)
+"""Null in an answer to StreamsGroupHeartbeat that has nothing new of them; other answers do not have them."""
+
+
+def not_beaten(code: int, message: str | None = None) -> Values:
+    """The answer to a heartbeat that is refused."""
+    return _NO_LISTS | {"error_code": code, "error_message": message}
+
+
+def _heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
+    """Refused to a member that may not read in its group, or not DESCRIBE a topic that it names."""
+    if not asking.rights.group(Operation.READ, asking.fields["group_id"]):
+        return whole(not_beaten(GROUP), GROUP)
+    if not all(asking.rights.topic(Operation.DESCRIBE, name) for name in names):
+        return whole(not_beaten(TOPIC), TOPIC)
+    return None
+
+
+def _share_heartbeat(asking: Asking) -> Divided | None:
+    return _heartbeat(asking, asking.fields["subscribed_topic_names"] or ())
+
+
+def _consumer_heartbeat(asking: Asking) -> Divided | None:
+    refused = _share_heartbeat(asking)
+    if refused or not asking.fields.get("subscribed_topic_regex") or asking.rights.describes_every_topic():
+        return refused
+    return whole(not_beaten(NOT_EXPANDED.code, NOT_EXPANDED.message), NOT_EXPANDED.code)
+
+
+def made_topics(topology: Values | None) -> Iterable[str]:
+    """The topics of its own that an application of Kafka Streams has made."""
+    if topology is None:
+        return
+    for each in topology["subtopologies"]:
+        yield from (topic["name"] for topic in each["repartition_source_topics"])
+        yield from (topic["name"] for topic in each["state_changelog_topics"])
+
+
+def streams_topics(topology: Values | None) -> Iterable[str]:
+    """All topics that a topology names."""
+    if topology is not None:
+        for each in topology["subtopologies"] or ():
+            yield from each["source_topics"]
+            yield from each["repartition_sink_topics"]
+        yield from made_topics(topology)
+
+
+def _missing(asking: Asking) -> list[str]:
+    """The topics that the coordinator may make, and the client may not."""
+    rights = asking.rights
+    if rights.cluster(Operation.CREATE):
+        return []
+    return [name for name in made_topics(asking.fields["topology"]) if not rights.topic(Operation.CREATE, name)]
+
+
+def _streams_heartbeat(asking: Asking) -> Divided | None:
+    names = [*streams_topics(asking.fields["topology"])]
+    if not KAFKAS_OWN.isdisjoint(names):
+        return _heartbeat(asking, ())  # the coordinator refuses it
+    if (refused := _heartbeat(asking, names)) is not None:
+        return refused
+    missing = sorted({name for name in _missing(asking) if not asking.has(name, None)})
+    if missing:
+        return whole(not_beaten(TOPIC, f"Unauthorized to CREATE on topics {', '.join(missing)}."), TOPIC)
+    return None
+
+
+# Offsets of share groups ----------------------------------------------------------------------------------------------
+
+
+def _share_offsets(asking: Asking) -> Divided:
+    rights = asking.rights
+    nothing = {"start_offset": NO_ID, "lag": NO_ID} | error_fields(TOPIC)
+
+    def may(topic: Values) -> bool:
+        return rights.topic(Operation.DESCRIBE, topic["topic_name"])
+
+    hidden: dict[str, list[Values]] = {}
+    groups: list[Values] = []
+    refused: list[Values] = []
+    for group in asking.fields["groups"]:
+        if not rights.group(Operation.DESCRIBE, group["group_id"]):
+            refused.append({"group_id": group["group_id"], "error_code": GROUP})
+            continue
+        topics: list[Values] | None = group["topics"]
+        if topics is not None:
+            hidden[group["group_id"]] = [refused_topic(topic, nothing) for topic in topics if not may(topic)]
+            group = group | {"topics": [topic for topic in topics if may(topic)]}  # noqa: PLW2901 - what is left of it
+        groups.append(group)
+
+    def shown(group: Values) -> Values:
+        kept = [topic for topic in group["topics"] if may(topic)]
+        more = [] if group["error_code"] else hidden.get(group["group_id"], [])
+        return group | {"topics": [*kept, *more]}
+
+    def amend(answer: Values) -> Values:
+        return answer | {"groups": [*map(shown, answer.get("groups", ())), *refused]}
+
+    code = GROUP if refused else TOPIC if any(hidden.values()) else 0
+    return Divided(asking.fields | {"groups": groups} if groups else None, amend, code)
+
+
+def _share_topics(
+    operation: Operation, refusal: Callable[[Values], Values] = lambda _: {}
+) -> Callable[[Asking], Divided | None]:
+    """Takes an operation on the group, and READ on each topic."""
+    lists, kind = ("topics", "responses"), ResourceType.TOPIC
+    then = each_takes(Operation.READ, kind, lists, "topic_name", refusal, empty_goes_on=True)
+    return takes(operation, _GROUP, then=then)
+
+
+ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
+USED: Final = "The described group uses topics that the client is not authorized to describe."
 ROWS: Final = (
     Asked(groups.OFFSET_COMMIT, _offset_commit, ids=lambda fields: ids_in(fields["topics"])),
     Asked(groups.OFFSET_FETCH, _offset_fetch, ids=_ids_fetched),
-    Asked(groups.JOIN_GROUP, _join_group),
-    Asked(groups.HEARTBEAT, _member),
-    Asked(groups.LEAVE_GROUP, _member),
+    Asked(groups.JOIN_GROUP, takes(Operation.READ, _GROUP, _not_joined)),
+    Asked(groups.HEARTBEAT, takes(Operation.READ, _GROUP)),
+    Asked(groups.LEAVE_GROUP, takes(Operation.READ, _GROUP)),
     Asked(groups.SYNC_GROUP, _sync_group),
-    Asked(groups.DESCRIBE_GROUPS, _describe_groups),
+    Asked(groups.DESCRIBE_GROUPS, _described("groups")),
     Asked(groups.LIST_GROUPS, _list_groups),
-    Asked(groups.TXN_OFFSET_COMMIT, _txn_offset_commit),
-    Asked(groups.DELETE_GROUPS, _delete_groups),
-    Asked(groups.OFFSET_DELETE, _offset_delete),
+    Asked(
+        groups.TXN_OFFSET_COMMIT,
+        takes(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _not_committed(TRANSACTIONAL_ID), _offset_commit),
+    ),
+    Asked(groups.DELETE_GROUPS, each_takes(Operation.DELETE, _GROUP, ("groups_names", "results"), "group_id")),
+    Asked(  # whether there is the group the coordinator says
+        groups.OFFSET_DELETE, takes(Operation.DELETE, _GROUP, then=partial(_readable, empty_goes_on=True))
+    ),
+    Asked(new_groups.CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat),
+    Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(topics_of=assigned_topics, said=ASSIGNED)),
+    Asked(shares.SHARE_GROUP_HEARTBEAT, _share_heartbeat),
+    Asked(shares.SHARE_GROUP_DESCRIBE, _described(topics_of=assigned_topics, said=ASSIGNED)),
+    Asked(shares.DESCRIBE_SHARE_GROUP_OFFSETS, _share_offsets),
+    Asked(
+        shares.ALTER_SHARE_GROUP_OFFSETS,
+        _share_topics(Operation.READ, lambda topic: refused_topic(topic, error_fields(TOPIC))),
+    ),
+    Asked(shares.DELETE_SHARE_GROUP_OFFSETS, _share_topics(Operation.DELETE)),
+    Asked(new_groups.STREAMS_GROUP_HEARTBEAT, _streams_heartbeat, _missing),
+    Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(topics_of=used_topics, said=USED)),
 )

@@ -11,7 +11,7 @@ transaction. Then the row names the topics in doubt, and the caller looks them u
 from collections.abc import Mapping
 from typing import Final
 
-from sidecar.gateway.access import cluster, groups, members, topics, transactions
+from sidecar.gateway.access import cluster, groups, topics
 from sidecar.gateway.access.asked import Asked, Open, PerTopic
 from sidecar.protocol.api import LOGIN_APIS
 from sidecar.security.acls import Operation
@@ -31,7 +31,7 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     78: PerTopic(Operation.READ),
     79: PerTopic(Operation.READ),
     23: PerTopic(Operation.DESCRIBE, instead=Operation.CLUSTER_ACTION),
-    **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS, *members.ROWS, *transactions.ROWS)},
+    **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS)},
     **dict.fromkeys(range(1000, 1005), _OWN),
 }
 """By API key: every row of `sidecar.protocol.api` has one here, and so have the two of a login."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from sidecar.cluster.resolver import is_legal
 from sidecar.gateway.access.asked import (
-    CLUSTER,
-    GROUP,
+    CODES,
     NO_ID,
     TOPIC,
     Asked,
@@ -17,6 +17,7 @@ from sidecar.gateway.access.asked import (
     Divided,
     error_fields,
     ids_in,
+    refused_topic,
     shown_by,
     some,
     some_steps,
@@ -28,7 +29,7 @@ from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import TAGS, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-from sidecar.security.acls import Operation, ResourceType
+from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _NO_TOPIC: Final = "."
 """No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""
@@ -36,11 +37,11 @@ _FIRST_DELETED_BY_ID: Final = 6
 _CONFIGS_HIDDEN: Final = b"\x01\x00\x02\x00\x1d"
 """The tagged field `topicConfigErrorCode` of CreateTopics: 29 (KIP-525)."""
 _RESOURCES: Final = {
-    2: (ResourceType.TOPIC, TOPIC),
-    4: (ResourceType.CLUSTER, CLUSTER),
-    8: (ResourceType.CLUSTER, CLUSTER),
-    16: (ResourceType.CLUSTER, CLUSTER),
-    32: (ResourceType.GROUP, GROUP),
+    2: ResourceType.TOPIC,
+    4: ResourceType.CLUSTER,
+    8: ResourceType.CLUSTER,
+    16: ResourceType.CLUSTER,
+    32: ResourceType.GROUP,
 }
 """`ConfigResource.Type`, as far as the authorizer knows it: topic, broker, broker logger, client metrics, group."""
 
@@ -66,72 +67,48 @@ def _uncreatable(asking: Asking) -> list[str]:
 
 
 def _metadata(asking: Asking) -> Divided | None:
+    """An id is no secret: one that is named is refused with TOPIC_AUTHORIZATION_FAILED where there is such a topic, as
+    a name is (`KafkaApis.handleTopicMetadataRequest`). Names beside ids count for nothing.
+    """
     fields, rights = asking.fields, asking.rights
     of_topics = bool(fields.get("include_topic_authorized_operations"))
     of_cluster = bool(fields.get("include_cluster_authorized_operations"))
-    refused: dict[str, None] = {}
-    going_on = fields
-    if not _names_all(asking):
+    refused: list[Values] = []
+    going_on, ids = fields, ids_in(fields["topics"])
+    if ids:
+        names = {topic_id: asking.name_of(topic_id) for topic_id in ids}
+        hidden = [
+            each for each, name in names.items() if name is not None and not rights.topic(Operation.DESCRIBE, name)
+        ]
+        refused = [{"name": None, "topic_id": topic_id} for topic_id in hidden]
+        going_on = fields | {"topics": [{"topic_id": each, "name": None} for each in names.keys() - hidden]}
+    elif not _names_all(asking):
         uncreatable = {name for name in _uncreatable(asking) if not asking.has(name, None)}
-        if ids_in(fields["topics"]):
-            return _metadata_by_id(asking)
-        names: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
-        refused = dict.fromkeys(
-            name for name in names if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
+        asked: list[str] = [topic["name"] for topic in fields["topics"] if topic["name"] is not None]
+        unseen = dict.fromkeys(
+            name for name in asked if name in uncreatable or not rights.topic(Operation.DESCRIBE, name)
         )
-        if not refused and not of_topics and not of_cluster:
+        if not unseen and not of_topics and not of_cluster:
             return None
+        refused = [{"name": name} for name in unseen]
         if refused:
-            kept = [topic for topic in fields["topics"] if topic["name"] not in refused]
-            if not kept and asking.version == 0:
-                kept = [{"name": _NO_TOPIC}]
-            going_on = fields | {"topics": kept}
+            kept = [topic for topic in fields["topics"] if topic["name"] not in unseen]
+            going_on = fields | {"topics": kept or ([{"name": _NO_TOPIC}] if asking.version == 0 else [])}
 
     def amend(answer: Values) -> Values:
-        topics: list[Values] = []
+        topics, hidden = [], [*refused]
         for topic in answer["topics"]:
-            bits = rights.allowed(ResourceType.TOPIC, topic["name"])
-            if not bits >> Operation.DESCRIBE & 1 or topic["name"] == _NO_TOPIC:
-                continue
-            name = "topic_authorized_operations"
-            topics.append(topic | {name: topic[name] & bits} if of_topics else topic)
-        hidden = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
-        answer = answer | {"topics": [*topics, *(hidden | {"name": name} for name in refused)]}
+            bits = rights.allowed(ResourceType.TOPIC, topic["name"]) if topic["name"] else -1
+            if bits >> Operation.DESCRIBE & 1 and topic["name"] != _NO_TOPIC:
+                name = "topic_authorized_operations"
+                topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
+            elif ids:  # its id was not known a moment ago
+                hidden.append({"name": None, "topic_id": topic["topic_id"]})
+        error = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
+        answer = answer | {"topics": [*topics, *(error | each for each in hidden)]}
         return with_cluster_operations(rights, answer) if of_cluster else answer
 
     return Divided(going_on, amend, TOPIC if refused else 0)
-
-
-def _metadata_by_id(asking: Asking) -> Divided:
-    """As `_metadata`, of topics that are asked for by id; names beside ids count for nothing. An id is no secret, so
-    it is refused with TOPIC_AUTHORIZATION_FAILED where there is such a topic, and its name is refused
-    (`KafkaApis.handleTopicMetadataRequest`).
-    """
-    rights, name_of = asking.rights, asking.name_of
-    of_topics = bool(asking.fields.get("include_topic_authorized_operations"))
-    names = {topic_id: name_of(topic_id) for topic_id in ids_in(asking.fields["topics"])}
-    refused = [
-        topic_id for topic_id, name in names.items() if name is not None and not rights.topic(Operation.DESCRIBE, name)
-    ]
-    kept: list[Values] = [{"topic_id": topic_id, "name": None} for topic_id in names.keys() - refused]
-
-    def amend(answer: Values) -> Values:
-        hidden: list[Values] = [_hidden(topic_id) for topic_id in refused]
-        topics: list[Values] = []
-        for topic in answer["topics"]:
-            bits = rights.allowed(ResourceType.TOPIC, topic["name"]) if topic["name"] else -1
-            if not bits >> Operation.DESCRIBE & 1:  # its id was not known a moment ago
-                hidden.append(_hidden(topic["topic_id"]))
-                continue
-            name = "topic_authorized_operations"
-            topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
-        return answer | {"topics": [*topics, *hidden]}
-
-    return Divided(asking.fields | {"topics": kept}, amend, TOPIC if refused else 0)
-
-
-def _hidden(topic_id: bytes) -> Values:
-    return {"error_code": TOPIC, "name": None, "topic_id": topic_id, "topic_authorized_operations": NO_OPERATIONS}
 
 
 def _once(names: Iterable[str]) -> frozenset[str]:
@@ -144,15 +121,14 @@ def _create_topics(asking: Asking) -> Divided | None:
     anywhere = rights.cluster(Operation.CREATE)
     once = _once(topic["name"] for topic in topics)
 
-    def may(topic: Values) -> bool:
+    def refused(topic: Values) -> Values | None:
         name: str = topic["name"]
-        return anywhere or name not in once or rights.topic(Operation.CREATE, name)
-
-    def refusal(topic: Values) -> Values:
+        if anywhere or name not in once or rights.topic(Operation.CREATE, name):
+            return None
         layout: Values = {"num_partitions": NO_ID, "replication_factor": NO_ID}
-        return {"name": topic["name"], "error_code": TOPIC, "error_message": "Authorization failed."} | layout
+        return {"name": name, "error_code": TOPIC, "error_message": "Authorization failed."} | layout
 
-    divided = some(asking, ("topics", "topics"), may, refusal, TOPIC)
+    divided = some(asking.fields, ("topics", "topics"), refused, TOPIC)
     hidden = {name for name in once if not rights.topic(Operation.DESCRIBE_CONFIGS, name)}
     if asking.version < 5 or not hidden:
         return divided
@@ -187,39 +163,32 @@ def _named_for_deletion(asking: Asking) -> list[str]:
     return [each["name"] for each in topics if each["name"] is not None and each["topic_id"] == NO_TOPIC_ID]
 
 
-def _ids_for_deletion(topics: Iterable[Values]) -> list[bytes]:
-    return ids_in(each for each in topics if each["name"] is None)
-
-
-def _delete_topics_by_id(asking: Asking) -> Generator[None, None, Divided | None]:
-    """As `_delete_topics`, from version 6 on. What has neither a name nor an id, or both, the controller refuses, and
-    does not count where it looks for what is named twice (`ControllerApis.deleteTopics`); a topic whose id is not known
-    goes no further, as it might be known there.
+def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
+    """What has neither a name nor an id, or both, the controller refuses, and does not count where it looks for what is
+    named twice (`ControllerApis.deleteTopics`); a topic whose id is not known goes no further, as it might be known
+    there.
     """
-    once, ids = _once(_named_for_deletion(asking)), Counter(_ids_for_deletion(asking.fields["topics"]))
-    rights, name_of = asking.rights, asking.name_of
+    by_id = asking.version >= _FIRST_DELETED_BY_ID
+    once = _once(_named_for_deletion(asking))
+    ids = Counter(ids_in(each for each in asking.fields["topics"] if each["name"] is None) if by_id else ())
 
-    def may(topic: Values) -> bool:
-        name, topic_id = topic["name"], topic["topic_id"]
+    def refused(topic: Any) -> Values | None:
+        name, topic_id = (topic["name"], topic["topic_id"]) if by_id else (topic, NO_TOPIC_ID)
         if topic_id == NO_TOPIC_ID:
-            return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
+            may = name not in once or _deletable(asking, name) or _is_not_there(asking, name)
+            return None if may else {"name": name} | error_fields(TOPIC)
         if name is not None or ids[topic_id] > 1:
-            return True
-        name = name_of(topic_id)
-        return name is not None and _deletable(asking, name)
-
-    def refusal(topic: Values) -> Values:
-        topic_id = topic["topic_id"]
-        if topic_id == NO_TOPIC_ID:
-            return {"name": topic["name"]} | error_fields(TOPIC)
-        name = name_of(topic_id)
+            return None
+        name = asking.name_of(topic_id)
         if name is None:
             message = "This server does not host this topic ID."
             return {"topic_id": topic_id, "error_code": ErrorCode.UNKNOWN_TOPIC_ID, "error_message": message}
-        shown = name if rights.topic(Operation.DESCRIBE, name) else None
+        if _deletable(asking, name):
+            return None
+        shown = name if asking.rights.topic(Operation.DESCRIBE, name) else None
         return {"name": shown, "topic_id": topic_id} | error_fields(TOPIC)
 
-    return some_steps(asking, ("topics", "responses"), may, refusal, TOPIC)
+    return some_steps(asking.fields, ("topics" if by_id else "topic_names", "responses"), refused, TOPIC)
 
 
 def _is_not_there(asking: Asking, name: str) -> bool:
@@ -227,65 +196,40 @@ def _is_not_there(asking: Asking, name: str) -> bool:
     return asking.rights.topic(Operation.DESCRIBE, name) and not asking.has(name, None)
 
 
-def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
-    if asking.version >= _FIRST_DELETED_BY_ID:
-        return _delete_topics_by_id(asking)
-    once = _once(asking.fields["topic_names"])
-
-    def may(name: str) -> bool:
-        return name not in once or _deletable(asking, name) or _is_not_there(asking, name)
-
-    def refusal(name: str) -> Values:
-        return {"name": name} | error_fields(TOPIC)
-
-    return some_steps(asking, ("topic_names", "responses"), may, refusal, TOPIC)
-
-
 def _create_partitions(asking: Asking) -> Divided | None:
     once = _once(topic["name"] for topic in asking.fields["topics"])
 
-    def may(topic: Values) -> bool:
-        return topic["name"] not in once or asking.rights.topic(Operation.ALTER, topic["name"])
+    def refused(topic: Values) -> Values | None:
+        may = topic["name"] not in once or asking.rights.topic(Operation.ALTER, topic["name"])
+        return None if may else {"name": topic["name"], "error_code": TOPIC}
 
-    return some(asking, ("topics", "results"), may, lambda topic: {"name": topic["name"], "error_code": TOPIC}, TOPIC)
+    return some(asking.fields, ("topics", "results"), refused, TOPIC)
 
 
 def _configs(operation: Operation, answered: str) -> Callable[[Asking], Divided | None]:
-    def may(asking: Asking, resource: Values) -> bool:
-        kind, _ = _RESOURCES.get(resource["resource_type"], (None, 0))
-        if kind is None:
-            return True  # brokers know no such thing either
-        if kind == ResourceType.CLUSTER:
-            return asking.rights.cluster(operation)
-        return asking.rights.may(operation, kind, resource["resource_name"])
-
-    def refusal(resource: Values) -> Values:
-        kind, name = resource["resource_type"], resource["resource_name"]
-        return error_fields(_RESOURCES[kind][1]) | {"resource_type": kind, "resource_name": name}
-
     def check(asking: Asking) -> Divided | None:
-        refused = next((each for each in asking.fields["resources"] if not may(asking, each)), None)
-        if refused is None:
-            return None
-        code = _RESOURCES[refused["resource_type"]][1]
-        return some(asking, ("resources", answered), lambda each: may(asking, each), refusal, code)
+        codes: list[ErrorCode] = []
+
+        def refused(resource: Values) -> Values | None:
+            kind = _RESOURCES.get(resource["resource_type"])
+            name = CLUSTER_NAME if kind == ResourceType.CLUSTER else resource["resource_name"]
+            if kind is None or asking.rights.may(operation, kind, name):  # brokers know no other kinds either
+                return None
+            codes.append(CODES[kind])
+            return error_fields(CODES[kind]) | {field: resource[field] for field in ("resource_type", "resource_name")}
+
+        divided = some(asking.fields, ("resources", answered), refused)
+        return divided and replace(divided, code=codes[0])
 
     return check
 
 
 def _describe_producers(asking: Asking) -> Divided | None:
-    def may(topic: Values) -> bool:
-        name: str = topic["name"]
-        return not is_legal(name.encode()) or asking.rights.topic(Operation.READ, name)
+    def refused(topic: Values) -> Values | None:
+        may = not is_legal(topic["name"].encode()) or asking.rights.topic(Operation.READ, topic["name"])
+        return None if may else refused_topic(topic, error_fields(TOPIC))
 
-    def refusal(topic: Values) -> Values:
-        indexes = topic["partition_indexes"]
-        return {
-            "name": topic["name"],
-            "partitions": [{"partition_index": index} | error_fields(TOPIC) for index in indexes],
-        }
-
-    return some(asking, ("topics", "topics"), may, refusal, TOPIC)
+    return some(asking.fields, ("topics", "topics"), refused, TOPIC)
 
 
 ROWS: Final = (

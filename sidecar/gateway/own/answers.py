@@ -1,40 +1,46 @@
-"""Builds the answers to Own, and the ownerships that Watch reports; and the rooms that they are asked of. Decides
-nothing, changes nothing.
+"""The rooms that Own requests are made in: the answers to these, the ownerships that Watch reports, and why a request
+cannot be granted here. Changes nothing, but that topics which were not governed are governed when they are asked for.
+
+Kafka's ACLs are asked when a request comes, and again when it is its turn (`not_allowed`).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.cluster.resolver import NameResolver, is_legal
+from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicClaim, TopicOwners
 from sidecar.gateway.own.asked import Asked, Target
 from sidecar.gateway.own.bodies import NOBODY
-from sidecar.gateway.own.describe import ownership_of
+from sidecar.gateway.own.describe import existing_partitions, missing_of, ownership_of
 from sidecar.gateway.own.tickets import Ticket
 from sidecar.gateway.owners import Standing, standing
+from sidecar.gateway.rights import Rights
+from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.requests import gone_message
+from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 _RELEASED = "this claim was released: claim with a new token"
 _SUPERSEDED = "its session has claimed it under another token"
 
 
-class Answers:
-    """Answers from what the rooms know at that moment."""
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The rooms that claims are made in, and answers from what they know at that moment."""
 
-    def __init__(
-        self, nodes: NodeDirectory, governed: GovernedTopics, topics: TopicOwners, coordinator: Coordinator
-    ) -> None:
-        self._nodes = nodes
-        self._governed = governed
-        self._topics = topics
-        self._coordinator = coordinator
+    upstream: KafkaUpstream
+    nodes: NodeDirectory
+    resolver: NameResolver
+    governed: GovernedTopics
+    topics: TopicOwners
+    coordinator: Coordinator
 
     # Ownerships -------------------------------------------------------------------------------------------------------
 
@@ -44,13 +50,13 @@ class Answers:
         found: dict[Target, control.Ownership] = {}
         for target in targets:
             if not target.is_written:
-                (found[target],) = self._coordinator.state.owners([target.key])
+                (found[target],) = self.coordinator.state.owners([target.key])
                 continue
             if not is_legal(target.topic.encode()):
                 found[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
                 continue
             if target.topic not in topics:
-                topics[target.topic] = standing(self._governed, self._nodes, target.topic, queue=False)
+                topics[target.topic] = standing(self.governed, self.nodes, target.topic, queue=False)
             found[target] = ownership_of(target.resource, topics[target.topic])
         return [found[target] for target in targets]
 
@@ -59,25 +65,24 @@ class Answers:
         if target.is_written:
             return self._of_topic(ticket.claims[target], target)
         (ownership,) = self.now([target])
-        superseded = target.key in self._coordinator.lost_by(ticket.asked.token)  # the session has another token for it
         if ownership.owner_session != ticket.asked.session:
             ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
-        elif superseded:
+        elif target.key in self.coordinator.lost_by(ticket.asked.token):  # the session has another token for it
             ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
-        elif not self._coordinator.coordinates:
+        elif not self.coordinator.coordinates:
             ownership.error, ownership.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
         return ownership
 
     def _of_topic(self, claim: TopicClaim, target: Target) -> control.Ownership:
-        generation = self._topics.generation(claim)
+        generation = self.topics.generation(claim)
         if generation is None:
             (ownership,) = self.now([target])
             ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
-        elif self._topics.is_served_elsewhere(claim):
+        elif self.topics.is_served_elsewhere(claim):
             (ownership,) = self.now([target])
             ownership.error, ownership.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
         else:  # asked for each of hundreds of partitions: without a look at the others
-            own, node_id = claim.claimant, self._nodes.me.id
+            own, node_id = claim.claimant, self.nodes.me.id
             ownership = control.Ownership(resource=target.resource, generation=generation, serving_node=node_id)
             ownership.owner_name, ownership.owner_session, ownership.fencing_token = own.label, own.session, generation
         return ownership
@@ -87,6 +92,42 @@ class Answers:
         (ownership,) = self.now([target])
         ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
         return ownership
+
+    # Faults -----------------------------------------------------------------------------------------------------------
+
+    async def faults(self, asked: Asked) -> dict[Target, Look]:
+        """By target, why it cannot be owned; topics that were not governed are governed then."""
+        if self.governed.draining:
+            return dict.fromkeys(
+                asked.targets, refused_by(control.NOT_SERVING, "this node is shutting down: ask another one")
+            )
+        names = {target.topic for target in asked.targets if target.topic and is_legal(target.topic.encode())}
+        try:
+            partitions = await existing_partitions(self.upstream, names)
+        except (UpstreamError, KafkaError):  # its text would name a broker
+            return dict.fromkeys(asked.targets, refused_by(control.UNAVAILABLE, "Kafka cannot be asked now; try again"))
+        faults: dict[Target, Look] = {}
+        for target in asked.targets:
+            missing = missing_of(target.resource, partitions)
+            if missing:
+                faults[target] = refused_by(control.UNKNOWN_RESOURCE, missing)
+            elif target.is_written and target.topic.startswith("__"):
+                faults[target] = refused_by(
+                    control.NOT_AUTHORIZED, f"{target.topic} is an internal topic: nobody can own it"
+                )
+            elif target.is_written and self.resolver.kind(target.topic.encode()) is TopicKind.SHADOW:
+                faults[target] = refused_by(control.NOT_AUTHORIZED, f"{target.topic} is a shadow: nobody writes to it")
+            elif target.is_written:
+                scope = self.topics.scope_fault(target.topic, target.index)
+                if scope:
+                    faults[target] = refused_by(control.INVALID_REQUEST, scope)
+        if faults:
+            return faults
+        written = {target.topic for target in asked.targets if target.is_written}
+        if not written:
+            return {}
+        refused = await self.topics.govern(written)
+        return {target: refused[target.topic] for target in asked.targets if target.topic in refused}
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
@@ -125,7 +166,7 @@ class Answers:
 
     def refused(self, asked: Asked, error: control.Error, message: str) -> control.OwnResponse:
         """Nothing was granted, for one reason."""
-        return self.not_granted(asked, dict.fromkeys(asked.targets, Look(Prospect.REFUSED, error, message)))
+        return self.not_granted(asked, dict.fromkeys(asked.targets, refused_by(error, message)))
 
     def not_coordinating(self, asked: Asked, error: KafkaError) -> control.OwnResponse:
         """Free strings and reader claims are another node's affair, or without an owner now."""
@@ -142,19 +183,33 @@ class Answers:
         )
 
 
-class Rooms(NamedTuple):
-    """The rooms that claims are made in, and what builds the answers."""
-
-    upstream: KafkaUpstream
-    nodes: NodeDirectory
-    resolver: NameResolver
-    governed: GovernedTopics
-    topics: TopicOwners
-    coordinator: Coordinator
-    answers: Answers
-
-
 def not_now(error: KafkaError) -> Look:
     """Another node coordinates (6), or nobody can now (5)."""
     elsewhere = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return Look(Prospect.REFUSED, control.NOT_SERVING if elsewhere else control.UNAVAILABLE, error.message)
+    return refused_by(control.NOT_SERVING if elsewhere else control.UNAVAILABLE, error.message)
+
+
+def not_allowed(
+    wanted: Asked, rights: Rights | None, mode: Callable[[str, control.AccessMode], AccessMode]
+) -> control.OwnResponse | None:
+    """Why Kafka's ACLs do not let a client claim what it asks for: WRITE to own a topic, READ to read one alone. `mode`
+    says in which one a topic is claimed, given the one that is asked for.
+    """
+    if rights is None or not rights.enforced:
+        return None
+    for target, generation in zip(wanted.targets, wanted.generations, strict=True):
+        if not target.topic:
+            continue  # a free string is no resource of Kafka's
+        if target.is_written:
+            fences = mode(target.topic, wanted.mode) is AccessMode.EXCLUSIVE_WITH_FENCING
+            may = rights.may_own(target.topic, deposes=fences or generation is not None)
+        else:
+            may = rights.topic(Operation.READ, target.topic)
+        if not may:
+            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {target}")
+    return None
+
+
+def refused_by(error: control.Error, message: str) -> Look:
+    """Why a target cannot be owned here."""
+    return Look(Prospect.REFUSED, error, message)

@@ -14,18 +14,16 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicOwners
-from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.client import Client
 from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.own import asked
-from sidecar.gateway.own.answers import Answers, Rooms, not_now
+from sidecar.gateway.own.answers import Rooms, not_allowed, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked, Target, check_group
-from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
-from sidecar.gateway.own.describe import DescribeOwnersApi
-from sidecar.gateway.own.faults import not_allowed
-from sidecar.gateway.own.last_sequence import LastSequenceApi
+from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, fault_of, serve
+from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
+from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
@@ -51,9 +49,7 @@ class OwnApis:
         catching_up: CatchingUp,
         tasks: Tasks,
     ) -> None:
-        topics = TopicOwners(governed)
-        answers = Answers(nodes, governed, topics, coordinator)
-        self._rooms = Rooms(upstream, nodes, resolver, governed, topics, coordinator, answers)
+        self._rooms = Rooms(upstream, nodes, resolver, governed, TopicOwners(governed), coordinator)
         self.ownerships = Ownerships(self._rooms, tasks)
         self._describe = DescribeOwnersApi(upstream, nodes, governed, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes)
@@ -72,15 +68,13 @@ class OwnApis:
 
     async def handle_own(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Claim a set of resources, all or nothing."""
-        try:
-            request = decode(control.OwnRequest, head)
-            knows_first = request.producer_id != 0 or self._knows_first()
-            wanted = asked.read(request, client, knows_first=knows_first)
-            refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
-            response = refused or await self.ownerships.own(client, wanted)
-        except BadRequestError as error:
-            response = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
-        answer(exchange, head, response.error, response)
+        await serve(control.OwnRequest, control.OwnResponse, self._own, client, exchange, head)
+
+    async def _own(self, client: Client, request: control.OwnRequest) -> control.OwnResponse:
+        knows_first = request.producer_id != 0 or self._knows_first()
+        wanted = asked.read(request, client, knows_first=knows_first)
+        refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
+        return refused or await self.ownerships.own(client, wanted)
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for the session that it names: its producer id is another client's."""
@@ -104,15 +98,10 @@ class OwnApis:
 
     async def handle_release(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Let go of what a token owns, or of its places; harmless again."""
-        try:
-            request = decode(control.ReleaseRequest, head)
-            targets = _targets(request)
-            response = await self._release(client, request.token, targets)
-        except BadRequestError as error:
-            response = control.ReleaseResponse(error=control.INVALID_REQUEST, message=str(error))
-        answer(exchange, head, response.error, response)
+        await serve(control.ReleaseRequest, control.ReleaseResponse, self._release, client, exchange, head)
 
-    async def _release(self, client: Client, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
+    async def _release(self, _client: Client, request: control.ReleaseRequest) -> control.ReleaseResponse:
+        token, targets = request.token, _targets(request)
         ticket = self.ownerships.tickets.get(token)
         if ticket is None:
             return await self._release_unknown(token, targets)
@@ -140,7 +129,7 @@ class OwnApis:
             except KafkaError as error:
                 look = not_now(error)
                 return control.ReleaseResponse(error=look.error, message=look.message)
-        for target, found in zip(targets, self._rooms.answers.now(targets), strict=True):
+        for target, found in zip(targets, self._rooms.now(targets), strict=True):
             if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governed.node_id):
                 message = f"node {found.serving_node} serves {target}: release it there"
                 return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
@@ -153,18 +142,13 @@ class OwnApis:
 
     async def handle_watch(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Report what happens to the claims of a token."""
-        try:
-            request = decode(control.WatchRequest, head)
-            if len(request.token) != TOKEN_BYTES:
-                raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
-            if request.wait_ms < 0:
-                raise BadRequestError(f"wait_ms is {request.wait_ms}: give 0 or more")
-            response = await self._watch(client, request)
-        except BadRequestError as error:
-            response = control.WatchResponse(error=control.INVALID_REQUEST, message=str(error))
-        answer(exchange, head, response.error, response)
+        await serve(control.WatchRequest, control.WatchResponse, self._watch, client, exchange, head)
 
     async def _watch(self, client: Client, request: control.WatchRequest) -> control.WatchResponse:
+        if len(request.token) != TOKEN_BYTES:
+            raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
+        if request.wait_ms < 0:
+            raise BadRequestError(f"wait_ms is {request.wait_ms}: give 0 or more")
         ownerships = self.ownerships
         ticket = ownerships.tickets.get(request.token)
         if ticket is None:

@@ -3,10 +3,12 @@
 Errors are in the body, of a request that does not parse too: a connection never ends by one.
 """
 
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from sidecar.gateway.client import Client
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import AS_KAFKAS
@@ -28,7 +30,15 @@ AT_ONCE: Final = 100
 """Resources that are listed, or claims that are given up, before others have a turn."""
 
 
-class BadRequestError(ValueError):
+class RefusedError(ValueError):
+    """A request is answered with an error alone. The message is for people."""
+
+    def __init__(self, message: str, error: control.Error = control.INVALID_REQUEST) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+class BadRequestError(RefusedError):
     """The message says what is wrong with the body."""
 
 
@@ -70,8 +80,19 @@ def fault_of(resource: control.Resource) -> str:
     return ""
 
 
-def answer(exchange: Exchange, head: Request, error: control.Error, body: Message) -> None:
-    """Give the answer, and count its error."""
-    if error != control.NONE:
-        exchange.note_error(AS_KAFKAS.get(error, ErrorCode.INVALID_REQUEST))
+async def serve(
+    kind: type[RequestT],
+    refusal: Callable[..., Any],
+    handle: Callable[[Client, RequestT], Awaitable[Any]],
+    client: Client,
+    exchange: Exchange,
+    head: Request,
+) -> None:
+    """Read a request and give the answer that `handle` makes of it, or `refusal` of a `RefusedError`."""
+    try:
+        body = await handle(client, decode(kind, head))
+    except RefusedError as error:
+        body = refusal(error=error.error, message=str(error))
+    if body.error != control.NONE:
+        exchange.note_error(AS_KAFKAS.get(body.error, ErrorCode.INVALID_REQUEST))
     exchange.answer([encode_answer(head.correlation_id, body)])

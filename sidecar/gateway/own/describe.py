@@ -1,23 +1,36 @@
 """DescribeOwners (0): the owners of topics, partitions, free strings and reader claims, and their queues.
+LastSequence (0): the highest sequence ids of a producer name that are in the log.
 
-Changes nothing. Topics that other nodes serve are described from the changelog, without the queue, which only the
-serving node knows.
+Topics that other nodes serve are described from the changelog, without the queue, which only the serving node knows.
+LastSequence takes over a topic that no node serves, because only the serving node knows the ids. Nothing else changes
+anything.
 """
 
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from sidecar.changelog import Key, claim_key
+from sidecar.changelog import claim_key
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.gateway.catching_up import BehindError, CatchingUp
 from sidecar.gateway.client import Client
-from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
-from sidecar.gateway.owners import Standing, standing
+from sidecar.gateway.own.bodies import (
+    AT_ONCE,
+    NOBODY,
+    RESOURCES,
+    BadRequestError,
+    RefusedError,
+    check_name,
+    fault_of,
+    serve,
+)
+from sidecar.gateway.owners import BehindError, CatchingUp, Standing, standing
 from sidecar.gateway.rights import may_see
+from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, no_topic
@@ -26,9 +39,14 @@ from sidecar.resources.coordinator import Coordinator
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
-
-class _NotAuthorizedError(Exception):
-    """The client may not know of what it asks for."""
+KNOW_S: Final = 10.0
+"""How long LastSequence waits for ids that are being read."""
+_WHY: Final = {
+    Why.NO_TOPIC: control.UNKNOWN_RESOURCE,
+    Why.NO_IDS: control.UNKNOWN_RESOURCE,
+    Why.ELSEWHERE: control.NOT_SERVING,
+    Why.NOT_NOW: control.UNAVAILABLE,
+}
 
 
 @dataclass(eq=False)
@@ -43,33 +61,29 @@ class DescribeOwnersApi:
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Owners of resources, and their queues."""
+        kinds = control.DescribeOwnersRequest, control.DescribeOwnersResponse
+        await serve(*kinds, self._answer, client, exchange, head)
+
+    async def _answer(self, client: Client, request: control.DescribeOwnersRequest) -> control.DescribeOwnersResponse:
+        if len(request.resources) > RESOURCES:
+            raise BadRequestError(f"{RESOURCES} resources at most; without any all are listed")
+        rights, group = client.rights, request.group
+        if group and rights is not None and not rights.group(Operation.DESCRIBE, group):
+            raise RefusedError(f"Kafka's ACLs do not let you describe the group {group}", control.NOT_AUTHORIZED)
         response = control.DescribeOwnersResponse()
         try:
-            request = decode(control.DescribeOwnersRequest, head)
-            if len(request.resources) > RESOURCES:
-                raise BadRequestError(f"{RESOURCES} resources at most; without any all are listed")
-            if (
-                request.group
-                and client.rights is not None
-                and not client.rights.group(Operation.DESCRIBE, request.group)
-            ):
-                raise _NotAuthorizedError(f"Kafka's ACLs do not let you describe the group {request.group}")
             await self._catching_up.now()
             if request.resources:
                 await self._describe(client, request, response)
             else:
-                if not request.group:
+                if not group:
                     await self._describe_topics(client, response)
-                await self._describe_claims(request.group, response)
-        except _NotAuthorizedError as error:
-            response = _refused(control.NOT_AUTHORIZED, str(error))
-        except BadRequestError as error:
-            response = _refused(control.INVALID_REQUEST, str(error))
+                await self._describe_claims(group, response)
         except BehindError as error:
-            response = _refused(control.UNAVAILABLE, str(error))
+            raise RefusedError(str(error), control.UNAVAILABLE) from None
         except (UpstreamError, KafkaError):  # its text would name a broker
-            response = _refused(control.UNAVAILABLE, "Kafka cannot be asked now; try again")
-        answer(exchange, head, response.error, response)
+            raise RefusedError("Kafka cannot be asked now; try again", control.UNAVAILABLE) from None
+        return response
 
     async def _describe_topics(self, client: Client, response: control.DescribeOwnersResponse) -> None:
         """Every governed topic that exists and that the client may know of."""
@@ -78,7 +92,7 @@ class DescribeOwnersApi:
             name for name in found if self._governed.policy_of(name) is not None and may_see(client, name)
         )
         for number, name in enumerate(governed):
-            self._add_topic(response, name, self._standing(name))
+            self._add_topic(response, name)
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
 
@@ -96,7 +110,9 @@ class DescribeOwnersApi:
                 error = control.INVALID_REQUEST if fault else control.UNKNOWN_RESOURCE
                 response.ownerships.add(resource=resource, error=error, message=fault or missing, serving_node=NOBODY)
             elif resource.name or request.group:
-                self._add_claims(response, [claim_key(request.group, resource)])
+                ownerships, waiting = self._coordinator.state.describe([claim_key(request.group, resource)])
+                response.ownerships.extend(ownerships)
+                response.waiting.extend(waiting)
             else:
                 self._add(response, resource)
             if number % AT_ONCE == AT_ONCE - 1:
@@ -111,33 +127,48 @@ class DescribeOwnersApi:
             response.waiting.extend(waiting)
             await asyncio.sleep(0)
 
-    def _add_claims(self, response: control.DescribeOwnersResponse, keys: list[Key]) -> None:
-        ownerships, waiting = self._coordinator.state.describe(keys)
-        response.ownerships.extend(ownerships)
-        response.waiting.extend(waiting)
-
-    def _standing(self, name: str) -> Standing:
-        return standing(self._governed, self._nodes, name)
-
     def _add(self, response: control.DescribeOwnersResponse, resource: control.Resource) -> None:
-        found = self._standing(resource.topic)
-        index = resource.partition if resource.HasField("partition") else None
-        if index is None:
-            self._add_topic(response, resource.topic, found)
+        if not resource.HasField("partition"):
+            self._add_topic(response, resource.topic)
             return
+        found = standing(self._governed, self._nodes, resource.topic)
         response.ownerships.append(ownership_of(resource, found))
-        _add_waiting(response, resource.topic, found, index)
+        _add_waiting(response, resource.topic, found, resource.partition)
 
-    def _add_topic(self, response: control.DescribeOwnersResponse, name: str, found: Standing) -> None:
+    def _add_topic(self, response: control.DescribeOwnersResponse, name: str) -> None:
         """The topic; where its partitions have their own owners, those after it."""
+        found = standing(self._governed, self._nodes, name)
         response.ownerships.append(ownership_of(control.Resource(topic=name), found))
         for index in sorted(index for index in found.owners if index is not None):
             response.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
         _add_waiting(response, name, found, None)
 
 
-def _refused(error: control.Error, message: str) -> control.DescribeOwnersResponse:
-    return control.DescribeOwnersResponse(error=error, message=message)
+class LastSequenceApi:
+    """Answers LastSequence of all clients of a node."""
+
+    def __init__(self, ids: SequenceIds, nodes: NodeDirectory) -> None:
+        self._ids = ids
+        self._nodes = nodes
+
+    async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
+        """The highest sequence ids of a producer name that are in the log: where it goes on (PIP-6)."""
+        refusal = partial(control.LastSequenceResponse, last_sequence_id=NO_ID)
+        await serve(control.LastSequenceRequest, refusal, self._answer, client, exchange, head)
+
+    async def _answer(self, client: Client, request: control.LastSequenceRequest) -> control.LastSequenceResponse:
+        if not request.topic:
+            raise BadRequestError("topic is empty: sequence ids are known by topic")
+        check_name(request.producer_name)
+        try:
+            if not may_see(client, request.topic):
+                raise IdsError.no_topic(request.topic)
+            known = await self._ids.of(request.topic, KNOW_S)
+        except IdsError as error:
+            message = error.message_for(self._nodes.at(client.listener).nodes)
+            raise RefusedError(message, _WHY[error.why]) from None
+        last = known.last(request.producer_name.encode())
+        return control.LastSequenceResponse(last_sequence_ids=last, last_sequence_id=known.resume(last))
 
 
 async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:

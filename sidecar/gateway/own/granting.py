@@ -13,9 +13,8 @@ from typing import Final
 
 from sidecar.access.prospects import Look, Prospect
 from sidecar.exclusive.owning import TopicClaim
-from sidecar.gateway.own.answers import Rooms, not_now
+from sidecar.gateway.own.answers import Rooms, not_allowed, not_now
 from sidecar.gateway.own.asked import Target
-from sidecar.gateway.own.faults import not_allowed
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.requests import ClaimVerdict, Request
@@ -48,7 +47,7 @@ class Granting:
                 return self._without_client(ticket)
             if elsewhere is not None:
                 self.leave(ticket)
-                return self._rooms.answers.not_coordinating(ticket.asked, elsewhere)
+                return self._rooms.not_coordinating(ticket.asked, elsewhere)
             refused = not_allowed(ticket.asked, ticket.client.rights, self._rooms.topics.mode)
             if refused is not None:  # since it came
                 self.leave(ticket)
@@ -57,19 +56,19 @@ class Granting:
             prospects = {look.prospect for look in looks.values()}
             if Prospect.REFUSED in prospects:
                 self.leave(ticket)
-                return self._rooms.answers.not_granted(ticket.asked, looks)
+                return self._rooms.not_granted(ticket.asked, looks)
             if Prospect.WAIT in prospects or (Prospect.BUSY in prospects and ticket.stand is Stand.WAITING):
                 return self._wait(ticket)
             if Prospect.BUSY not in prospects:
                 looks = await self._take(ticket)
                 if not looks:
-                    return self._rooms.answers.owned(ticket)
+                    return self._rooms.owned(ticket)
                 if any(look.prospect is Prospect.REFUSED for look in looks.values()):
                     self.leave(ticket)
-                    return self._rooms.answers.not_granted(ticket.asked, looks)
+                    return self._rooms.not_granted(ticket.asked, looks)
             if now() > until:
                 self.leave(ticket)
-                return self._rooms.answers.refused(ticket.asked, control.UNAVAILABLE, _CHANGING)
+                return self._rooms.refused(ticket.asked, control.UNAVAILABLE, _CHANGING)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -78,7 +77,7 @@ class Granting:
         if ticket.stand is Stand.WAITING:
             return None
         self._tickets.forget(ticket)
-        return self._rooms.answers.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
+        return self._rooms.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
 
     async def _not_coordinating(self, ticket: Ticket) -> KafkaError | None:
         """Why this node cannot decide on strings and readers; None where it can. A coordinator epoch that ended makes
@@ -115,7 +114,7 @@ class Granting:
                 ticket.is_placed = self._rooms.coordinator.is_waiting(ticket.asked.token)
             except KafkaError as error:
                 self.leave(ticket)
-                return self._rooms.answers.not_coordinating(ticket.asked, error)
+                return self._rooms.not_coordinating(ticket.asked, error)
         return None
 
     def _has_lapsed(self, ticket: Ticket) -> bool:

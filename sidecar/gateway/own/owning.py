@@ -15,7 +15,6 @@ from sidecar.gateway.client import Client
 from sidecar.gateway.own.answers import Rooms, not_now
 from sidecar.gateway.own.asked import WHOLE, Asked, Target
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
-from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.tickets import TICKETS, Attendance, Stand, Ticket, Tickets
 from sidecar.network.tasks import Tasks
@@ -101,29 +100,29 @@ class Ownerships:
                             return refusal
                     self._check_all(ticket)  # what is being let go of now is checked when that is over
                     ticket.heard()
-                    return self._rooms.answers.owned(ticket)
+                    return self._rooms.owned(ticket)
                 if ticket.stand is Stand.OVER:
                     return self._over(ticket)
                 left = None
                 if ticket.stand is Stand.WAITING:
                     left = until - now()
                     if left <= 0:
-                        return self._rooms.answers.waiting(ticket)
+                        return self._rooms.waiting(ticket)
                 await self.attendance.park(client, ticket, left)
-        return self._rooms.answers.waiting(ticket)
+        return self._rooms.waiting(ticket)
 
     async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
         """Why it is unknown what a request owns, where that may be another node's affair by now."""
         try:
             await self._rooms.coordinator.lease.confirm()
         except KafkaError as error:
-            return self._rooms.answers.not_coordinating(ticket.asked, error)
+            return self._rooms.not_coordinating(ticket.asked, error)
         return None
 
     def _over(self, ticket: Ticket) -> control.OwnResponse:
         ticket.heard()
         if ticket.answer is None:
-            return self._rooms.answers.owned(ticket)
+            return self._rooms.owned(ticket)
         if not ticket.lost:
             self.tickets.forget(ticket)  # refused: the same token may try again
         return ticket.answer
@@ -147,12 +146,12 @@ class Ownerships:
 
     async def _admit(self, client: Client, asked: Asked) -> Ticket | control.OwnResponse:
         """Remember a request that can be decided on here, or say why it cannot."""
-        rooms, answers = self._rooms, self._rooms.answers
+        rooms = self._rooms
         if len(self.tickets) >= TICKETS:
-            return answers.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
-        faults = await find_faults(rooms, asked)
+            return rooms.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
+        faults = await rooms.faults(asked)
         if faults:
-            return answers.not_granted(asked, faults)
+            return rooms.not_granted(asked, faults)
         wishes = tuple(
             Wish(target.key, target.group, target.resource, generation)
             for target, generation in zip(asked.targets, asked.generations, strict=True)
@@ -162,9 +161,9 @@ class Ownerships:
             try:
                 await rooms.coordinator.ready()
             except KafkaError as error:
-                return answers.not_coordinating(asked, error)
+                return rooms.not_coordinating(asked, error)
         if not client.is_alive():
-            return answers.refused(asked, control.UNAVAILABLE, "the connection was closed")
+            return rooms.refused(asked, control.UNAVAILABLE, "the connection was closed")
         ticket = self.tickets.get(asked.token)
         if ticket is not None:  # the same came on another connection meanwhile
             self.connect(ticket, client)
@@ -204,7 +203,7 @@ class Ownerships:
                     self.attendance.waits(ticket)
         except Exception:
             self._leave(ticket)
-            self._settle(ticket, self._rooms.answers.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
+            self._settle(ticket, self._rooms.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
             raise
         finally:
             ticket.is_driven = False
@@ -235,7 +234,7 @@ class Ownerships:
                     self._rooms.topics.join(claim, client.connection_id)
             for other in self.tickets.owners(target):
                 if other is not ticket and other.asked.session == ticket.asked.session:
-                    self._lose(other, target, self._rooms.answers.superseded(target))
+                    self._lose(other, target, self._rooms.superseded(target))
         self._check_all(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
@@ -284,7 +283,7 @@ class Ownerships:
             await asyncio.wait([ticket.listen()])
         if ticket.stand is Stand.WAITING:
             self._leave(ticket)
-            answer = self._rooms.answers.refused(ticket.asked, control.DEPOSED, "its place was given up by Release")
+            answer = self._rooms.refused(ticket.asked, control.DEPOSED, "its place was given up by Release")
             self._settle(ticket, answer)
 
     # What happens -----------------------------------------------------------------------------------------------------
@@ -330,7 +329,7 @@ class Ownerships:
         """Whether a request still owns a target."""
         if target in ticket.released:
             return
-        ownership = self._rooms.answers.standing(ticket, target)
+        ownership = self._rooms.standing(ticket, target)
         if ownership.error == control.NONE:
             if ownership.generation == ticket.owned[target]:
                 return

@@ -92,11 +92,6 @@ class Ticket:
         news, self.news, self.is_promoted = list(self.news.values()), {}, False
         return news
 
-    def spoken_for(self, client: Client) -> None:
-        """A connection calls for it."""
-        self.clients.pop(client.connection_id, None)
-        self.clients[client.connection_id] = client
-
     @property
     def has_moved(self) -> bool:
         """Whether all that it owned is another node's business now."""
@@ -106,8 +101,7 @@ class Ticket:
         """Something changed: listeners look again."""
         listeners, self.listeners = self.listeners, set()
         for listener in listeners:
-            if not listener.done():
-                listener.set_result(None)
+            _rouse(listener)
 
     def listen(self) -> asyncio.Future[None]:
         """Done at the next change."""
@@ -140,7 +134,8 @@ class Tickets:
 
     def connect(self, ticket: Ticket, client: Client) -> None:
         """A connection speaks for a request."""
-        ticket.spoken_for(client)
+        ticket.clients.pop(client.connection_id, None)
+        ticket.clients[client.connection_id] = client
         self._of_connection.setdefault(client.connection_id, {})[ticket.asked.token] = ticket
 
     def of_connection(self, connection: int) -> list[Ticket]:

@@ -12,7 +12,7 @@ from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.requests import NothingDoneError
 from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.gateway.catching_up import BehindError
+from sidecar.gateway.owners import BehindError
 from sidecar.node import port
 from sidecar.node.parts import Running
 from sidecar.node.view.serving import rooms_of

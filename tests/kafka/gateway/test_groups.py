@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.gateway.groups import GROUP_KEYS
+from sidecar.gateway.groups import SINGLE_KEYS
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode
@@ -152,8 +152,11 @@ async def test_offsets_committed_through_one_node_are_fetched_through_another_an
             assert (found.name, partition.committed_offset, partition.metadata) == (topic, 3, "here")
 
 
+_OF_A_TRANSACTION = {25, 26}
 EVERY_GROUP_API = [
-    (key, version) for key in sorted(GROUP_KEYS | {9, 68, 76}) for version in range(APIS[key].first, APIS[key].last + 1)
+    (key, version)
+    for key in sorted(SINGLE_KEYS - _OF_A_TRANSACTION | {9, 68, 76})
+    for version in range(APIS[key].first, APIS[key].last + 1)
 ]
 
 
@@ -243,7 +246,7 @@ def test_offsets_of_a_transaction_of_the_sidecars_own_are_refused(version: int, 
     assert codes(answer) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
-@pytest.mark.parametrize("key", sorted(GROUP_KEYS))
+@pytest.mark.parametrize("key", sorted(SINGLE_KEYS))
 def test_a_request_cut_off_within_the_groups_name_closes_the_connection(key: int, one_node: VirtualCluster) -> None:
     with RawClient(one_node.bootstrap) as wire:
         head = key.to_bytes(2, "big") + APIS[key].first.to_bytes(2, "big") + bytes(4) + b"\xff\xff"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from sidecar.cluster import pools
-from sidecar.gateway import group_links, handler
+from sidecar.gateway import coordinators, handler
+from sidecar.gateway.client import Client
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
@@ -121,13 +122,13 @@ async def test_large_commits_travel_alone(
     services: Services, one_node: VirtualCluster, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    alone = group_links.passing.ask
+    alone = Client.ask
 
-    async def counted(client: Any, broker: int, one: Any) -> Any:
+    async def counted(client: Client, broker: int, one: Any) -> Any:
         asked.append(one.frame.size)
         return await alone(client, broker, one)
 
-    monkeypatch.setattr(group_links.passing, "ask", counted)
+    monkeypatch.setattr(Client, "ask", counted)
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(services.kafka_bootstrap) as calls:
         await calls.create(topic)
@@ -137,7 +138,7 @@ async def test_large_commits_travel_alone(
         assert asked == []
         named, *_ = sample["topics"]
         partition, *_ = named["partitions"]
-        long = {**named, "partitions": [partition | {"committed_metadata": "m" * group_links.LARGEST}]}
+        long = {**named, "partitions": [partition | {"committed_metadata": "m" * coordinators.LARGEST}]}
         assert codes(wire.ask(request(8, 5, **sample | {"topics": [long]}))) == {0}
         assert len(asked) == 1
 

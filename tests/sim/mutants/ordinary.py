@@ -31,7 +31,7 @@ MUTANTS: Final = (
         "what has no leader is not waited for",
         "planted",
         "A batch goes to a leader ahead of one that was answered before there was any.",
-        (Edit("sidecar/gateway/ordinary_produce.py", "    if code in AGAIN:\n", "    if code is None:\n"),),
+        (Edit("sidecar/gateway/ordinary_produce.py", "        if code in AGAIN:\n", "        if code is None:\n"),),
         _AWAY,
         seeds=3,
         by=("lost",),

@@ -13,8 +13,8 @@ from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.enforcement import OPERATORS_ALONE, checked
+from sidecar.gateway.own.answers import not_allowed
 from sidecar.gateway.own.asked import Target
-from sidecar.gateway.own.faults import not_allowed
 from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame

@@ -66,8 +66,8 @@ def granting(coordinator: Coordinator) -> tuple[Granting, Ticket]:
         return control.OwnResponse(error=control.NOT_SERVING, message=error.message)
 
     tickets = Tickets()
-    answers = SimpleNamespace(owned=owned, not_coordinating=not_coordinating)
-    rooms: Any = SimpleNamespace(coordinator=coordinator, answers=answers, topics=SimpleNamespace(mode=None))
+    rooms: Any = SimpleNamespace(coordinator=coordinator, topics=SimpleNamespace(mode=None))
+    rooms.owned, rooms.not_coordinating = owned, not_coordinating
     asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
     client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
     request: Any = object()

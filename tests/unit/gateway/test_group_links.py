@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from sidecar.cluster import pools
 from sidecar.cluster.pools import Pool
-from sidecar.gateway import passing
-from sidecar.gateway.group_links import GroupLinks
+from sidecar.gateway.client import Client
+from sidecar.gateway.coordinators import GroupLinks
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.network.upstream import UpstreamConnection
@@ -36,7 +37,7 @@ class Node:
         self.pooled: list[UpstreamConnection] = []
         self._pool = Pool(self, 1)
         self._where = where
-        monkeypatch.setattr(passing, "ask", self._ask_alone)
+        monkeypatch.setattr(Client, "ask", self._ask_alone)
 
     def pool(self, _broker_id: int) -> Pool:
         return self._pool
@@ -83,7 +84,10 @@ def client(*, are_many: bool = True, stands: bool = False) -> Any:
     links = SimpleNamespace(
         user=None, are_many=are_many, throttled=False, stands=lambda _broker: stands, opened=Opened(), borrowed=None
     )
-    return SimpleNamespace(links=links, identity=None, connection=SimpleNamespace(answers=None, closed=False))
+    found: Any = SimpleNamespace(links=links, identity=None, connection=SimpleNamespace(answers=None, closed=False))
+    found.send = partial(Client.send, found)
+    found.ask = partial(Client.ask, found)
+    return found
 
 
 def beat(correlation: int, version: int = 4) -> Request:

@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from sidecar.cluster.resolver import NameResolver, Source
-from sidecar.gateway.guarded_cursors import Divided, GuardedCursors
+from sidecar.gateway.access.asked import Divided
+from sidecar.gateway.offset_fetch import GuardedCursors
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.messages.groups import OFFSET_COMMIT
@@ -64,45 +65,52 @@ def places(topics: list[Any]) -> list[tuple[bytes, list[int]]]:
     return [(topic["topic_id"], [each["partition_index"] for each in topic["partitions"]]) for topic in topics]
 
 
-def kept(divided: Divided) -> list[tuple[bytes, list[int]]]:
-    request = divided.request
-    assert request is not None
-    frame = request.frame
-    return places(OFFSET_COMMIT.decode_request(frame.buffer, request.body, frame.end, 10)["topics"])
+async def divide(guards: GuardedCursors, *topics: tuple[bytes, tuple[int, ...]]) -> tuple[Divided, list[int]]:
+    """The request without what is refused, and the codes that were counted."""
+    codes: list[int] = []
+    exchange = cast(Any, SimpleNamespace(note_error=codes.append))
+    divided = await guards.divide("readers", CLIENT, exchange, committing(*topics))
+    assert divided is not None
+    return divided, codes
 
 
-async def test_a_commit_by_id_goes_on_without_what_is_not_the_clients(guards: GuardedCursors) -> None:
-    divided = await guards.divide("readers", CLIENT, committing((ORDERS, (0, 1)), (AUDIT, (1,)), (NOBODYS, (3,))))
-    assert kept(divided) == [(ORDERS, [1])]
-    told = {(each.code, *map(str, places([each.topic]))) for each in divided.refused}
-    assert told == {
-        (22, str((ORDERS, [0]))),
-        (29, str((AUDIT, [1]))),
-        (100, str((NOBODYS, [3]))),
+def answered(topics: list[Any]) -> set[tuple[bytes, int, int]]:
+    return {
+        (topic["topic_id"], each["partition_index"], each["error_code"])
+        for topic in topics
+        for each in topic["partitions"]
     }
 
 
+async def test_a_commit_by_id_goes_on_without_what_is_not_the_clients(guards: GuardedCursors) -> None:
+    divided, codes = await divide(guards, (ORDERS, (0, 1)), (AUDIT, (1,)), (NOBODYS, (3,)))
+    assert divided.fields is not None
+    assert places(divided.fields["topics"]) == [(ORDERS, [1])]
+    assert answered(divided.amend({"topics": []})["topics"]) == {(ORDERS, 0, 22), (AUDIT, 1, 29), (NOBODYS, 3, 100)}
+    assert sorted(codes) == [22, 29, 100]
+
+
 async def test_of_a_commit_by_ids_that_nobody_knows_nothing_goes_on(guards: GuardedCursors) -> None:
-    divided = await guards.divide("readers", CLIENT, committing((NOBODYS, (1,)), (bytes(16), (2,))))
-    assert divided.request is None
-    assert [each.code for each in divided.refused] == [100, 100]
+    divided, codes = await divide(guards, (NOBODYS, (1,)), (bytes(16), (2,)))
+    assert divided.fields is None
+    assert answered(divided.amend({})["topics"]) == {(NOBODYS, 1, 100), (bytes(16), 2, 100)}
+    assert codes == [100, 100]
+
+
+async def test_a_commit_of_which_all_is_the_clients_goes_on_as_it_is(guards: GuardedCursors) -> None:
+    assert await guards.divide("readers", CLIENT, cast(Any, None), committing((ORDERS, (1,)))) is None
 
 
 async def test_an_id_is_looked_up_once_while_it_is_known(guards: GuardedCursors) -> None:
     for _ in range(2):
-        await guards.divide("readers", CLIENT, committing((ORDERS, (1,))))
+        await guards.divide("readers", CLIENT, cast(Any, None), committing((ORDERS, (1,))))
     assert cast(Any, guards)._upstream.asked == [{ORDERS}]
 
 
 async def test_what_is_refused_of_a_topic_stands_beside_what_was_committed_of_it(guards: GuardedCursors) -> None:
-    request = committing((ORDERS, (0, 1)))
+    divided, _ = await divide(guards, (ORDERS, (0, 1)), (AUDIT, (0,)))
     done = {"topics": [{"topic_id": ORDERS, "partitions": [{"partition_index": 1, "error_code": 0}]}]}
-    data = OFFSET_COMMIT.encode_answer(10, 7, done)
-    refused = [
-        {"topic_id": topic_id, "partitions": [{"partition_index": 0, "error_code": code}]}
-        for topic_id, code in ((ORDERS, 22), (AUDIT, 29))
-    ]
-    joined = await guards.joined(Frame(bytearray(data), 0, len(data), True), request, refused)
-    assert joined is not None
-    topics = OFFSET_COMMIT.decode_answer(joined, 0, len(joined), 10)["topics"]
+    data = OFFSET_COMMIT.encode_answer(10, 7, divided.amend(done))
+    topics = OFFSET_COMMIT.decode_answer(data, 0, len(data), 10)["topics"]
     assert places(topics) == [(ORDERS, [1, 0]), (AUDIT, [0])]
+    assert answered(topics) == {(ORDERS, 1, 0), (ORDERS, 0, 22), (AUDIT, 0, 29)}

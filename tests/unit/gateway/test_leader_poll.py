@@ -12,9 +12,9 @@ import pytest
 
 from sidecar.fanout.question import Asked, asked_by
 from sidecar.fanout.tails import Tails
-from sidecar.gateway.fetch_exchange import Node
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
 from sidecar.gateway.shared_fetch import SharedFetch
+from sidecar.gateway.whole_fetch import Node
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks

@@ -30,7 +30,7 @@ async def test_what_was_given_back_is_not_owned_though_the_rest_is_kept() -> Non
     away = {KEPT}
     rooms: Any = SimpleNamespace(
         topics=SimpleNamespace(release=release, head_of_queue=lambda *_: None),
-        answers=SimpleNamespace(standing=standing),
+        standing=standing,
         coordinator=None,
     )
     tasks: Any = None

@@ -16,12 +16,12 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.broker_names import show_as
 from sidecar.gateway.handler import Apis, Gateway
-from sidecar.gateway.listeners import ClientListener
-from sidecar.gateway.logins import Logins
+from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.sequence_ids import IdsError, Why
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.metadata import ClusterState, PartitionState, TopicState
+from sidecar.protocol.primitives import at_once
 from tests.unit.network.peers import LOOPBACK, Peer, answer, request
 
 if TYPE_CHECKING:
@@ -56,20 +56,24 @@ def cluster(resolver: NameResolver) -> ClusterApi:
     return ClusterApi(upstream, nodes, resolver, cast(Any, None))
 
 
+def virtual(cluster: ClusterApi, listener: str, version: int = 9) -> ClusterState:
+    return at_once(cluster.virtual_steps(STATE, listener, version))
+
+
 def leaders(state: ClusterState) -> set[tuple[int, int]]:
     return {(part.leader, part.error) for part in state.topics[0].partitions}
 
 
 def test_brokers_are_the_nodes_at_the_addresses_of_the_listener(cluster: ClusterApi):
-    inside, outside = cluster.virtual(STATE, "INSIDE"), cluster.virtual(STATE, "OUTSIDE")
+    inside, outside = virtual(cluster, "INSIDE"), virtual(cluster, "OUTSIDE")
     assert [(each.id, each.host) for each in inside.brokers] == [(1, "inside-1"), (2, "inside-2"), (3, "inside-3")]
     assert [(each.id, each.host) for each in outside.brokers] == [(1, "outside-1"), (3, "outside-3")]
     assert (inside.controller, outside.controller) == (1, 1)
 
 
 def test_an_ordinary_partition_is_led_by_a_node_that_the_client_can_reach(cluster: ClusterApi):
-    assert leaders(cluster.virtual(STATE, "INSIDE")) == {(1, 0), (2, 0), (3, 0)}
-    assert leaders(cluster.virtual(STATE, "OUTSIDE")) == {(1, 0), (3, 0)}
+    assert leaders(virtual(cluster, "INSIDE")) == {(1, 0), (2, 0), (3, 0)}
+    assert leaders(virtual(cluster, "OUTSIDE")) == {(1, 0), (3, 0)}
 
 
 # KIP-103; getPartitionMetadata of Kafka's KRaftMetadataCache
@@ -78,8 +82,8 @@ def test_a_governed_topic_of_a_node_without_the_listener_has_no_leader(
     resolver: NameResolver, cluster: ClusterApi, version: int, error: int
 ):
     resolver.set_policies(["orders"], [])
-    assert leaders(cluster.virtual(STATE, "OUTSIDE", version)) == {(-1, error)}
-    assert leaders(cluster.virtual(STATE, "INSIDE", version)) == {(2, 0)}
+    assert leaders(virtual(cluster, "OUTSIDE", version)) == {(-1, error)}
+    assert leaders(virtual(cluster, "INSIDE", version)) == {(2, 0)}
 
 
 def test_a_configuration_shows_the_listener_of_the_client_alone():

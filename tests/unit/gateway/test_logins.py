@@ -11,8 +11,7 @@ import pytest
 
 from sidecar.gateway import logins
 from sidecar.gateway.handler import Apis, Gateway
-from sidecar.gateway.listeners import ClientListener
-from sidecar.gateway.logins import Logins
+from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
 from sidecar.network.places import Places
 from sidecar.network.request import Exchange

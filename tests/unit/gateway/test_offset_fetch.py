@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.cluster.resolver import NameResolver, Source
-from sidecar.gateway.guarded_cursors import GuardedCursors
-from sidecar.gateway.offset_fetch import OffsetFetchApi
+from sidecar.gateway.offset_fetch import GuardedCursors, OffsetFetchApi
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.errors import KafkaError

@@ -15,7 +15,7 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway.gaps import OrdinaryBatches
-from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost, refuse
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost
 from sidecar.gateway.produce import MergedProduce, ProduceApi
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -88,9 +88,7 @@ class Sending:
         request, fields = self.asks(*sequences)
         leader = self.leader(request, fields)
         assert leader != NO_LEADER
-        exchange = PassedProduce(
-            cast(Any, self.client), request, self.produce._upstream, cast(Any, self.hints), fields, leader
-        )
+        exchange = PassedProduce(cast(Any, self.client), request, self.produce, fields, leader)
         self.pending.append(exchange)
         return exchange
 
@@ -100,7 +98,7 @@ class Sending:
         self.pending.append(merge)
         for part in fields.parts:
             leader = self.view.leader(part.topic, part.partition)
-            self.produce.send(cast(Any, self.client), request, fields, merge, leader, [part])
+            self.produce.send(merge, request, leader, [part])
         return merge
 
     def leader(self, request: Request, fields: ProduceRequest) -> int:
@@ -114,7 +112,7 @@ class Sending:
         fields = ProduceRequest(None, -1, 1_000, [part], ids)
         merge = MergedProduce(cast(Any, self.client), request, cast(Any, self.hints), fields)
         self.pending.append(merge)
-        refuse(cast(Any, self.client), request.frame, part, merge, code)
+        merge.refuse(request.frame, part, code)
 
     def waits(self, *sequences: int | None, topic_id: bytes | None = None) -> list[int]:
         """The partitions whose batch may not go now."""
@@ -205,7 +203,7 @@ def splits(sending: Sending, *sequences: int) -> Generator[None, None, None]:
     request, fields = sending.asks(*sequences)
     sending.client.ordinary.were_sent = True
     nothing = cast(Any, None)
-    api = ProduceApi(sending.produce._upstream, nothing, NameResolver(), nothing, nothing)
+    api = ProduceApi(sending.produce.upstream, nothing, NameResolver(), nothing, nothing)
     return api._split(cast(Any, sending.client), request, fields)
 
 

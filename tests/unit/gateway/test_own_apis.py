@@ -15,7 +15,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.bindings import Bindings
 from sidecar.gateway.metadata import ClusterApi
-from sidecar.gateway.own import apis, bodies, describe, last_sequence
+from sidecar.gateway.own import apis, bodies, describe
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -102,7 +102,7 @@ def test_anything_else_is_none(resource: control.Resource):
 def test_the_table_has_the_five_own_keys():
     assert OWN_APIS.keys() == {OWN, RELEASE, DESCRIBE_OWNERS, LAST_SEQUENCE, WATCH}
     assert not [key for key in NOT_SERVED if key >= 1000]
-    said = f"{apis.__doc__}{describe.__doc__}{last_sequence.__doc__}"
+    said = f"{apis.__doc__}{describe.__doc__}"
     for own in OWN_APIS.values():
         assert (own.first, own.last, own.route) == (0, 0, Route.LOCAL)
         assert not own.is_flexible(0)

@@ -9,8 +9,7 @@ import pytest
 
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.gateway.own import describe
-from sidecar.gateway.own.describe import DescribeOwnersApi
-from sidecar.gateway.own.last_sequence import LastSequenceApi
+from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.owners import Standing
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request

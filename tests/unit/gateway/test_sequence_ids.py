@@ -15,7 +15,7 @@ from sidecar.dedup.marks import Mark, Marks
 from sidecar.dedup.topic import Progress
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.gateway import sequence_ids
-from sidecar.gateway.catching_up import BehindError
+from sidecar.gateway.owners import BehindError
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, State, Why, progress_text, state_of
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import DisconnectedError, FencedError, TopicLayout, UnknownTopicError

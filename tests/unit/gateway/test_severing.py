@@ -12,9 +12,9 @@ import pytest
 
 from sidecar.changelog import Change, Entry, claim_key
 from sidecar.cluster.resolver import ANONYMOUS, NameResolver, Source
-from sidecar.gateway.fetch_exchange import FetchExchange
 from sidecar.gateway.rights import Rights
 from sidecar.gateway.severing import Severing
+from sidecar.gateway.whole_fetch import FetchExchange
 from sidecar.network.request import Exchange
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.calls.security import AclBinding

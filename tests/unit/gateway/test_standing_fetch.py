@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.cluster.resolver import Source
 from sidecar.fanout.waking import AT_A_TIME
-from sidecar.gateway.client_login import ClientLogin
+from sidecar.gateway.client import ClientLogin
 from sidecar.protocol.calls.tails import error_of
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.gateway.fetching import Consumer, Node

@@ -56,11 +56,12 @@ class Ground:
 
     def __init__(self) -> None:
         self.coordinator = Coordinator()
-        answers = SimpleNamespace(
+        rooms: Any = SimpleNamespace(
+            coordinator=self.coordinator,
+            topics=SimpleNamespace(mode=None),
             owned=lambda _ticket: control.OwnResponse(ownerships=[control.Ownership(generation=7)]),  # pyright: ignore[reportUnknownLambdaType]
             standing=lambda _ticket, target: control.Ownership(generation=7),  # pyright: ignore[reportUnknownLambdaType]
         )
-        rooms: Any = SimpleNamespace(coordinator=self.coordinator, answers=answers, topics=SimpleNamespace(mode=None))
         self.tasks: list[asyncio.Task[None]] = []
         starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
