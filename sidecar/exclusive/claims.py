@@ -23,7 +23,7 @@ from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import Answer, decide
-from sidecar.exclusive.ownership import Absent, Awaited, Holder, Leaving, Owned, is_held
+from sidecar.exclusive.ownership import Absent, Held, Holder, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Caller, Session
 
@@ -63,7 +63,7 @@ class Situation:
 
     mode: AccessMode
     generation: int
-    holder: Owned | Leaving | Awaited | None = None
+    holder: Held | None = None
     deposed: Container[str] = ()
     tainted: Container[int] = ()
     waiting: Sequence[str] = ()
@@ -188,9 +188,7 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
     return _decided(situation, claimant, asked, is_free=not waiting or waiting[0] == claimant.session)
 
 
-def _held(
-    situation: Situation, holder: Owned | Leaving | Awaited, claimant: Claimant, asked: AccessMode, now: float
-) -> Verdict:
+def _held(situation: Situation, holder: Held, claimant: Claimant, asked: AccessMode, now: float) -> Verdict:
     if not is_held(holder, now):
         if asked is AccessMode.SHARED:
             return _beside(situation, claimant)

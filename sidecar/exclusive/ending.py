@@ -10,7 +10,7 @@ from typing import Final
 
 from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.ownership import Freed, Holder
+from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.requests import Fence, Split
 from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.exclusive.topic_parts import TopicParts
@@ -60,7 +60,7 @@ class Ending:
         holder, epoch, ownership = owner.holder, topic.writer.epoch, owner.record
         if holder is None or ownership is None:
             return
-        owner.step(Freed())
+        owner.freed()
         if epoch is not None:
             await epoch.quiet()
             released = state.Ownership()

@@ -6,21 +6,9 @@ from collections.abc import Mapping
 
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, Entry, Key, SlotName
+from sidecar.exclusive import ownership
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.ownership import (
-    FREE,
-    Awaited,
-    Event,
-    Found,
-    Free,
-    Leaving,
-    MovedAway,
-    Owned,
-    State,
-    is_held,
-    seconds_left,
-    step,
-)
+from sidecar.exclusive.ownership import Awaited, Held, Owned, is_held
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.slots import SlotScope, generation_floor, is_outdated, owner_record
 from sidecar.protocol.session import Session
@@ -40,24 +28,23 @@ class TopicOwner:
         """The sessions that the record lists as deposed: (name, last try in Unix ms)."""
         self._scope = scope
         self._env = environment
-        self.holder: Owned | Leaving | Awaited | None = None
-        """Who owns it, present or not."""
-        self._state: State = FREE
+        self.holder: Held | None = None
+        """Who owns it, present or not: the state that `ownership` describes."""
         self._floor = 0
         self.read()
 
     @property
-    def current(self) -> Owned | Leaving | Awaited | None:
+    def current(self) -> Held | None:
         """The holder, unless it is only awaited and its time is over."""
-        return self.holder if is_held(self._state, self._env.now()) else None
+        return self.holder if is_held(self.holder, self._env.now()) else None
 
     @property
     def seconds_left(self) -> float | None:
-        """See `seconds_left`."""
-        return seconds_left(self._state, self._env.now())
+        """See `ownership.seconds_left`."""
+        return ownership.seconds_left(self.holder, self._env.now())
 
     @property
-    def alone_until(self) -> float | None:
+    def _alone_until(self) -> float | None:
         """How long an owner keeps it after its last connection ended; None: not at all."""
         grace = self._env.disconnect_grace
         return self._env.now() + grace if grace > 0 else None
@@ -76,10 +63,21 @@ class TopicOwner:
         """Whether a record says that a session lost this for ever."""
         return session in self.listed or self._env.is_deposed(self._scope, session)
 
-    def step(self, event: Event) -> None:
-        """Whose it is changes here alone."""
-        state = self._state = step(self._state, event)
-        self.holder = None if isinstance(state, Free) else state
+    def connected(self, connection: int, *, writes: bool = False) -> None:
+        """A connection speaks for the owner. `writes`: its own batch was admitted."""
+        self.holder = ownership.connected(self.holder, connection, writes=writes)
+
+    def disconnected(self, connection: int) -> None:
+        """A connection is gone."""
+        self.holder = ownership.disconnected(self.holder, connection, self._alone_until)
+
+    def taken_over(self, owner: Owned | None) -> None:
+        """A takeover was committed for this owner, or for nobody."""
+        self.holder = ownership.taken_over(self.holder, owner, self._alone_until)
+
+    def freed(self) -> None:
+        """The owner was let go of, or others write beside each other."""
+        self.holder = None
 
     def note(self, record: state.Ownership, position: int) -> None:
         """What the changelog says now."""
@@ -90,7 +88,7 @@ class TopicOwner:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         entry = self.entry
         self._floor = generation_floor(self._env.changelog.view, self._scope)
-        self.step(Found(None if entry is None else self._named(entry)))
+        self.holder = None if entry is None else self._named(entry)
 
     def _named(self, entry: Entry[state.Ownership]) -> Awaited | None:
         """The owner that a record names, which may come back."""
@@ -105,7 +103,7 @@ class TopicOwner:
 
     def moved_away(self) -> None:
         """Another node serves it now; if that node dies, the owner may come back here within the grace."""
-        self.step(MovedAway(self._env.now() + self._env.reconnect_grace))
+        self.holder = ownership.moved_away(self.holder, self._env.now() + self._env.reconnect_grace)
 
     def learn(self, owner: Ownership | None) -> bool:
         """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
@@ -114,11 +112,8 @@ class TopicOwner:
         if owner is None or owner.session is None or self.current is not None:
             return False
         until = self._env.now() + self._env.reconnect_grace
-        self.step(
-            Found(
-                Awaited(Session(owner.session), owner.name, owner.mode, owner.generation, until=until, recorded=owner)
-            )
-        )
+        session = Session(owner.session)
+        self.holder = Awaited(session, owner.name, owner.mode, owner.generation, until=until, recorded=owner)
         return True
 
     def in_redis(self) -> list[Ownership]:

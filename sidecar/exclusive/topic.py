@@ -24,7 +24,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
 from sidecar.exclusive.operations import GRANTED, Offer
 from sidecar.exclusive.owner import TopicOwner
-from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Holder, Owned
+from sidecar.exclusive.ownership import Absent, Holder, Owned
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.slots import SlotScope, TakenSlot
@@ -230,7 +230,7 @@ class GovernedTopic:
         if self._is_to_be_renewed(offer, epoch):
             self.writer.operations.begin(self.again, offer)
             return
-        self.owner.step(Connected(offer.claimant.connection, writes=not offer.is_claim))
+        self.owner.connected(offer.claimant.connection, writes=not offer.is_claim)
         if offer.is_claim:
             self.writer.operations.answer(offer, GRANTED)
         else:
@@ -346,7 +346,7 @@ class GovernedTopic:
         self.newcomers.connection_closed(connection, self._env.now())
         self.queue.changed()
         self.shared.connection_closed(connection)
-        self.owner.step(Disconnected(connection, self.owner.alone_until))
+        self.owner.disconnected(connection)
         self.ending.check()
 
     def join(self, session: Session, connection: int) -> bool:
@@ -356,7 +356,7 @@ class GovernedTopic:
         holder = self.owner.current
         if holder is None or holder.session != session or (isinstance(holder, Absent) and self.writer.epoch is None):
             return False
-        self.owner.step(Connected(connection))
+        self.owner.connected(connection)
         return True
 
     def changed(self, change: Change) -> None:

@@ -18,7 +18,7 @@ from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.claims import Verdict
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, Offer
-from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
+from sidecar.exclusive.ownership import Awaited, Holder, Owned, is_held
 from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.records import mode_of, was_deposed
 from sidecar.exclusive.requests import Adopt, Claim, Depose, Memory, NothingDoneError, Request, Resume, Share
@@ -202,7 +202,7 @@ class TopicTakeovers:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
             topic.writer.begin(taken, topic.ids)
-        owner.step(TakenOver(owned, owner.alone_until))
+        owner.taken_over(owned)
         if request.deposes and before is not None and before.session != value.session:
             connections = owner.holder.connections if owner.holder is not None else frozenset[int]()
             topic.newcomers.taint(before.connections - connections)
@@ -217,7 +217,7 @@ class TopicTakeovers:
             self._env.events.shared(
                 topic, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation)
             )
-        owner.step(Freed())
+        owner.freed()
         if taken.ownership.generation:
             owner.note(taken.ownership, taken.position)
 
