@@ -2,8 +2,6 @@
 Only this module assigns either.
 """
 
-from collections.abc import Mapping
-
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, Entry, Key, SlotName
 from sidecar.exclusive import ownership
@@ -24,8 +22,8 @@ class TopicOwner:
     def __init__(self, scope: SlotScope, environment: Environment) -> None:
         self.record: state.Ownership | None = None
         self.position = -1
-        self.listed: Mapping[str, tuple[str, int]] = {}
-        """The sessions that the record lists as deposed: (name, last try in Unix ms)."""
+        self.listed: frozenset[str] = frozenset()
+        """The sessions that the record lists as deposed."""
         self._scope = scope
         self._env = environment
         self.holder: Held | None = None
@@ -82,7 +80,7 @@ class TopicOwner:
     def note(self, record: state.Ownership, position: int) -> None:
         """What the changelog says now."""
         self.record, self.position = record, position
-        self.listed = {deposed.session: (deposed.name, deposed.last_try_ms) for deposed in record.deposed}
+        self.listed = frozenset(deposed.session for deposed in record.deposed)
 
     def read(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""

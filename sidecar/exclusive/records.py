@@ -73,7 +73,7 @@ def ownership(
     if isinstance(request, Claim):
         for session in request.dismisses:
             deposed[session] = _lost(session, max(1, generation - 1), now_ms)
-        for session, _, tried in request.evicts:
+        for session, tried in request.evicts.items():
             listed = deposed.get(session)
             deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
     nobody = request.session == NOBODY
@@ -93,8 +93,8 @@ def ownership(
 
 
 def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
-    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Names are for
-    nobody, and would take most of the list.
+    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Without its
+    name, which is for nobody and would take most of the list.
     """
     return state.Deposed(session=session, generation=generation, last_try_ms=tried_ms)
 
@@ -104,8 +104,8 @@ def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
     in_order = sorted(
         (found for found in deposed if not Session(found.session).is_plain), key=lambda found: found.last_try_ms
     )
-    lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
-    others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
+    lost = [found for found in in_order if found.generation]
+    others = [found for found in in_order if not found.generation]
     return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
 
 

@@ -55,7 +55,6 @@ class TopicTakeovers:
         evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
         others = [found for found in topic.shared.connected() if found.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(topic.name)
-        struck = [(session, *found) for session, found in newcomers.tries()]
         kind = Depose if verdict.deposes else Claim
         request = kind(
             session=claimant.session,
@@ -68,10 +67,8 @@ class TopicTakeovers:
             memory=self._memory_of(claimant.session),
             refused=topic.refusals.of(claimant.session, topic.scope),
             dismisses=tuple(found.session for found in others),
-            evicts=(
-                *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
-                *struck,
-            ),
+            evicts={found.session: wall_ms for found in evicted if found.session != claimant.session}
+            | newcomers.tries(),
         )
         try:
             await self.run(request, offer)
