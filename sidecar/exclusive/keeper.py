@@ -12,7 +12,8 @@ from typing import Final
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.governed_topics import GovernedTopics, Topic
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.partitions import Topic
 from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,

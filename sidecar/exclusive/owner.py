@@ -3,7 +3,7 @@ Only this module assigns either.
 """
 
 from metadata.ownership import Ownership
-from sidecar.changelog import MASTER_SLOT, Entry, Key, SlotName
+from sidecar.changelog import Entry
 from sidecar.exclusive import ownership
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.ownership import Awaited, Held, Owned, is_held
@@ -59,7 +59,7 @@ class TopicOwner:
 
     def is_deposed(self, session: Session) -> bool:
         """Whether a record says that a session lost this for ever."""
-        return session in self.listed or self._env.is_deposed(self._scope, session)
+        return session in self.listed or self._env.deposed.has(self._scope, session)
 
     def connected(self, connection: int, *, writes: bool = False) -> None:
         """A connection speaks for the owner. `writes`: its own batch was admitted."""
@@ -120,39 +120,4 @@ class TopicOwner:
         return [] if entry is None else [self._as_in_redis(entry)]
 
     def _as_in_redis(self, entry: Entry[state.Ownership]) -> Ownership:
-        return owner_record(self._scope.resource, entry.value, entry.offset, entry.writer, self._env.node_id)
-
-
-class DeposedSessions:
-    """The sessions that lost something for ever, by the records of all topics."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
-
-    def note(self, key: Key, record: state.Ownership | None) -> None:
-        """The record of a topic's slot says this now; None: there is none any more."""
-        slot = key.slot or MASTER_SLOT
-        if record is None or not record.deposed:
-            slots = self._found.get(key.topic, {})
-            slots.pop(slot, None)
-            if not slots:
-                self._found.pop(key.topic, None)
-        else:
-            sessions = frozenset(deposed.session for deposed in record.deposed)
-            self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
-
-    def has(self, scope: SlotScope, session: Session) -> bool:
-        """Whether a session lost what a slot is for when the scope was another one."""
-        return any(
-            session in deposed
-            for slot, (_, deposed) in self._found.get(scope.topic, {}).items()
-            if slot != scope.slot and scope.overlaps(slot)
-        )
-
-    def lost_by(self, session: Session) -> tuple[str, int] | None:
-        """The topic that a session lost, and under which generation; None where it lost none."""
-        for topic, slots in self._found.items():
-            for generation, deposed in slots.values():
-                if session in deposed:
-                    return topic, generation
-        return None
+        return owner_record(self._scope.resource, entry.value, entry.offset, entry.writer, self._env.services.node_id)

@@ -21,10 +21,10 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError
 from sidecar.exclusive.claims import Claimant, Step
-from sidecar.exclusive.governed_topics import GovernedTopics, Topic
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.operations import NO_BATCH, Offer
 from sidecar.exclusive.ownership import Holder
-from sidecar.exclusive.partitions import PartitionedTopic
+from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.outcome import Outcome

@@ -7,7 +7,7 @@ own.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from metadata.ownership import Ownership
 from sidecar.changelog import FAILURES, MASTER_SLOT, Change, Key, Kind, SlotName
@@ -265,3 +265,6 @@ class PartitionedTopic:
 
 def _partition_of(key: Key) -> int | None:
     return SlotScope(key.topic, key.slot or MASTER_SLOT).partition
+
+
+Topic: TypeAlias = GovernedTopic | PartitionedTopic
