@@ -26,7 +26,7 @@ from sidecar.access.services import NodeServices
 from sidecar.changelog import ChangelogError, Entry, Key, Kind, Record, SlotName, StampedJournal
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.calls.admin import AlterTopicConfig

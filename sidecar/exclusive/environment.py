@@ -21,7 +21,7 @@ from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
 from sidecar.exclusive.ownership_events import OwnershipEvents
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.slots import SlotScope
-from sidecar.fencing import KeepAlive
+from sidecar.fencing.expiry import KeepAlive
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel

@@ -27,7 +27,9 @@ from sidecar.cluster.logs import LogReader
 from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
-from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
+from sidecar.fencing.slot import WriterSlot, transactional_id
+from sidecar.fencing.topic import fence_slot, open_slots
+from sidecar.fencing.witness import FencingRefusedError
 from sidecar.protocol.ids import Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 

@@ -16,7 +16,7 @@ from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.producers import Topics
-from sidecar.fencing import KeepAlive
+from sidecar.fencing.expiry import KeepAlive
 
 _ORPHANS_S: Final = 2.0
 _SNAPSHOTS_S: Final = 0.5

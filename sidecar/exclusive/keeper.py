@@ -15,14 +15,8 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
 from sidecar.exclusive.slots import stamp_of
-from sidecar.fencing import (
-    DEFAULT_KEEP_ALIVE,
-    FencingRefusedError,
-    KeepAlive,
-    Witness,
-    read_broker_keep_alive,
-    read_keep_alives,
-)
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive, read_broker_keep_alive, read_keep_alives
+from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError

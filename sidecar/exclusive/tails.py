@@ -32,7 +32,7 @@ from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
-from sidecar.fencing import Witness
+from sidecar.fencing.witness import Witness
 from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import BatchHeader, batch_sizes, leader_epoch, read_header
 from sidecar.protocol.caller import Channel, Upstream

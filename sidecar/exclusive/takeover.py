@@ -53,7 +53,8 @@ from sidecar.exclusive.requests import Request
 from sidecar.exclusive.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
 from sidecar.exclusive.succession import Sequences
 from sidecar.exclusive.tails import Look, Tail, TailReader, tail_reader, trusted_ends
-from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, open_slots, transactional_id
+from sidecar.fencing.slot import WriterSlot, transactional_id
+from sidecar.fencing.topic import FencedTopic, fence_topic, open_slots
 from sidecar.protocol.ids import Offset, ProducerId, Stamp, StampedSequence
 from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state

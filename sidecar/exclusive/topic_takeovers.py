@@ -26,7 +26,7 @@ from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, TakenS
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic_parts import TopicParts
 from sidecar.exclusive.upkeep import Renewal, renew_fence
-from sidecar.fencing import read_keep_alives
+from sidecar.fencing.expiry import read_keep_alives
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError

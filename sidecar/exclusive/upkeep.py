@@ -20,7 +20,9 @@ from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, KeepAlive, WriterSlot, retire_formers
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive
+from sidecar.fencing.slot import WriterSlot
+from sidecar.fencing.topic import retire_formers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError

@@ -9,7 +9,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.catching_up import CatchingUp

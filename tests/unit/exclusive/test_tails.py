@@ -22,7 +22,7 @@ from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, logged, recs
 
 if TYPE_CHECKING:
-    from sidecar.fencing import Witness
+    from sidecar.fencing.witness import Witness
     from sidecar.protocol.caller import Upstream
 
 PARTITION = TopicPartition("orders", 0)
