@@ -24,7 +24,7 @@ from sidecar.access.services import NodeServices
 from sidecar.changelog import Entry, Opened
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.interfaces import Owning, Served
+from sidecar.exclusive.interfaces import Movable, Owning, Served
 from sidecar.exclusive.requests import Claim, NothingDoneError, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
 from sidecar.network.tasks import Tasks
@@ -119,7 +119,7 @@ class ServingRights:
         """Whether nobody serves a topic, and it is this node's share."""
         return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._services.node_id
 
-    def hand_out(self, topics: Iterable[Served]) -> None:
+    def hand_out(self, topics: Iterable[Movable]) -> None:
         """Begin to hand over those of the topics served here that are others' share, some at a time."""
         placement, now = self._nodes.placement, asyncio.get_running_loop().time()
         if placement is not self._placed:
@@ -138,7 +138,7 @@ class ServingRights:
             topic.serving = False
             self._tasks.start(self._hand_over(topic, to))
 
-    async def _hand_over(self, topic: Served, to: int) -> None:
+    async def _hand_over(self, topic: Movable, to: int) -> None:
         try:
             await topic.hand_back()
             with suppress(MetadataUnavailable):  # then its lease runs out

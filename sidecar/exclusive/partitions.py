@@ -152,7 +152,7 @@ class PartitionedTopic:
         """As `GovernedTopic.fence_wanted`."""
         self._taken = None
         for part in self.parts:
-            part.takeovers.reopen()
+            part.reopen()
 
     # The master slot --------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class PartitionedTopic:
         """Another node wrote down who owns a partition."""
         partition = _partition_of(change.key)
         if partition is not None and not self.serving:
-            self.of(partition).takeovers.reread()
+            self.of(partition).reread()
 
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""

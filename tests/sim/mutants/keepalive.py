@@ -98,6 +98,7 @@ _KEPT: Final = Schedule(
 
 _UNRETIRED: Final = Edit(FENCING, "    if former is not None and former not in", "    if False and former not in")
 _PAST_THE_COORDINATOR: Final = (
+    Edit(UPKEEP, "import retire_formers\n", "import retire_formers, retire_producer\n"),
     Edit(
         UPKEEP,
         "    await slot.keep_alive(fenced)\n",
