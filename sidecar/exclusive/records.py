@@ -147,7 +147,7 @@ def opening(
     record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
     record.session, record.name = session
     if caller is not None and record.session:
-        note_caller(record, caller)
+        record.principal, record.client_id = caller
     record.base.CopyFrom(pack_positions(sequences.bases))
     record.refused.extend(pack_refused(sequences.refused))
     record.left.extend(sequences.left)
@@ -190,13 +190,6 @@ def former_writers(
         else:
             kept.append(each)
     return [*forgotten.values(), *kept]
-
-
-def note_caller(record: Opened | state.LeftSession, caller: Caller) -> None:
-    """Write down whom a session belongs to."""
-    record.client_id = caller.client_id
-    if caller.principal:
-        record.principal = caller.principal
 
 
 def caller_of(record: Opened | state.LeftSession) -> Caller | None:
