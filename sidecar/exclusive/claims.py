@@ -117,12 +117,6 @@ def shared_message(shared: Mapping[str, str], generation: int) -> str:
     )
 
 
-def fenced_message(holder: Holder | None, generation: int) -> str:
-    """For a session that lost the topic."""
-    now = f"{holder.label} owns it now" if holder is not None else "nobody owns it now"
-    return f"Producer was fenced: {now} (generation {generation}). Create a new producer to write again"
-
-
 def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
     """Decide on a batch. `now` is monotonic seconds."""
     holder = situation.holder
@@ -152,7 +146,10 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
 
 
 def _fenced(situation: Situation) -> Verdict:
-    message = fenced_message(situation.holder, situation.generation)
+    """For a session that lost the topic."""
+    holder = situation.holder
+    now = f"{holder.label} owns it now" if holder is not None else "nobody owns it now"
+    message = f"Producer was fenced: {now} (generation {situation.generation}). Create a new producer to write again"
     return Verdict(Step.REFUSE, ErrorCode.PRODUCER_FENCED, message)
 
 

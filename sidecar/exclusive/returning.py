@@ -6,6 +6,7 @@ answer. The batch of a client that may not write is not opened: earlier batches 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sidecar.dedup.content import Content
@@ -46,30 +47,20 @@ class Door(NamedTuple):
     now: Callable[[], float]
 
 
+@dataclass(slots=True, eq=False)
 class Answering:
-    """The answer to one batch, and what is remembered of the batch after it."""
+    """The answer to one batch, and what is remembered of the batch after it. `_answered` answers the client;
+    `topic_id`: the id in the request, empty if the topic was named by name.
+    """
 
-    __slots__ = ("_answered", "_batch", "_client", "_door", "_header", "_ids", "_part", "topic_id")
-
-    def __init__(
-        self,
-        door: Door,
-        client: Producing,
-        part: ProducePart,
-        header: BatchHeader,
-        batch: memoryview,
-        answered: Callable[[Outcome], None],
-        topic_id: bytes = b"",
-    ) -> None:
-        """`answered` answers the client; `topic_id`: the id in the request, empty if the topic was named by name."""
-        self.topic_id = topic_id
-        self._header = header
-        self._door = door
-        self._client = client
-        self._part = part
-        self._batch = batch
-        self._answered = answered
-        self._ids: IdsOf | None = None
+    _door: Door
+    _client: Producing
+    _part: ProducePart
+    _header: BatchHeader
+    _batch: memoryview
+    _answered: Callable[[Outcome], None]
+    topic_id: bytes = b""
+    _ids: IdsOf | None = None
 
     @property
     def allowance(self) -> Allowance:

@@ -52,7 +52,7 @@ from sidecar.exclusive.records import FormerWriters
 from sidecar.exclusive.requests import Request
 from sidecar.exclusive.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
 from sidecar.exclusive.succession import Sequences
-from sidecar.exclusive.tails import Look, Tail, TailReader, tail_reader, trusted_ends
+from sidecar.exclusive.tails import Look, Tail, TailReader, trusted_ends
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import FencedTopic, fence_topic, open_slots
 from sidecar.protocol.ids import Offset, Stamp, StampedSequence
@@ -118,7 +118,7 @@ class Takeover:
         self._request = request
         self._trusted_ms = trusted_ms
         self._has_ids = ids is not None
-        self._former = FormerWriters(scope.topic, ids, is_master=scope.is_master)
+        self._former = FormerWriters(scope.topic, ids, scope.is_master)
         self._records = SlotRecords(services.changelog.view, services.changelog.clock, scope, request, master)
         self._arbitration = Arbitration(services, scope, request)
 
@@ -168,8 +168,7 @@ class Takeover:
         partitions = self._records.partitions(layout)
         known = self._records.known(layout.topic_id)
         keeps = self._records.keeps(known.ownership)
-        self._former.check(known.opened)
-        self._former.served_by(self._services.node_id, known.opened)
+        self._former.check(self._services.node_id, known.opened)
         return _Start(layout.topic_id, partitions, known, keeps)
 
     # 2. Note where the previous epoch stopped -----------------------------------------------------------------------
@@ -177,7 +176,7 @@ class Takeover:
     async def _note_tails(self, start: _Start) -> _Noted:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
-        reader = tail_reader(self._services.upstream, self._topic)
+        reader = TailReader(self._services.upstream, self._topic)
         look = await reader.look(start.partitions)
         formers = start.known.others | self._records.followed(start.topic_id)
         if start.known.opened is not None:
