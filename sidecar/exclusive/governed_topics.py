@@ -88,7 +88,7 @@ class GovernedTopics(Topics):
     def _apply_policies(self) -> None:
         book = self.catalog.read()
         self.resolver.set_policies(book.topics, book.governed_prefixes)
-        self.catalog.reread_settings()
+        self.catalog.settings_changed()
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
                 del self._topics[name], self.by_name[name.encode()]
