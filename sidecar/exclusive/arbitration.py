@@ -1,24 +1,43 @@
-"""Redis arbitrates who may take a topic or partition: a claim before the takeover, and its outcome afterwards.
+"""What Redis arbitrates: which node serves a topic, who may take a topic or partition, and who comes next.
 
-Only the order of rivals depends on Redis. Every claim carries the changelog's newest record, which corrects an empty or
-rolled back Redis; without Redis the node that served last continues.
+The right to serve is a node's lease. `ServingRights` takes it, keeps it and hands it over: topics move to the nodes
+that they are placed on, once those have been live for a while. No session ends by it.
+
+A takeover makes a claim before it begins, and publishes its outcome (`Arbitration`). Only the order of rivals depends
+on Redis. Every claim carries the changelog's newest record, which corrects an empty or rolled back Redis; without Redis
+the node that served last continues.
+
+The queues of topics (WaitForExclusive, PIP-68) are kept there for the node that serves them next (`Queues`).
 """
 
+import asyncio
 import secrets
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from metadata import MetadataUnavailable
+from metadata.nodes import Holder, ServeStatus
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Entry, Opened
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.exclusive.catalog import PolicyCatalog
+from sidecar.exclusive.interfaces import Movable, Owning, Served
 from sidecar.exclusive.requests import Claim, NothingDoneError, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 CLAIM_LEASE_MS: Final = 10_000
 """How long others wait for a claim that leads to nothing."""
+_SETTLED_LEASES: Final = 2
+"""For so many leases the nodes have to be the same before topics move: a restart shall move nothing."""
+_AT_ONCE: Final = 16
+_GATHER_S: Final = 0.05
 
 
 class HeldError(KafkaError):
@@ -37,6 +56,96 @@ class ExhaustedError(KafkaError):
             ErrorCode.POLICY_VIOLATION,
             f"no generation is left for {resource}: a client asked for the highest one. Use another topic",
         )
+
+
+class ServingRights:
+    """Those of this node, to all governed topics. Shares are by rendezvous hashing."""
+
+    def __init__(self, services: NodeServices, nodes: NodeDirectory, tasks: Tasks, catalog: PolicyCatalog) -> None:
+        self.moving: set[str] = set()
+        """Topics on their way: this node takes none of them back."""
+        self._services = services
+        self._nodes = nodes
+        self._tasks = tasks
+        self._catalog = catalog
+        self._myself = Holder(services.node_id, services.boot)
+        self._placed = nodes.placement
+        self._placed_at = 0.0
+
+    async def take(self, topic: Served) -> bool:
+        """Take or keep the right to serve a topic; False where another node has it. Raises `NothingDoneError` where
+        nobody may take it at this moment, `MetadataUnavailable` where another node may have it.
+        """
+        name = topic.name
+        if name in self.moving:
+            return False
+        if not self._catalog.is_applied_everywhere:
+            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not read the newest policies yet")
+        services, serving = self._services, self._services.changelog.view.serving(name)
+        last_node = serving.value.node if serving is not None else None
+        try:
+            answer = await services.store.serve(name, services.node_id, services.boot, last_node=last_node)
+        except MetadataUnavailable:
+            if last_node != services.node_id:
+                raise
+            topic.serving = True
+            return True
+        if answer.status is ServeStatus.GRANTED:
+            topic.serving = True
+            self._nodes.serving[name.encode()] = services.node_id
+            return True
+        if answer.status is ServeStatus.HELD:
+            return False
+        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {name} is not settled yet")
+
+    def forget(self, topic: str) -> None:
+        """The node has nothing of a topic any more."""
+        self._nodes.serving.pop(topic.encode(), None)
+
+    def heard(self, serving: Mapping[str, Holder]) -> None:
+        """Which node serves which topic, by a heartbeat's answer."""
+        self._nodes.serve({name.encode(): holder.node_id for name, holder in serving.items()})
+
+    def is_anothers(self, holder: Holder | None) -> bool:
+        """Whether that is another node, or this one before it was started anew."""
+        return holder not in (None, self._myself)
+
+    def is_elsewhere(self, topic: str) -> bool:
+        """Whether another live node serves a topic, by the last heartbeat."""
+        node = self._nodes.serving.get(topic.encode(), self._services.node_id)
+        return node != self._services.node_id and node in self._nodes.placement.nodes
+
+    def is_first_in_line(self, topic: bytes) -> bool:
+        """Whether nobody serves a topic, and it is this node's share."""
+        return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._services.node_id
+
+    def hand_out(self, topics: Iterable[Movable]) -> None:
+        """Begin to hand over those of the topics served here that are others' share, some at a time."""
+        placement, now = self._nodes.placement, asyncio.get_running_loop().time()
+        if placement is not self._placed:
+            self._placed, self._placed_at = placement, now
+        if now - self._placed_at < _SETTLED_LEASES * self._services.store.lease_ms / 1000:
+            return
+        strange = (
+            (topic, to)
+            for topic in topics
+            if topic.serving
+            and (to := placement.of_topic(topic.name.encode())) != self._services.node_id
+            and topic.may_move
+        )
+        for topic, to in islice(strange, _AT_ONCE):
+            self.moving.add(topic.name)
+            topic.serving = False
+            self._tasks.start(self._hand_over(topic, to))
+
+    async def _hand_over(self, topic: Movable, to: int) -> None:
+        try:
+            await topic.hand_back()
+            with suppress(MetadataUnavailable):  # then its lease runs out
+                await self._services.store.hand_over(topic.name, self._services.node_id, self._services.boot, to=to)
+                self._nodes.serving[topic.name.encode()] = to
+        finally:
+            self.moving.discard(topic.name)
 
 
 class Arbitration:
@@ -126,3 +235,35 @@ class Arbitration:
         if token is not None:
             with suppress(MetadataUnavailable):  # the claim's own lease ends it
                 await self._services.store.abandon(self._scope.resource, token)
+
+
+class Queues:
+    """The queues of all topics that this node serves."""
+
+    def __init__(self, services: NodeServices, tasks: Tasks) -> None:
+        self._services = services
+        self._tasks = tasks
+        self._changed: set[Owning] = set()
+
+    def changed(self, topic: Owning) -> None:
+        """Others wait for a topic than before, or Redis may have lost the queue."""
+        if not self._changed:
+            self._tasks.start(self._keep())
+        self._changed.add(topic)
+
+    async def _keep(self) -> None:
+        await asyncio.sleep(_GATHER_S)
+        changed, self._changed = self._changed, set()
+        for topic in changed:
+            if topic.serving:
+                with suppress(MetadataUnavailable):  # the next heartbeat brings it again
+                    resource, queue = topic.scope.resource, topic.queue.sessions()
+                    await self._services.store.keep_queue(
+                        topic.name, self._services.node_id, self._services.boot, queue, resource=resource
+                    )
+
+    async def of(self, topic: Owning) -> list[Session]:
+        """Who waited at the node that served a topic before, in order; empty where Redis is away."""
+        with suppress(MetadataUnavailable):
+            return list(map(Session, await self._services.store.queue(topic.scope.resource)))
+        return []

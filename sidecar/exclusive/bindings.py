@@ -8,11 +8,10 @@ bound to both, the `Caller` (the client.id is bare, without settings), by the fi
 2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
 3. the first batch under it on this node, for each topic.
 
-The second and third are bounded. A session that they forgot is bound again by the next client that uses it. A record of
-an earlier version says no principal: the third decides which one of those with the client.id it is. A claim by request
-may name the producer id of another client as long as nobody has written under it. While its connection stands, no other
-client may claim for that producer id, except the one that Kafka gave it to. Where clients do not authenticate, all have
-one principal, and one that presents another's client.id passes for it: docs/guarantees.md says what follows.
+The second and third are bounded. A session that they forgot is bound again by the next client that uses it. A claim by
+request may name the producer id of another client as long as nobody has written under it. While its connection stands,
+no other client may claim for that producer id, except the one that Kafka gave it to. Where clients do not authenticate,
+all have one principal, and one that presents another's client.id passes for it: docs/guarantees.md says what follows.
 """
 
 from __future__ import annotations
@@ -119,13 +118,13 @@ class Bindings:
         """The client that a session belongs to on a topic; None where nothing is known of it."""
         if not session.is_idempotent:
             return None
-        return _best(self._by_records(topic, session), self._given.get(session), self._first.get((topic, session)))
+        return self._by_records(topic, session) or self._given.get(session) or self._first.get((topic, session))
 
     def written(self, topic: str, session: Session) -> Caller | None:
         """As `bound`, by what the session wrote alone: what a takeover writes down."""
         if not session.is_idempotent:
             return None
-        return _best(self._by_records(topic, session), self._first.get((topic, session)))
+        return self._by_records(topic, session) or self._first.get((topic, session))
 
     def writer_of(self, topic: str, claimant: Claimant) -> Caller | None:
         """The client that writes after a takeover for a claimant, to be written down. None where it is not known yet: a
@@ -238,21 +237,13 @@ def _keep(kept: OrderedDict[KeyT, Caller], key: KeyT, caller: Caller, most: int)
         kept.popitem(last=False)
 
 
-def _best(*said: Caller | None) -> Caller | None:
-    """The first that is known. Where that says no principal, a later one of the same client.id may."""
-    known = [caller for caller in said if caller is not None]
-    if not known or known[0].principal:
-        return known[0] if known else None
-    return next((caller for caller in known if caller.principal and caller.is_same(known[0])), known[0])
-
-
 def may_be(bound: Caller | None, caller: Caller | None) -> bool:
     """Whether a session that is `bound` to somebody may be this client's."""
-    return bound is None or caller is None or bound.is_same(caller)
+    return bound is None or caller is None or bound == caller
 
 
 def _refusal(known: set[Caller], caller: Caller) -> KafkaError | None:
     """For a client that is none of those a session is known to belong to."""
-    if not known or any(each.is_same(caller) for each in known):
+    if not known or caller in known:
         return None
     return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS)

@@ -26,7 +26,7 @@ from sidecar.access.services import NodeServices
 from sidecar.changelog import ChangelogError, Entry, Key, Kind, Record, SlotName, StampedJournal
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import SlotScope, generation_of
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.calls.admin import AlterTopicConfig
@@ -76,6 +76,21 @@ class _Undone(NamedTuple):
     patience: float = _FINISH_S
 
 
+class _Written(NamedTuple):
+    """A record, what it says, and the policy as Redis has it. Each is read and spelled once, as there may be thousands
+    and one of them changes at a time.
+    """
+
+    entry: Entry[state.Policy]
+    fields: PolicyFields
+    policy: Policy
+
+
+def _written(entry: Entry[state.Policy]) -> _Written:
+    fields = PolicyFields.of_record(entry.value)
+    return _Written(entry, fields, Policy(fields.body(), max(1, entry.value.version)))
+
+
 class UnservedError(ValueError):
     """A policy value that this version does not serve."""
 
@@ -112,24 +127,17 @@ class PolicyCatalog:
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
         self.is_applied_everywhere = True
-        self._beat: Callable[[], Awaitable[None]] = _no_beat
-        self._settings_changed: Callable[[], None] = lambda: None
+        self.beat: Callable[[], Awaitable[None]] = _no_beat
+        """Sends a heartbeat now."""
+        self.settings_changed: Callable[[], None] = lambda: None
+        """Called where the settings of topics in Kafka may have changed."""
         self._changed = changed
         self._services = services
         self._writer = RecordWriter(services.upstream, services.cluster, services.changelog, _SLOT)
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By name: one change after the other, as they would fence each other."""
         self._undone: dict[str, _Undone] = {}
-        self._read: dict[str, tuple[Entry[state.Policy], PolicyFields]] = {}
-        """What the records say: each is read once, as there may be thousands and one of them changes at a time."""
-        self._kept: dict[str, tuple[Entry[state.Policy], Policy]] = {}
-        """The policies as Redis has them, with their records: each is spelled once, as there may be thousands."""
-
-    def attach(
-        self, *, beat: Callable[[], Awaitable[None]], settings_changed: Callable[[], None] = lambda: None
-    ) -> None:
-        """`beat` sends a heartbeat now, `settings_changed` is called where a topic's settings in Kafka changed."""
-        self._beat, self._settings_changed = beat, settings_changed
+        self._read: dict[str, _Written] = {}
 
     def heard(self, live: LiveNodes) -> None:
         """What a heartbeat says of the other nodes."""
@@ -146,25 +154,17 @@ class PolicyCatalog:
             node.position >= self._offset and node.policy_version >= self.version for node in others
         )
 
-    def reread_settings(self) -> None:
-        """The settings of topics in Kafka may have changed."""
-        self._settings_changed()
-
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
-        entries = list(self._services.changelog.view.policies())
         before, self._read = self._read, {}
-        for entry in entries:
+        for entry in self._services.changelog.view.policies():
             known = before.get(entry.key.topic)
-            if known is None or known[0] is not entry:
-                known = entry, PolicyFields.of_record(entry.value)
-            self._read[entry.key.topic] = known
-        fields = {name: found for name, (_, found) in self._read.items()}
-        self.book = PolicyBook(fields, self._default)
-        self.version = max((entry.value.version for entry in entries), default=0)
-        self._offset = max((entry.offset for entry in entries), default=-1)
+            self._read[entry.key.topic] = known if known is not None and known.entry is entry else _written(entry)
+        self.book = PolicyBook({name: each.fields for name, each in self._read.items()}, self._default)
+        self.version = max((each.entry.value.version for each in self._read.values()), default=0)
+        self._offset = max((each.entry.offset for each in self._read.values()), default=-1)
         self._highest = max(self._highest, self.version)
-        for name in self._undone.keys() & fields.keys():
+        for name in self._undone.keys() & self._read.keys():
             del self._undone[name]
         self._compare()
         return self.book
@@ -327,7 +327,7 @@ class PolicyCatalog:
             raise UnservedError(f"log_append_time is a setting of the topic in Kafka, and {no_topic(topic)}")
         if done.error:
             raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
-        self.reread_settings()
+        self.settings_changed()
 
     async def _write_down(
         self, writer: StampedJournal, name: str, policy: PolicyFields | None, version: int = 0, by: str = ""
@@ -348,25 +348,16 @@ class PolicyCatalog:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_APPLIED_S, 2 * self._services.store.lease_ms / 1000)
-        await self._beat()
+        await self.beat()
         while not self.is_applied_everywhere:
             if loop.time() > deadline:
                 raise TimeoutError("a live node does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)
-            await self._beat()
+            await self.beat()
 
     def _known(self) -> Policies:
-        kept, self._kept = self._kept, {}
-        for entry in self._services.changelog.view.policies():
-            name = entry.key.topic
-            before = kept.get(name)
-            self._kept[name] = before if before is not None and before[0] is entry else (entry, _policy_of(entry))
-        by_name = {name: policy for name, (_, policy) in self._kept.items()}
+        by_name = {name: each.policy for name, each in self._read.items()}
         return Policies(max([self._highest, *[policy.version for policy in by_name.values()]]), by_name)
-
-
-def _policy_of(entry: Entry[state.Policy]) -> Policy:
-    return Policy(PolicyFields.of_record(entry.value).body(), max(1, entry.value.version))
 
 
 def _unsettled(topic: str) -> KafkaError:

@@ -23,7 +23,7 @@ from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.rules import Answer, decide
-from sidecar.exclusive.ownership import Absent, Awaited, Holder, Leaving, Owned, is_held
+from sidecar.exclusive.ownership import Absent, Held, Holder, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Caller, Session
 
@@ -63,7 +63,7 @@ class Situation:
 
     mode: AccessMode
     generation: int
-    holder: Owned | Leaving | Awaited | None = None
+    holder: Held | None = None
     deposed: Container[str] = ()
     tainted: Container[int] = ()
     waiting: Sequence[str] = ()
@@ -117,12 +117,6 @@ def shared_message(shared: Mapping[str, str], generation: int) -> str:
     )
 
 
-def fenced_message(holder: Holder | None, generation: int) -> str:
-    """For a session that lost the topic."""
-    now = f"{holder.label} owns it now" if holder is not None else "nobody owns it now"
-    return f"Producer was fenced: {now} (generation {generation}). Create a new producer to write again"
-
-
 def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
     """Decide on a batch. `now` is monotonic seconds."""
     holder = situation.holder
@@ -152,7 +146,10 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
 
 
 def _fenced(situation: Situation) -> Verdict:
-    message = fenced_message(situation.holder, situation.generation)
+    """For a session that lost the topic."""
+    holder = situation.holder
+    now = f"{holder.label} owns it now" if holder is not None else "nobody owns it now"
+    message = f"Producer was fenced: {now} (generation {situation.generation}). Create a new producer to write again"
     return Verdict(Step.REFUSE, ErrorCode.PRODUCER_FENCED, message)
 
 
@@ -188,9 +185,7 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
     return _decided(situation, claimant, asked, is_free=not waiting or waiting[0] == claimant.session)
 
 
-def _held(
-    situation: Situation, holder: Owned | Leaving | Awaited, claimant: Claimant, asked: AccessMode, now: float
-) -> Verdict:
+def _held(situation: Situation, holder: Held, claimant: Claimant, asked: AccessMode, now: float) -> Verdict:
     if not is_held(holder, now):
         if asked is AccessMode.SHARED:
             return _beside(situation, claimant)

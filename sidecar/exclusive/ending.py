@@ -10,10 +10,9 @@ from typing import Final
 
 from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.ownership import Freed, Holder
+from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.requests import Fence, Split
 from sidecar.exclusive.slots import check_generation, generation_of
-from sidecar.exclusive.topic_parts import TopicParts
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.session import Session
@@ -25,10 +24,9 @@ _SEEN_S: Final = 5.0
 class Ending:
     """The end of an ownership, of a topic or of a partition with its own owner."""
 
-    def __init__(self, topic: TopicParts, takeovers: TopicTakeovers) -> None:
+    def __init__(self, topic: TopicTakeovers) -> None:
         self._topic = topic
-        self._takeovers = takeovers
-        self._env = topic.environment
+        self._env = topic.env
         self._timer: asyncio.TimerHandle | None = None
 
     # Without a connection -------------------------------------------------------------------------------------------
@@ -60,7 +58,7 @@ class Ending:
         holder, epoch, ownership = owner.holder, topic.writer.epoch, owner.record
         if holder is None or ownership is None:
             return
-        owner.step(Freed())
+        owner.freed()
         if epoch is not None:
             await epoch.quiet()
             released = state.Ownership()
@@ -106,12 +104,12 @@ class Ending:
 
     async def _fence(self, generations: frozenset[int] | None) -> None:
         await self._expect(generations)
-        await self._takeovers.run(Fence(generations=generations))
+        await self._topic.run(Fence(generations=generations))
 
     async def _release(self, generations: frozenset[int] | None = None) -> None:
         await self._expect(generations)
         if self._topic.writer.epoch is None:
-            await self._takeovers.again()
+            await self._topic.again()
             check_generation(self._env.changelog.view, self._topic.scope, generations)
         await self.let_go()
 
@@ -119,7 +117,7 @@ class Ending:
         """The topic has no policy any more: other clients write to it, so its owner loses it."""
         operations = self._topic.writer.operations
         await operations.over()
-        await asyncio.wait([operations.begin(partial(self._takeovers.run, Split()))])
+        await asyncio.wait([operations.begin(partial(self._topic.run, Split()))])
         await self.hand_back()
 
     async def hand_back(self) -> None:
@@ -137,7 +135,7 @@ class Ending:
         topic.shared.close(MOVED)
         await topic.save_ids()
         topic.serving = False
-        self._takeovers.taken = None
+        self._topic.taken = None
         if topic.whole is None:
             self._env.hooks.topic_forgotten(topic.name)
-        self._takeovers.reread()
+        self._topic.reread()

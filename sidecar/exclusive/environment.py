@@ -1,73 +1,147 @@
-"""What a governed topic needs of its node, as an interface; `governed_topics` implements it."""
+"""What all governed topics of a node share: its services and settings, and what is known of topics by their names."""
 
-from typing import Protocol
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from metadata.ownership import AccessMode
 from sidecar.access.services import NodeServices
-from sidecar.changelog import Changelog
+from sidecar.changelog import MASTER_SLOT, Key, SlotName
+from sidecar.cluster.logs import LogReader
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.dedup.content import Headers
 from sidecar.dedup.environment import IdsServices
+from sidecar.dedup.marks import NAMES_LIMIT
+from sidecar.exclusive.arbitration import Queues, ServingRights
 from sidecar.exclusive.bindings import Bindings
+from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
 from sidecar.exclusive.ownership_events import OwnershipEvents
-from sidecar.exclusive.queues import Queues
+from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.slots import SlotScope
-from sidecar.fencing import KeepAlive
+from sidecar.fencing.expiry import KeepAlive
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.network.tasks import Tasks
+from sidecar.protocol.caller import Channel
 from sidecar.protocol.session import Session
+from sidecar.v1 import state_pb2 as state
 
 
-class Environment(Protocol):
-    """Shared by all governed topics of a node. Times are in seconds."""
+class DeposedSessions:
+    """The sessions that lost something for ever, by the records of all topics."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
+
+    def note(self, key: Key, record: state.Ownership | None) -> None:
+        """The record of a topic's slot says this now; None: there is none any more."""
+        slot = key.slot or MASTER_SLOT
+        if record is None or not record.deposed:
+            slots = self._found.get(key.topic, {})
+            slots.pop(slot, None)
+            if not slots:
+                self._found.pop(key.topic, None)
+        else:
+            sessions = frozenset(deposed.session for deposed in record.deposed)
+            self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
+
+    def has(self, scope: SlotScope, session: Session) -> bool:
+        """Whether a session lost what a slot is for when the scope was another one."""
+        return any(
+            session in deposed
+            for slot, (_, deposed) in self._found.get(scope.topic, {}).items()
+            if slot != scope.slot and scope.overlaps(slot)
+        )
+
+    def lost_by(self, session: Session) -> tuple[str, int] | None:
+        """The topic that a session lost, and under which generation; None where it lost none."""
+        for topic, slots in self._found.items():
+            for generation, deposed in slots.values():
+                if session in deposed:
+                    return topic, generation
+        return None
+
+
+@dataclass(eq=False)
+class Environment(ABC):
+    """Times are in seconds. `headers` carry sequence ids and names, of which `names_limit` are remembered per
+    partition; `deduplication` is the default of topics without a nearer policy.
+    """
 
     services: NodeServices
-    node_id: int
-    changelog: Changelog
     forwarder: Forwarder
     tasks: Tasks
     hooks: OwnershipHooks
+    resolver: NameResolver
+    nodes: NodeDirectory
     reconnect_grace: float
     disconnect_grace: float
     queue_limit: int
-    events: OwnershipEvents
-    bindings: Bindings
-    """Whose every producer id is."""
-    queues: Queues
-    ids: IdsServices
-    """What the sequence ids of every topic need."""
-    terms: KeepAlive | None
-    """What the brokers demand of every fence; None before they were asked."""
+    headers: Headers = Headers()  # noqa: RUF009  a tuple
+    names_limit: int = NAMES_LIMIT
+    deduplication: bool = False
+
+    def __post_init__(self) -> None:
+        services = self.services
+        self.node_id, self.changelog = services.node_id, services.changelog
+        self.logs = LogReader(services.upstream, Channel("sequence-ids"))
+        self.ids = IdsServices(
+            self.logs, self.changelog, services.store, self.tasks, self.hooks, self.headers, self.names_limit
+        )
+        """What the sequence ids of every topic need."""
+        self.events = OwnershipEvents(services, self.tasks, self.hooks)
+        default = PolicyFields(deduplication=True) if self.deduplication else None
+        self.catalog = PolicyCatalog(services, default, self.events.policy_changed)
+        self.queues = Queues(services, self.tasks)
+        self.bindings = Bindings(self.changelog.view)
+        """Whose every producer id is."""
+        self.deposed = DeposedSessions()
+        self.rights = ServingRights(services, self.nodes, self.tasks, self.catalog)
+        self.terms: KeepAlive | None = None
+        """What the brokers demand of every fence; None before they were asked."""
+        self.draining = False
+        self.watchers: list[Callable[[str, int | None], None]] = []
+        """Called with a topic whose owner may have changed, and with the partition where that has its own owner."""
 
     def now(self) -> float:
         """Monotonic seconds."""
-        ...
+        return asyncio.get_running_loop().time()
 
     def wall_ms(self) -> int:
         """Unix milliseconds by the brokers' clock."""
-        ...
+        return self.changelog.clock.now_ms()
+
+    def policy_of(self, topic: str) -> PolicyFields | None:
+        """What holds for a topic; None where it is not governed. A shadow never is, whatever its name begins with:
+        nobody writes to it.
+        """
+        return None if self.resolver.is_shadow(topic.encode()) else self.catalog.book.effective(topic)
 
     def mode_of(self, topic: str) -> AccessMode:
         """The policy's access mode."""
-        ...
+        policy = self.catalog.book.effective(topic)
+        return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
 
     def deduplicates(self, topic: str) -> bool:
         """Whether the policy wants each sequence id in the topic once."""
-        ...
+        policy = self.catalog.book.effective(topic)
+        return policy is not None and bool(policy.deduplication)
 
     def is_served_elsewhere(self, topic: str) -> bool:
         """Whether another live node serves a topic, by the last heartbeat."""
-        ...
-
-    def is_deposed(self, scope: SlotScope, session: Session) -> bool:
-        """Whether a session lost what a slot is for when the scope was another one."""
-        ...
+        return self.rights.is_elsewhere(topic)
 
     async def may_serve(self, topic: Served) -> bool:
         """Take or keep the right to serve the topic."""
-        ...
+        return not self.draining and await self.rights.take(topic)
 
     def owner_may_have_changed(self, topic: Owning) -> None:
         """Who owns a topic or partition may have changed, or whether it can be claimed now."""
+        for watcher in self.watchers:
+            watcher(topic.name, topic.scope.partition)
 
+    @abstractmethod
     def unknown(self, topic: Owning) -> None:
         """Kafka knows no topic of this name."""

@@ -18,6 +18,7 @@ Never in the path of a batch, and never more than some topics at a time.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from metadata import MetadataUnavailable
@@ -27,7 +28,9 @@ from sidecar.cluster.logs import LogReader
 from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
-from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
+from sidecar.fencing.slot import WriterSlot, transactional_id
+from sidecar.fencing.topic import fence_slot, open_slots
+from sidecar.fencing.witness import FencingRefusedError
 from sidecar.protocol.ids import Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
@@ -96,28 +99,25 @@ def _forgettable(view: View, topic: str) -> list[Entry[Any]]:
     return [entry for entry in view.of_topic(topic) if entry.key.kind.parts > 1]
 
 
+@dataclass(eq=False)
 class Forgetting:
-    """Of one node. `look` may come as often as it likes."""
+    """Of one node. `look` may come as often as it likes.
 
-    def __init__(
-        self,
-        services: NodeServices,
-        logs: LogReader,
-        hooks: OwnershipHooks,
-        has_clients: Callable[[str], bool],
-        let_go: Callable[[str], Awaitable[bool]],
-    ) -> None:
-        """`has_clients`: whether a client is connected to this node that ever claimed the topic. `let_go` has the right
-        to serve a topic, and serves it no more; False where it is another node's.
-        """
-        self._services = services
-        self._logs = logs
-        self._hooks = hooks
-        self._has_clients = has_clients
-        self._try_to_let_go = let_go
-        self._view = services.changelog.view
-        self._since: dict[str, float] = {}
-        self._looking = False
+    `_has_clients`: whether a client is connected to this node that ever claimed the topic. `_try_to_let_go` has the
+    right to serve a topic, and serves it no more; False where it is another node's.
+    """
+
+    _services: NodeServices
+    _logs: LogReader
+    _hooks: OwnershipHooks
+    _has_clients: Callable[[str], bool]
+    _try_to_let_go: Callable[[str], Awaitable[bool]]
+    _since: dict[str, float] = field(default_factory=dict[str, float])
+    _looking: bool = False
+
+    @property
+    def _view(self) -> View:
+        return self._services.changelog.view
 
     async def look(self, names: Collection[str]) -> list[str]:
         """Go on with topics that a broker does not know, all there are of those that this node serves or would serve
@@ -172,7 +172,8 @@ class Forgetting:
     async def _forget(self, name: str, snapshots: list[bytes]) -> bool:
         services, changelog, clock = self._services, self._services.changelog, self._services.changelog.clock
         before = left_of(self._view, name, clock.now_ms())
-        partitions = self._partitions(name)
+        opened = self._view.opened(name).values()
+        partitions = sorted({index for each in opened for index in each.value.base.partition})  # ever written to
         stamp = await self._fence(name)
         await changelog.tailer.seen(stamp, timeout=_SEEN_S)
         left = left_of(self._view, name, clock.now_ms())
@@ -191,10 +192,6 @@ class Forgetting:
             await changelog.tailer.reached(await records.append(batch), timeout=_SEEN_S)
         self._hooks.topic_gone(name, left.generation)
         return True
-
-    def _partitions(self, name: str) -> list[int]:
-        """Those that were ever written through a slot."""
-        return sorted({index for each in self._view.opened(name).values() for index in each.value.base.partition})
 
     async def _fence(self, name: str) -> Stamp:
         """Take all slots of a topic, and fence them where they stamp anything but the topic; the master slot's."""

@@ -1,13 +1,17 @@
-"""What modules of this room need of others and of each other, as interfaces over values. Imports none of them."""
+"""What modules of this room need of others and of each other, as interfaces."""
 
 from typing import Protocol
 
 from metadata.ownership import AccessMode
+from sidecar.changelog import SlotName
 from sidecar.dedup.environment import IdsHooks
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.slots import SlotScope, TakenSlot
+from sidecar.exclusive.upkeep import Upkeep
 from sidecar.network.aside import Allowance
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import state_pb2 as state
 
@@ -80,6 +84,10 @@ class Served(Protocol):
     name: str
     serving: bool
 
+
+class Movable(Served, Protocol):
+    """A topic as a whole, which may be handed over."""
+
     @property
     def may_move(self) -> bool:
         """Whether another node can serve it without the end of a session."""
@@ -127,3 +135,27 @@ class Owning(Served, Protocol):
     def written_under(self) -> TakenSlot | None:
         """The slot epoch that its owner writes under here, where it does."""
         ...
+
+
+class WholeTopic(Protocol):
+    """The topic that a partition with its own owner belongs to."""
+
+    upkeep: Upkeep
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids of the topic, where it has any."""
+        ...
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def outdated(self) -> None:
+        """The master slot is of a topic that was deleted: it is taken anew before anything else."""
+
+    def taken(self, slot: SlotName) -> None:
+        """The partition's slot was taken for its owner."""
+
+    def forget_if_idle(self, partition: int) -> None:
+        """The partition has no operation in progress any more."""

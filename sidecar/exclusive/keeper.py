@@ -7,21 +7,17 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.governed_topics import GovernedTopics, Topic
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.partitions import Topic
 from sidecar.exclusive.slots import stamp_of
-from sidecar.fencing import (
-    DEFAULT_KEEP_ALIVE,
-    FencingRefusedError,
-    KeepAlive,
-    Witness,
-    read_broker_keep_alive,
-    read_keep_alives,
-)
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive, read_broker_keep_alive, read_keep_alives
+from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -40,29 +36,24 @@ _GONE_S: Final = 30.0
 """How long a topic has to be unknown to be gone: a broker may not have heard of a new one yet."""
 
 
+@dataclass(eq=False)
 class Keeper:
-    """Renews the fences of all topics of a node, at no more than some at once."""
+    """Renews the fences of all topics of a node, at no more than some at once. `_failed` is told of what cannot be done
+    now, with the topic's name.
+    """
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        tasks: Tasks,
-        governed: GovernedTopics,
-        failed: Callable[[str, BaseException], None],
-    ) -> None:
-        self._governed = governed
-        self._witness = Witness(upstream, _LOOK_CHANNEL, _READ_S)
-        self._looked_at = -math.inf
-        self._looking = False
-        self._upstream = upstream
-        self._tasks = tasks
-        self._of_brokers: KeepAlive | None = None
-        self._failed = failed
-        self._unknown_since: dict[str, float] = {}
-        self._read_at = -math.inf
-        self._asked: set[str] = set()
-        self._under_way: set[str] = set()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+    _upstream: KafkaUpstream
+    _tasks: Tasks
+    _governed: GovernedTopics
+    _failed: Callable[[str, BaseException], None]
+    _of_brokers: KeepAlive | None = None
+    _looking: bool = False
+    _looked_at: float = -math.inf
+    _read_at: float = -math.inf
+    _unknown_since: dict[str, float] = field(default_factory=dict[str, float])
+    _asked: set[str] = field(default_factory=set[str])
+    _under_way: set[str] = field(default_factory=set[str])
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -103,7 +94,7 @@ class Keeper:
         for topic in topics:
             topic.upkeep.asked()
             asked[topic.name] = tuple((await self._upstream.layout(topic.name)).leaders)
-        answers = await self._witness.producers(asked)
+        answers = await Witness(self._upstream, _LOOK_CHANNEL, _READ_S).producers(asked)
         for topic in topics:
             opened = self._governed.changelog.view.opened(topic.name)
             writers = {stamp_of(entry).producer_id for entry in opened.values()}

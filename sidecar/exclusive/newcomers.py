@@ -168,9 +168,9 @@ class Newcomers:
         """Connections that carried a deposed session: whatever else they carry strikes back."""
         self.ghosts: dict[int, float] = {}
         """When the first batch under the owner's own name came, by connection."""
-        self.struck: dict[str, tuple[str, int]] = {}
-        """Sessions answered PRODUCER_FENCED that the changelog does not list: (name, last try in Unix ms)."""
-        self._again: dict[str, tuple[str, int]] = {}
+        self.struck: dict[str, int] = {}
+        """Sessions answered PRODUCER_FENCED that the changelog does not list, and their last try in Unix ms."""
+        self._again: dict[str, int] = {}
         """The same of those that it lists, with an earlier try: as many as it lists, never displaced by others."""
         self._waiting: dict[Session, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
@@ -252,15 +252,15 @@ class Newcomers:
         if claimant.session.is_plain:
             return
         if listed:
-            self._again[claimant.session] = claimant.name, wall_ms
+            self._again[claimant.session] = wall_ms
             return
         if claimant.session not in self.struck and len(self.struck) >= _STRUCK_KEPT:
             del self.struck[next(iter(self.struck))]
-        self.struck[claimant.session] = claimant.name, wall_ms
+        self.struck[claimant.session] = wall_ms
 
-    def tries(self) -> Iterable[tuple[str, tuple[str, int]]]:
+    def tries(self) -> dict[str, int]:
         """What the changelog does not know of sessions that were answered PRODUCER_FENCED."""
-        return {**self.struck, **self._again}.items()
+        return {**self.struck, **self._again}
 
     # What ends them -----------------------------------------------------------------------------------------------
 

@@ -2,25 +2,11 @@
 Only this module assigns either.
 """
 
-from collections.abc import Mapping
-
 from metadata.ownership import Ownership
-from sidecar.changelog import MASTER_SLOT, Entry, Key, SlotName
+from sidecar.changelog import Entry
+from sidecar.exclusive import ownership
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.ownership import (
-    FREE,
-    Awaited,
-    Event,
-    Found,
-    Free,
-    Leaving,
-    MovedAway,
-    Owned,
-    State,
-    is_held,
-    seconds_left,
-    step,
-)
+from sidecar.exclusive.ownership import Awaited, Held, Owned, is_held
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.slots import SlotScope, generation_floor, is_outdated, owner_record
 from sidecar.protocol.session import Session
@@ -36,28 +22,27 @@ class TopicOwner:
     def __init__(self, scope: SlotScope, environment: Environment) -> None:
         self.record: state.Ownership | None = None
         self.position = -1
-        self.listed: Mapping[str, tuple[str, int]] = {}
-        """The sessions that the record lists as deposed: (name, last try in Unix ms)."""
+        self.listed: frozenset[str] = frozenset()
+        """The sessions that the record lists as deposed."""
         self._scope = scope
         self._env = environment
-        self.holder: Owned | Leaving | Awaited | None = None
-        """Who owns it, present or not."""
-        self._state: State = FREE
+        self.holder: Held | None = None
+        """Who owns it, present or not: the state that `ownership` describes."""
         self._floor = 0
         self.read()
 
     @property
-    def current(self) -> Owned | Leaving | Awaited | None:
+    def current(self) -> Held | None:
         """The holder, unless it is only awaited and its time is over."""
-        return self.holder if is_held(self._state, self._env.now()) else None
+        return self.holder if is_held(self.holder, self._env.now()) else None
 
     @property
     def seconds_left(self) -> float | None:
-        """See `seconds_left`."""
-        return seconds_left(self._state, self._env.now())
+        """See `ownership.seconds_left`."""
+        return ownership.seconds_left(self.holder, self._env.now())
 
     @property
-    def alone_until(self) -> float | None:
+    def _alone_until(self) -> float | None:
         """How long an owner keeps it after its last connection ended; None: not at all."""
         grace = self._env.disconnect_grace
         return self._env.now() + grace if grace > 0 else None
@@ -74,23 +59,34 @@ class TopicOwner:
 
     def is_deposed(self, session: Session) -> bool:
         """Whether a record says that a session lost this for ever."""
-        return session in self.listed or self._env.is_deposed(self._scope, session)
+        return session in self.listed or self._env.deposed.has(self._scope, session)
 
-    def step(self, event: Event) -> None:
-        """Whose it is changes here alone."""
-        state = self._state = step(self._state, event)
-        self.holder = None if isinstance(state, Free) else state
+    def connected(self, connection: int, *, writes: bool = False) -> None:
+        """A connection speaks for the owner. `writes`: its own batch was admitted."""
+        self.holder = ownership.connected(self.holder, connection, writes=writes)
+
+    def disconnected(self, connection: int) -> None:
+        """A connection is gone."""
+        self.holder = ownership.disconnected(self.holder, connection, self._alone_until)
+
+    def taken_over(self, owner: Owned | None) -> None:
+        """A takeover was committed for this owner, or for nobody."""
+        self.holder = ownership.taken_over(self.holder, owner, self._alone_until)
+
+    def freed(self) -> None:
+        """The owner was let go of, or others write beside each other."""
+        self.holder = None
 
     def note(self, record: state.Ownership, position: int) -> None:
         """What the changelog says now."""
         self.record, self.position = record, position
-        self.listed = {deposed.session: (deposed.name, deposed.last_try_ms) for deposed in record.deposed}
+        self.listed = frozenset(deposed.session for deposed in record.deposed)
 
     def read(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         entry = self.entry
         self._floor = generation_floor(self._env.changelog.view, self._scope)
-        self.step(Found(None if entry is None else self._named(entry)))
+        self.holder = None if entry is None else self._named(entry)
 
     def _named(self, entry: Entry[state.Ownership]) -> Awaited | None:
         """The owner that a record names, which may come back."""
@@ -105,7 +101,7 @@ class TopicOwner:
 
     def moved_away(self) -> None:
         """Another node serves it now; if that node dies, the owner may come back here within the grace."""
-        self.step(MovedAway(self._env.now() + self._env.reconnect_grace))
+        self.holder = ownership.moved_away(self.holder, self._env.now() + self._env.reconnect_grace)
 
     def learn(self, owner: Ownership | None) -> bool:
         """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
@@ -114,11 +110,8 @@ class TopicOwner:
         if owner is None or owner.session is None or self.current is not None:
             return False
         until = self._env.now() + self._env.reconnect_grace
-        self.step(
-            Found(
-                Awaited(Session(owner.session), owner.name, owner.mode, owner.generation, until=until, recorded=owner)
-            )
-        )
+        session = Session(owner.session)
+        self.holder = Awaited(session, owner.name, owner.mode, owner.generation, until=until, recorded=owner)
         return True
 
     def in_redis(self) -> list[Ownership]:
@@ -127,39 +120,4 @@ class TopicOwner:
         return [] if entry is None else [self._as_in_redis(entry)]
 
     def _as_in_redis(self, entry: Entry[state.Ownership]) -> Ownership:
-        return owner_record(self._scope.resource, entry.value, entry.offset, entry.writer, self._env.node_id)
-
-
-class DeposedSessions:
-    """The sessions that lost something for ever, by the records of all topics."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
-
-    def note(self, key: Key, record: state.Ownership | None) -> None:
-        """The record of a topic's slot says this now; None: there is none any more."""
-        slot = key.slot or MASTER_SLOT
-        if record is None or not record.deposed:
-            slots = self._found.get(key.topic, {})
-            slots.pop(slot, None)
-            if not slots:
-                self._found.pop(key.topic, None)
-        else:
-            sessions = frozenset(deposed.session for deposed in record.deposed)
-            self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
-
-    def has(self, scope: SlotScope, session: Session) -> bool:
-        """Whether a session lost what a slot is for when the scope was another one."""
-        return any(
-            session in deposed
-            for slot, (_, deposed) in self._found.get(scope.topic, {}).items()
-            if slot != scope.slot and scope.overlaps(slot)
-        )
-
-    def lost_by(self, session: Session) -> tuple[str, int] | None:
-        """The topic that a session lost, and under which generation; None where it lost none."""
-        for topic, slots in self._found.items():
-            for generation, deposed in slots.values():
-                if session in deposed:
-                    return topic, generation
-        return None
+        return owner_record(self._scope.resource, entry.value, entry.offset, entry.writer, self._env.services.node_id)

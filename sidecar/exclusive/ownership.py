@@ -1,31 +1,31 @@
 """Who owns a topic, or a partition with its own owner, as one node knows it. Pure; the theory first.
 
-A topic is in one of four states; only `step` changes the state:
+A topic is in one of four states, and a function of an event's name says which one follows:
 
-- `Free`: nobody owns it. Sessions may write beside each other where its policy lets them (`shared` knows them).
+- None: nobody owns it. Sessions may write beside each other where its policy lets them (`shared` knows them).
 - `Owned`: a session owns it, and this node serves it.
 - `Leaving`: the owner has no connection any more. It loses the topic at `until`, unless it connects or writes before.
 - `Awaited`: the owner was served by another node, or by this one before a restart or a lost epoch. Until `until` it may
   come back.
 
-| event | Free | Owned | Leaving | Awaited |
+| event | None | Owned | Leaving | Awaited |
 |---|---|---|---|---|
-| `Found` an owner by record, or none | Awaited, Free | Awaited, Free | Awaited, Free | Awaited, Free |
-| `MovedAway`: another node serves it | - | Awaited | Awaited | Awaited, for longer |
-| `Connected`, or wrote | - | Owned | Owned | Owned |
-| `Disconnected`, the last connection | - | Leaving, or Owned by nobody's connection | - | - |
-| `TakenOver` for a session, or nobody | Owned, Free | Owned, Free | Owned, Free | Owned, Free |
-| `Freed`: let go of, or shared | - | Free | Free | Free |
+| a record names an owner, or none | Awaited, None | Awaited, None | Awaited, None | Awaited, None |
+| `moved_away`: another node serves it | - | Awaited | Awaited | Awaited, for longer |
+| `connected`, or wrote | - | Owned | Owned | Owned |
+| `disconnected`, the last connection | - | Leaving, or Owned by nobody's connection | - | - |
+| `taken_over` for a session, or nobody | Owned, None | Owned, None | Owned, None | Owned, None |
+| let go of, or shared | - | None | None | None |
 
-A plain session (`conn:…`) never comes back: `MovedAway` leaves its state as it is. While a takeover or another
+A plain session (`conn:…`) never comes back: `moved_away` leaves its state as it is. While a takeover or another
 operation is under way (`operations`) the state is that from before it, and no batch is judged by it. Who waits and who
 was deposed is not part of the state: `newcomers` and the ownership record know. PIP-68.
 
-`owner` keeps the state of one topic.
+`owner` keeps the state of one topic, and alone changes it.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from metadata.ownership import AccessMode
 from metadata.ownership import Ownership as RedisOwnership
@@ -52,11 +52,6 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """Nobody owns it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Owned(Holder):
     """The session owns it, served by this node. Without a connection it is about to be let go of."""
 
@@ -80,79 +75,8 @@ class Awaited(Absent):
     recorded: RedisOwnership | None = None
 
 
-State: TypeAlias = Free | Owned | Leaving | Awaited
-FREE: Final = Free()
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A record, in the changelog or in Redis, names this owner; None: nobody."""
-
-    owner: Awaited | None
-
-
-@dataclass(frozen=True, slots=True)
-class MovedAway:
-    """Another node serves the topic. If that one goes, the owner may come here `until` then."""
-
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """A connection speaks for the owner. `writes`: its own batch was admitted."""
-
-    connection: int
-    writes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    """A connection is gone. `until`: how long an owner without any keeps the topic; None: no longer than until now."""
-
-    connection: int
-    until: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TakenOver:
-    """A takeover was committed. `owner`: without the connections that it had in the state before. `until`: how long an
-    owner without any connection keeps the topic; None: no longer than until now.
-    """
-
-    owner: Owned | None
-    until: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Freed:
-    """The owner was let go of, or others write beside each other."""
-
-
-Event: TypeAlias = Found | MovedAway | Connected | Disconnected | TakenOver | Freed
-
-
-def step(state: State, event: Event) -> State:
-    """The state after an event, as the table says."""
-    match event:
-        case Found(owner):
-            return owner or FREE
-        case Freed():
-            return FREE
-        case TakenOver(owner, until):
-            return FREE if owner is None else _taken_over(state, owner, until)
-        case MovedAway() | Connected() | Disconnected():
-            return state if isinstance(state, Free) else _of_holder(state, event)
-
-
-def _of_holder(state: Owned | Leaving | Awaited, event: MovedAway | Connected | Disconnected) -> State:
-    match event:
-        case MovedAway(until):
-            return state if state.session.is_plain else _awaited(state, until)
-        case Connected(connection, writes):
-            return _connected(state, connection, writes=writes)
-        case Disconnected(connection, until):
-            return _disconnected(state, connection, until)
+Held: TypeAlias = Owned | Leaving | Awaited
+State: TypeAlias = Held | None
 
 
 def seconds_left(state: State, now: float) -> float | None:
@@ -164,21 +88,21 @@ def seconds_left(state: State, now: float) -> float | None:
 
 def is_held(state: State, now: float) -> bool:
     """Whether somebody owns the topic, or may still come back to it."""
-    return not isinstance(state, Free) and not (isinstance(state, Absent) and state.until <= now)
+    return state is not None and not (isinstance(state, Absent) and state.until <= now)
 
 
-def _awaited(state: Owned | Leaving | Awaited, until: float) -> Awaited:
+def moved_away(state: State, until: float) -> State:
+    """Another node serves the topic. If that one goes, the owner may come here `until` then."""
+    if state is None or state.session.is_plain:
+        return state
     recorded = state.recorded if isinstance(state, Awaited) else None
     return Awaited(state.session, state.name, state.mode, state.generation, until=until, recorded=recorded)
 
 
-def _owned(state: Owned | Leaving | Awaited) -> Owned:
-    if isinstance(state, Owned):
-        return state
-    return Owned(state.session, state.name, state.mode, state.generation, state.connections, state.writers)
-
-
-def _connected(state: Owned | Leaving | Awaited, connection: int, *, writes: bool) -> Owned:
+def connected(state: State, connection: int, *, writes: bool = False) -> State:
+    """A connection speaks for the owner. `writes`: its own batch was admitted."""
+    if state is None:
+        return None
     owned = _owned(state)
     connections, writers = owned.connections, owned.writers
     if connection not in connections:
@@ -190,18 +114,30 @@ def _connected(state: Owned | Leaving | Awaited, connection: int, *, writes: boo
     return replace(owned, connections=connections, writers=writers)
 
 
-def _disconnected(state: Owned | Leaving | Awaited, connection: int, until: float | None) -> State:
-    if connection not in state.connections:
+def disconnected(state: State, connection: int, until: float | None) -> State:
+    """A connection is gone. `until`: how long an owner without any keeps the topic; None: no longer than until now."""
+    if state is None or connection not in state.connections:
         return state
     left = {connection}
     found = replace(_owned(state), connections=state.connections - left, writers=state.writers - left)
     return _alone(found, until)
 
 
-def _taken_over(state: State, owner: Owned, until: float | None) -> State:
-    if not isinstance(state, Free) and state.session == owner.session:
+def taken_over(state: State, owner: Owned | None, until: float | None) -> State:
+    """A takeover was committed. `owner`: without the connections that it had in the state before; None: nobody owns the
+    topic. `until`: as in `disconnected`.
+    """
+    if owner is None:
+        return None
+    if state is not None and state.session == owner.session:
         owner = replace(owner, connections=owner.connections | state.connections)
     return _alone(owner, until)
+
+
+def _owned(state: Held) -> Owned:
+    if isinstance(state, Owned):
+        return state
+    return Owned(state.session, state.name, state.mode, state.generation, state.connections, state.writers)
 
 
 def _alone(owner: Owned, until: float | None) -> Owned | Leaving:

@@ -4,7 +4,6 @@ log.
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from sidecar.exclusive.interfaces import OwnershipHooks, Owning
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Claim, Request
-from sidecar.exclusive.slots import TakenSlot
+from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_of
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
@@ -25,12 +24,11 @@ from sidecar.v1 import state_pb2 as state
 
 @dataclass(eq=False)
 class OwnershipEvents:
-    """Publishes changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
+    """Publishes changes once the changelog has them."""
 
     _services: NodeServices
     _tasks: Tasks
     _hooks: OwnershipHooks
-    _generation_of: Callable[[str], int]
     _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def taken_over(
@@ -61,7 +59,8 @@ class OwnershipEvents:
         if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
-            self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
+            highest = generation_of(self._services.changelog.view, SlotScope(topic.name))
+            self._hooks.owner_changed(topic.name, highest, None, None)
 
     def report_again(self, topic: Owning) -> None:
         """Metrics may have forgotten how a topic stands."""

@@ -21,10 +21,10 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError
 from sidecar.exclusive.claims import Claimant, Step
-from sidecar.exclusive.governed_topics import GovernedTopics, Topic
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.operations import NO_BATCH, Offer
 from sidecar.exclusive.ownership import Holder
-from sidecar.exclusive.partitions import PartitionedTopic
+from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.outcome import Outcome
@@ -123,7 +123,9 @@ class TopicOwners:
         governed, claimant = self._governed, claim.claimant
         if governed.draining:
             return Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
-        fault = self._changed_since(claim)
+        fault = self.scope_fault(claim.topic, claim.partition)
+        if governed.catalog.book.effective(claim.topic) is None:
+            fault = f"{claim.topic} has no policy any more: claim it again"
         if fault:
             return Look(Prospect.REFUSED, control.INVALID_REQUEST, fault)
         whole, part = self._part(claim.topic, claim.partition)
@@ -139,12 +141,6 @@ class TopicOwners:
         if verdict.step is Step.LATER:
             return Look(Prospect.REFUSED, control.UNAVAILABLE, verdict.message)
         return refused(claimant, verdict.code, verdict.message)
-
-    def _changed_since(self, claim: TopicClaim) -> str:
-        """What of a topic's policy is not any more what the claim was made for."""
-        if self._governed.catalog.book.effective(claim.topic) is None:
-            return f"{claim.topic} has no policy any more: claim it again"
-        return self.scope_fault(claim.topic, claim.partition)
 
     def keep_place(self, claim: TopicClaim, came: float) -> None:
         """Wait in the topic's queue until `leave`, by when the request came (monotonic seconds): so that two that wait

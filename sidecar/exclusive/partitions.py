@@ -7,7 +7,7 @@ own.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from metadata.ownership import Ownership
 from sidecar.changelog import FAILURES, MASTER_SLOT, Change, Key, Kind, SlotName
@@ -24,7 +24,7 @@ from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
-from sidecar.fencing import WriterSlot
+from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import BatchHeader
@@ -152,7 +152,7 @@ class PartitionedTopic:
         """As `GovernedTopic.fence_wanted`."""
         self._taken = None
         for part in self.parts:
-            part.takeovers.reopen()
+            part.reopen()
 
     # The master slot --------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class PartitionedTopic:
         """Another node wrote down who owns a partition."""
         partition = _partition_of(change.key)
         if partition is not None and not self.serving:
-            self.of(partition).takeovers.reread()
+            self.of(partition).reread()
 
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
@@ -265,3 +265,6 @@ class PartitionedTopic:
 
 def _partition_of(key: Key) -> int | None:
     return SlotScope(key.topic, key.slot or MASTER_SLOT).partition
+
+
+Topic: TypeAlias = GovernedTopic | PartitionedTopic

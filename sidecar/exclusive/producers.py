@@ -1,4 +1,5 @@
-"""What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections.
+"""What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections; and the
+topics that have a state because of that.
 
 Finds the topic of a batch and the session that produces. The topic decides about the batch. A client that names its
 producer id when it asks for another one (InitProducerId v3+, KIP-360) goes on as its own successor.
@@ -9,19 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
-from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.interfaces import Producing
-from sidecar.exclusive.newcomers import RefusedLedger
+from sidecar.exclusive.interfaces import Owning, Producing
+from sidecar.exclusive.newcomers import Refusals, RefusedLedger
 from sidecar.exclusive.operations import Offer
-from sidecar.exclusive.partitions import PartitionedTopic
-from sidecar.exclusive.returning import Answering
+from sidecar.exclusive.partitions import PartitionedTopic, Topic
+from sidecar.exclusive.policies import Scope
+from sidecar.exclusive.returning import Answering, Door
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Asker, WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
@@ -34,8 +36,6 @@ from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.session import Session
 
-Topic: TypeAlias = GovernedTopic | PartitionedTopic
-
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
 _GONE: Final = Outcome(ErrorCode.NETWORK_EXCEPTION)
@@ -44,29 +44,6 @@ _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
-
-
-class Topics(Environment, Protocol):
-    """The governed topics of the node; `governed_topics` implements it."""
-
-    draining: bool
-    catalog: PolicyCatalog
-    by_name: dict[bytes, Topic]
-    """The topics that have a state, as requests name them."""
-
-    def topic(self, name: str) -> Topic:
-        """The state of a topic, made where there is none."""
-        ...
-
-    def missing(self, name: bytes) -> None:
-        """Kafka knows no topic of this name."""
-
-    def deposed_from(self, session: Session) -> tuple[str, int] | None:
-        """The topic that a session lost, and the generation under which it lost it."""
-        ...
-
-    def forget_refusals(self, session: Session) -> None:
-        """Nothing of a session counts as refused on any topic."""
 
 
 class Producers:
@@ -79,6 +56,7 @@ class Producers:
         self.gave_first_id = False
         """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node."""
         self._topics = topics
+        self._door = Door(self.kept, topics.by_name, topics.now)
         self._of_connection: dict[int, set[Topic]] = {}
         self._successors: OrderedDict[Session, Session] = OrderedDict()
 
@@ -107,37 +85,18 @@ class Producers:
             settle(_GONE)
             return
         missing = self.existing.admits(part.topic, part.partition, settle)
-        if missing is None:
-            self._append_there(client, part, batch, timeout_ms, done, topic_id)
-        elif missing is not PENDING:
-            settle(missing)
+        if missing is not None:
+            if missing is not PENDING:
+                settle(missing)
+            return
 
-    def _append_there(
-        self,
-        client: Producing,
-        part: ProducePart,
-        batch: memoryview,
-        timeout_ms: int,
-        done: Callable[[ProduceResult], None],
-        topic_id: bytes,
-    ) -> None:
-        """Append one batch to a partition that there is."""
-
-        def answered(outcome: Outcome) -> None:
-            result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
-            if outcome.error in _REFUSALS:
-                self._refuse(client, done, result)
-                return
-            if not outcome.error:
-                client.governed.refusals = 0
-            done(result)
-
+        answered = partial(self._answer, client, part, done)
         try:
             header = checked_header(batch)
         except KafkaError as error:
             answered(Outcome(error.code, message=error.message))
             return
-        answer = Answering(self, client, part, header, batch, answered, topic_id)
+        answer = Answering(self._door, client, part, header, batch, answered, topic_id)
         claimant, topic = (
             client.governed.claimants.get((part.topic, header.producer_id)),
             self._topics.by_name.get(part.topic),
@@ -155,12 +114,20 @@ class Producers:
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
 
-    def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
-        """Answer a refusal: at once, or later and later where a client does nothing but strike back.
+    def _answer(
+        self, client: Producing, part: ProducePart, done: Callable[[ProduceResult], None], outcome: Outcome
+    ) -> None:
+        """Answer a batch: a refusal at once, or later and later where a client does nothing but strike back.
 
         Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
         comes after the answer must not wait for it.
         """
+        result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
+        if outcome.error not in _REFUSALS:
+            if not outcome.error:
+                client.governed.refusals = 0
+            done(result)
+            return
         now = self._topics.now()
         if now != client.governed.refused_at:  # the clock stands still while one request is taken up
             client.governed.refusals += 1
@@ -251,7 +218,7 @@ class Producers:
         foreign = None if transactional else self._topics.bindings.check(session, client.caller)
         if foreign is not None:
             return foreign
-        lost = self._topics.deposed_from(session)
+        lost = self._topics.deposed.lost_by(session)
         if lost is None:
             return None
         topic, generation = lost
@@ -299,10 +266,48 @@ class Producers:
         for topics in self._of_connection.values():
             topics.discard(topic)
 
-    def served(self, topic: bytes) -> Topic | None:
-        """See `sidecar.exclusive.returning.Door`."""
-        return self._topics.by_name.get(topic)
 
-    def now(self) -> float:
-        """See `sidecar.exclusive.returning.Door`."""
-        return self._topics.now()
+class Topics(Environment):
+    """The topics that have a state on this node; one is made when somebody asks for it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.by_name: dict[bytes, Topic] = {}
+        """As requests name them."""
+        self._topics: dict[str, Topic] = {}
+        self.producers = Producers(self)
+
+    def topic(self, name: str) -> Topic:
+        """The state of a governed topic on this node."""
+        return self._topics.get(name) or self._begin(name, Refusals(self.producers.refused))
+
+    def _begin(self, name: str, refusals: Refusals) -> Topic:
+        kind = PartitionedTopic if self.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
+        found = self._topics[name] = self.by_name[name.encode()] = kind(name, self, refusals)
+        return found
+
+    def forget_refusals(self, session: Session) -> None:
+        """Nothing of a session counts as refused on any topic."""
+        for topic in self._topics.values():
+            topic.refusals.forget(session)
+
+    def unknown(self, topic: Owning) -> None:
+        """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
+        whole = self._topics.get(topic.name)
+        if isinstance(whole, GovernedTopic) and whole is topic and whole.owner.record is None and not whole.has_slot:
+            self._drop(whole)
+
+    def _drop(self, topic: Topic) -> None:
+        topic.serving = False
+        del self._topics[topic.name], self.by_name[topic.name.encode()]
+        self.rights.forget(topic.name)
+        self.producers.dropped(topic)
+        self.hooks.topic_forgotten(topic.name)
+
+    def missing(self, name: bytes) -> None:
+        """Kafka knows no topic of this name."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            self.hooks.topic_forgotten(name.decode(errors="replace"))
+        elif isinstance(topic, GovernedTopic):
+            self.unknown(topic)

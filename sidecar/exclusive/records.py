@@ -6,6 +6,7 @@ Both go into the ownership topic in one batch. `succession` computes where each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -73,7 +74,7 @@ def ownership(
     if isinstance(request, Claim):
         for session in request.dismisses:
             deposed[session] = _lost(session, max(1, generation - 1), now_ms)
-        for session, _, tried in request.evicts:
+        for session, tried in request.evicts.items():
             listed = deposed.get(session)
             deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
     nobody = request.session == NOBODY
@@ -93,8 +94,8 @@ def ownership(
 
 
 def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
-    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Names are for
-    nobody, and would take most of the list.
+    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Without its
+    name, which is for nobody and would take most of the list.
     """
     return state.Deposed(session=session, generation=generation, last_try_ms=tried_ms)
 
@@ -104,8 +105,8 @@ def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
     in_order = sorted(
         (found for found in deposed if not Session(found.session).is_plain), key=lambda found: found.last_try_ms
     )
-    lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
-    others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
+    lost = [found for found in in_order if found.generation]
+    others = [found for found in in_order if not found.generation]
     return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
 
 
@@ -147,7 +148,7 @@ def opening(
     record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
     record.session, record.name = session
     if caller is not None and record.session:
-        note_caller(record, caller)
+        record.principal, record.client_id = caller
     record.base.CopyFrom(pack_positions(sequences.bases))
     record.refused.extend(pack_refused(sequences.refused))
     record.left.extend(sequences.left)
@@ -192,13 +193,6 @@ def former_writers(
     return [*forgotten.values(), *kept]
 
 
-def note_caller(record: Opened | state.LeftSession, caller: Caller) -> None:
-    """Write down whom a session belongs to."""
-    record.client_id = caller.client_id
-    if caller.principal:
-        record.principal = caller.principal
-
-
 def caller_of(record: Opened | state.LeftSession) -> Caller | None:
     """Whom the session of a record belongs to; None where it does not say."""
     return Caller(record.principal, record.client_id) if record.HasField("client_id") else None
@@ -212,43 +206,39 @@ def callers(opened: Opened) -> dict[str, Caller]:
     return {session: caller for session, caller in said.items() if caller is not None}
 
 
-def _never_covered(*_: int) -> bool:
-    """Of a topic without sequence ids there are no snapshots."""
-    return False
-
-
+@dataclass(frozen=True, slots=True)
 class FormerWriters:
     """Whose the earlier epochs of a slot were, where its topic has sequence ids: as far as no snapshot covers them.
 
     A record names them, so that the batches of each are taken for its producer's when the log is read again (`dedup`).
-    What snapshots have needs no name any more. `ids`: the topic's sequence ids; None: it has none.
-    `is_master`: the slot is the master slot.
+    What snapshots have needs no name any more. `_ids`: the topic's sequence ids; None: it has none.
+    `_is_master`: the slot is the master slot.
     """
 
-    def __init__(self, topic: str, ids: TopicIds | None, *, is_master: bool) -> None:
-        self._topic = topic
-        self._is_master = is_master
-        self._ids = ids
+    _topic: str
+    _ids: TopicIds | None
+    _is_master: bool
 
-    def check(self, opened: Entry[Opened] | None) -> None:
-        """Raises `KafkaError` 5 LEADER_NOT_AVAILABLE where more writers came and went than a record can name."""
+    def check(self, node: int, opened: Entry[Opened] | None) -> None:
+        """Raises `KafkaError` 5 LEADER_NOT_AVAILABLE where more writers came and went than a record can name. Another
+        node than this one may have opened the newest epoch: then the memory of this one is incomplete.
+        """
         ids = self._ids
-        if ids is None or opened is None or len(opened.value.former) < _FORMER_KEPT:
+        if ids is None or opened is None:
             return
-        if not any(each.forgotten or ids.is_covered(each.producer_id, each.last_epoch) for each in opened.value.former):
+        former = opened.value.former
+        is_covered = any(each.forgotten or ids.is_covered(each.producer_id, each.last_epoch) for each in former)
+        if len(former) >= _FORMER_KEPT and not is_covered:
             ids.urge()
             message = f"{_FORMER_KEPT} writers of {self._topic} came and went since its last snapshot; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
-
-    def served_by(self, node: int, opened: Entry[Opened] | None) -> None:
-        """Another node may have opened the newest epoch: then the memory of this node is incomplete."""
-        if self._ids is not None and opened is not None and self._is_master and opened.value.node != node:
-            self._ids.distrust()
+        if self._is_master and opened.value.node != node:
+            ids.distrust()
 
     def listed(self, record: Opened | None, stamp: Stamp, name: str) -> list[state.FormerWriter]:
         """For the record of the epoch `stamp`, whose writer has this name."""
         if self._ids is None:
-            return former_writers(record, stamp, name, _never_covered, _FORMER_KEPT_WITHOUT_IDS)
+            return former_writers(record, stamp, name, lambda _, __: False, _FORMER_KEPT_WITHOUT_IDS)
         return former_writers(record, stamp, name, self._ids.is_covered, 2 * _FORMER_KEPT)
 
     def ids_from(self, opened: Entry[Opened] | None, ends: Mapping[int, int]) -> dict[int, int] | None:

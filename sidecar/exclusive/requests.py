@@ -80,12 +80,12 @@ class Claim(Request):
     """A session becomes the owner.
 
     `asked`: the generation that its client asks for. `dismisses`: sessions that write beside each other, and lose the
-    topic for ever. `evicts`: sessions that waited or still try (session, name, last try in Unix ms); they lose it too.
+    topic for ever. `evicts`: sessions that waited or still try, and their last try (Unix ms); they lose it too.
     """
 
     asked: int | None = None
     dismisses: tuple[str, ...] = ()
-    evicts: tuple[tuple[str, str, int], ...] = ()
+    evicts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ answer. The batch of a client that may not write is not opened: earlier batches 
 (`Answering.turn`).
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
@@ -14,15 +15,12 @@ from sidecar.dedup.topic import TopicIds
 from sidecar.dedup.turned_away import IdsOf, Kept, KeptBytes, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.interfaces import Producing
-from sidecar.exclusive.partitions import PartitionedTopic
-from sidecar.exclusive.topic import GovernedTopic
+from sidecar.exclusive.partitions import Topic
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.aside import Allowance
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
 from sidecar.protocol.produce import ProducePart
-
-Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
 _COMES_AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | {ErrorCode.CORRUPT_MESSAGE}
 """Errors after which clients send a batch again."""
@@ -41,42 +39,28 @@ _LOST: Final = Outcome(
 )
 
 
-class Door(Protocol):
-    """What an answer needs of the governed topics."""
+class Door(NamedTuple):
+    """What an answer needs of its node: room for refused batches, the topics that have a state, and monotonic time."""
 
     kept: KeptBytes
-
-    def served(self, topic: bytes) -> Topic | None:
-        """The state of a topic, where there is any."""
-        ...
-
-    def now(self) -> float: ...
+    topics: Mapping[bytes, Topic]
+    now: Callable[[], float]
 
 
+@dataclass(slots=True, eq=False)
 class Answering:
-    """The answer to one batch, and what is remembered of the batch after it."""
+    """The answer to one batch, and what is remembered of the batch after it. `_answered` answers the client;
+    `topic_id`: the id in the request, empty if the topic was named by name.
+    """
 
-    __slots__ = ("_answered", "_batch", "_client", "_door", "_header", "_ids", "_part", "topic_id")
-
-    def __init__(
-        self,
-        door: Door,
-        client: Producing,
-        part: ProducePart,
-        header: BatchHeader,
-        batch: memoryview,
-        answered: Callable[[Outcome], None],
-        topic_id: bytes = b"",
-    ) -> None:
-        """`answered` answers the client; `topic_id`: the id in the request, empty if the topic was named by name."""
-        self.topic_id = topic_id
-        self._header = header
-        self._door = door
-        self._client = client
-        self._part = part
-        self._batch = batch
-        self._answered = answered
-        self._ids: IdsOf | None = None
+    _door: Door
+    _client: Producing
+    _part: ProducePart
+    _header: BatchHeader
+    _batch: memoryview
+    _answered: Callable[[Outcome], None]
+    topic_id: bytes = b""
+    _ids: IdsOf | None = None
 
     @property
     def allowance(self) -> Allowance:
@@ -94,7 +78,7 @@ class Answering:
         if self._header.producer_id < 0 or client.governed.turned_away:
             self._ids = IdsOf(content.marks, content.lowest)
         away = client.governed.turned_away.get((part.topic, part.partition))
-        topic = self._door.served(part.topic)
+        topic = self._door.topics.get(part.topic)
         if away is None or topic is None or (ids := topic.ids) is None:
             return None
         kept = self._door.kept if client.is_alive() else KeptBytes()  # the room of a closed connection is given back
@@ -111,7 +95,7 @@ class Answering:
     def _remember(self, header: BatchHeader, outcome: Outcome) -> None:
         """Note the answer to a batch. After an error its client may send it again; without one it is in the log."""
         client, key, error = self._client, (self._part.topic, self._part.partition), outcome.error
-        topic, away = self._door.served(self._part.topic), client.governed.turned_away.get(key)
+        topic, away = self._door.topics.get(self._part.topic), client.governed.turned_away.get(key)
         comes_again = error in _COMES_AGAIN and header.producer_id < 0
         is_refused = error == ErrorCode.POLICY_VIOLATION
         matters = comes_again or is_refused or (away is not None and outcome is not DUPLICATE)

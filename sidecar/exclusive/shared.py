@@ -27,12 +27,12 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.policy_ids import begin_ids
-from sidecar.exclusive.requests import Memory, Request, WriteBeside
+from sidecar.exclusive.requests import Memory, WriteBeside
 from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
-from sidecar.fencing import WriterSlot
+from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
@@ -74,7 +74,8 @@ class SharedSession:
         if self.is_leaving:
             self.writer.operations.answer(offer, BUSY)
         elif self.writer.epoch is None or self._sessions.refusals.has(self.session, self.scope):
-            self.writer.operations.begin(partial(self._open, offer), offer)
+            epoch = max(0, offer.header.producer_epoch)
+            self.writer.operations.begin(partial(self._take, offer.client, epoch), offer)
         else:
             self.writer.write(offer, self.writer.epoch)
 
@@ -84,38 +85,17 @@ class SharedSession:
             self._sessions.forget(self)  # the former holder shall not wait for it
         return failure_of(error)
 
-    async def _open(self, offer: Offer) -> None:
-        claimant = self._claimant
-        await self._take(
-            WriteBeside(
-                session=self.session,
-                name=claimant.name,
-                client=offer.client,
-                client_epoch=max(0, offer.header.producer_epoch),
-                refused=self._sessions.refusals.of(self.session, self.scope),
-                memory=self._memory,
-                caller=claimant.caller,
-            )
-        )
-        self._sessions.refusals.forgive(self.session, self.scope)
-
     async def again(self) -> None:
-        self.writer.drop_epoch(MOVED)
-        await self._take(
-            WriteBeside(
-                self.session, self._claimant.name, client=self.client,
-                memory=self._memory, caller=self._claimant.caller,
-            )
-        )  # fmt: skip
+        await self._take(self.client)
 
     def dropped(self, epoch: SlotEpoch) -> None:
         """Remember where the session stands."""
         if not self.session.is_plain:
             self._memory = epoch.memory()
 
-    async def _take(self, request: Request) -> None:
+    async def _take(self, client: str, client_epoch: int = 0) -> None:
         # Model: OpenSide.
-        sessions = self._sessions
+        sessions, claimant = self._sessions, self._claimant
         self.writer.drop_epoch(MOVED)
         if self.replaces is not None:
             self.replaces.writer.drop_epoch(MOVED)
@@ -123,14 +103,17 @@ class SharedSession:
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids()
-        takeover = Takeover(
-            self._env.services,
-            self.scope,
-            request,
-            master=master.stamp,
-            trusted_ms=self._sessions.upkeep.trusted_ms,
-            ids=ids,
+        request = WriteBeside(
+            self.session,
+            claimant.name,
+            client=client,
+            caller=claimant.caller,
+            client_epoch=client_epoch,
+            refused=sessions.refusals.of(self.session, self.scope),
+            memory=self._memory,
         )
+        trusted_ms = sessions.upkeep.trusted_ms
+        takeover = Takeover(self._env.services, self.scope, request, master.stamp, trusted_ms, ids)
         try:
             taken = await takeover.run()
         except OutdatedMasterError:
@@ -146,6 +129,7 @@ class SharedSession:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             begin_ids(ids, taken, self._env.changelog.view)
         self.writer.begin(taken, ids)
+        sessions.refusals.forgive(self.session, self.scope)
 
     async def grow(self, partition: int) -> None:
         await self._sessions.share_anew(lambda its: partition not in its.partitions)

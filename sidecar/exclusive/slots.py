@@ -32,7 +32,7 @@ from sidecar.exclusive import records, succession
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Claim, Fence, Request
 from sidecar.exclusive.succession import Mention
-from sidecar.fencing import WriterSlot
+from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.protocol.caller import TopicLayout
 from sidecar.protocol.errors import ErrorCode, KafkaError

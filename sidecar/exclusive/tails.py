@@ -32,7 +32,7 @@ from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
-from sidecar.fencing import Witness
+from sidecar.fencing.witness import Witness
 from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import BatchHeader, batch_sizes, leader_epoch, read_header
 from sidecar.protocol.caller import Channel, Upstream
@@ -82,16 +82,20 @@ class Look:
     leader_epochs: Mapping[int, int]
     remembered: Mapping[TopicPartition, PartitionProducers]
 
+    def of(self, topic: str, index: int, producer_id: ProducerId) -> ActiveProducer | None:
+        """What the leader remembered of a producer id."""
+        return self.remembered[TopicPartition(topic, index)].of(producer_id)
+
     def claim(self, topic: str, index: int, writer: Stamp) -> Claim | None:
         """What the leader remembered of a writer's batches, where it remembered any."""
-        active = self.remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        active = self.of(topic, index, writer.producer_id)
         if active is None or active.stamp.epoch != writer.epoch or active.last_sequence < 0:
             return None
         return Claim(StampedSequence(active.last_sequence), self.ends[index], self.leader_epochs[index])
 
     def knows_newer(self, topic: str, index: int, writer: Stamp) -> bool:
         """Whether the leader knew a later epoch of a writer's producer id."""
-        active = self.remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        active = self.of(topic, index, writer.producer_id)
         return active is not None and active.stamp.epoch > writer.epoch
 
 
@@ -109,10 +113,10 @@ class _Stretch:
 class TailReader:
     """Reads tails of the slots of one topic."""
 
-    def __init__(self, upstream: Upstream, witness: Witness, topic: str) -> None:
+    def __init__(self, upstream: Upstream, topic: str) -> None:
         self._upstream = upstream
         self._logs = LogReader(upstream)
-        self._witness = witness
+        self._witness = Witness(upstream, _WITNESS_CHANNEL, _WITNESS_TIMEOUT)
         self._topic = topic
 
     async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
@@ -266,7 +270,7 @@ class TailReader:
 
         asked: list[tuple[int, ActiveProducer | None]] = []
         for index in look.ends:
-            active = look.remembered[TopicPartition(self._topic, index)].of(producer_id)
+            active = look.of(self._topic, index, producer_id)
             if active is not None and active.last_sequence < 0:
                 active = None
             if active is not None or (not others_write and ends[index] > look.ends[index] + 1):
@@ -318,7 +322,7 @@ def trusted_ends(
     writer = stamp_of(entry)
     ends: dict[int, int] = {}
     for index, end in look.ends.items():
-        active = look.remembered[TopicPartition(former.topic, index)].of(writer.producer_id)
+        active = look.of(former.topic, index, writer.producer_id)
         if active is not None and (active.stamp.epoch > writer.epoch or active.last_sequence >= 0):
             continue
         tail = view.tail(former.topic, former.slot, index)
@@ -330,7 +334,7 @@ def trusted_ends(
 def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -> bool:
     """Whether the leader of a partition that a writer wrote does not know that: its sequences cannot go on there."""
     for index in wrote:
-        active = look.remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        active = look.of(topic, index, writer.producer_id)
         if active is None or (active.stamp.epoch == writer.epoch and active.last_sequence < 0):
             return True
     return False
@@ -353,11 +357,6 @@ def acknowledged_tails(look: Look, epoch: SlotEpoch) -> dict[int, Tail]:
         elif acknowledged >= claim.last_sequence:  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
             found[index] = Tail(claim.last_sequence, end)
     return found
-
-
-def tail_reader(upstream: Upstream, topic: str) -> TailReader:
-    """For the slots of a topic."""
-    return TailReader(upstream, Witness(upstream, _WITNESS_CHANNEL, _WITNESS_TIMEOUT), topic)
 
 
 def _stamp_of(header: BatchHeader) -> Stamp:

@@ -52,9 +52,10 @@ from sidecar.exclusive.records import FormerWriters
 from sidecar.exclusive.requests import Request
 from sidecar.exclusive.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
 from sidecar.exclusive.succession import Sequences
-from sidecar.exclusive.tails import Look, Tail, TailReader, tail_reader, trusted_ends
-from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, open_slots, transactional_id
-from sidecar.protocol.ids import Offset, ProducerId, Stamp, StampedSequence
+from sidecar.exclusive.tails import Look, Tail, TailReader, trusted_ends
+from sidecar.fencing.slot import WriterSlot, transactional_id
+from sidecar.fencing.topic import FencedTopic, fence_topic, open_slots
+from sidecar.protocol.ids import Offset, Stamp, StampedSequence
 from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state
 
@@ -117,7 +118,7 @@ class Takeover:
         self._request = request
         self._trusted_ms = trusted_ms
         self._has_ids = ids is not None
-        self._former = FormerWriters(scope.topic, ids, is_master=scope.is_master)
+        self._former = FormerWriters(scope.topic, ids, scope.is_master)
         self._records = SlotRecords(services.changelog.view, services.changelog.clock, scope, request, master)
         self._arbitration = Arbitration(services, scope, request)
 
@@ -146,7 +147,7 @@ class Takeover:
             if not await self._still_holds(start, fenced):
                 return None
             ends = await noted.reader.ends(start.partitions)
-            sequences = await self._read_logs(start, noted, fenced, ends)
+            sequences = await self._sequences(start, noted, fenced, ends)
             if sequences is None:
                 return None
             taken = await self._commit(start, fenced, sequences, ends, generation)
@@ -167,8 +168,7 @@ class Takeover:
         partitions = self._records.partitions(layout)
         known = self._records.known(layout.topic_id)
         keeps = self._records.keeps(known.ownership)
-        self._former.check(known.opened)
-        self._former.served_by(self._services.node_id, known.opened)
+        self._former.check(self._services.node_id, known.opened)
         return _Start(layout.topic_id, partitions, known, keeps)
 
     # 2. Note where the previous epoch stopped -----------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Takeover:
     async def _note_tails(self, start: _Start) -> _Noted:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
-        reader = tail_reader(self._services.upstream, self._topic)
+        reader = TailReader(self._services.upstream, self._topic)
         look = await reader.look(start.partitions)
         formers = start.known.others | self._records.followed(start.topic_id)
         if start.known.opened is not None:
@@ -187,7 +187,7 @@ class Takeover:
             if not Session(entry.value.session).is_idempotent:
                 continue  # without a session, or of one that never comes back
             former, writer = SlotScope(self._topic, name), stamp_of(entry)
-            since = self._begins(former, entry, start) | trusted_ends(
+            since = unpack_offsets(entry.value.begins) | trusted_ends(
                 self._services.changelog.view, self._services.changelog.clock, former, entry, look, self._trusted_ms
             )
             view, indexes = self._services.changelog.view, former.of(look.ends)
@@ -198,36 +198,23 @@ class Takeover:
             await self._services.changelog.append(news[first : first + _RECORDS_AT_ONCE])
         return _Noted(reader, look, formers, found)
 
-    @staticmethod
-    def _begins(former: SlotScope, entry: Entry[Opened], start: _Start) -> dict[int, int]:
-        """Offsets in front of everything that was written under the epoch of a record."""
-        if entry.value.HasField("begins"):
-            return unpack_offsets(entry.value.begins)
-        ownership = start.known.ownership  # an older node wrote the record
-        return {} if former.is_shared or ownership is None else unpack_offsets(ownership.value.start)
-
     # 3. Open the next epochs, and fence -----------------------------------------------------------------------------
 
     async def _fence(self, noted: _Noted, others: Mapping[SlotName, Entry[Opened]]) -> _Fenced:
         """The next epoch of each slot; then nothing of an older one gets into the partitions or internal topics."""
         services, scope = self._services, self._scope
-        slots = {name: self._slot(name) for name in (scope.slot, *others)}
+        names = (scope.slot, *others, *noted.formers)
+        ids = {name: transactional_id(services.cluster, self._topic, name) for name in names}
+        slots = {name: WriterSlot(services.upstream, ids[name]) for name in (scope.slot, *others)}
         await open_slots([*slots.values()])
-        former: dict[str, ProducerId] = {}
-        only: dict[str, int] = {}
-        for name, entry in noted.formers.items():
-            former[transactional_id(services.cluster, self._topic, name)] = stamp_of(entry).producer_id
-        for name in (*noted.formers, scope.slot):
-            if (one := SlotScope(self._topic, name).partition) is not None:
-                only[transactional_id(services.cluster, self._topic, name)] = one
+        former = {ids[name]: stamp_of(entry).producer_id for name, entry in noted.formers.items()}
+        partitions = {id_: SlotScope(self._topic, name).partition for name, id_ in ids.items()}
+        only = {id_: one for id_, one in partitions.items() if one is not None}
         also = services.changelog.fenced(self._topic if self._has_ids and scope.is_master else None)
         fenced = await fence_topic(
             services.upstream, [*slots.values()], self._topic, also=also, former=former, only=only
         )
         return _Fenced(fenced, slots)
-
-    def _slot(self, name: SlotName) -> WriterSlot:
-        return WriterSlot(self._services.upstream, transactional_id(self._services.cluster, self._topic, name))
 
     # 4. Read the ownership topic up to the marker -------------------------------------------------------------------
 
@@ -238,17 +225,6 @@ class Takeover:
         return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions
 
     # 5. Read the logs up to the markers -----------------------------------------------------------------------------
-
-    async def _read_logs(
-        self, start: _Start, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
-    ) -> Sequences | None:
-        """Where all sequences stand; None where this look cannot show it."""
-        last = await self._last(noted, fenced, ends)
-        memory = self._records.memory(fenced.topic.topic_id, start.known.opened)
-        own: Mapping[int, Position] | None = {}
-        if not memory:
-            own = await self._own(noted, fenced.slots[self._scope.slot].stamp, ends)
-        return None if own is None else self._sequences(start, fenced.topic.topic_id, last, own, memory)
 
     async def _last(
         self, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
@@ -265,24 +241,24 @@ class Takeover:
             if name == own or formers[name].value.session == session
         }
 
-    async def _own(self, noted: _Noted, fence: Stamp, ends: Mapping[int, int]) -> Mapping[int, Position] | None:
-        """Where the session stands by its own producer id: it wrote while the topic had no policy."""
-        producer_id = self._request.session.producer_id
-        if producer_id is None:
-            return {}
-        return await noted.reader.own(producer_id, noted.look, fence, ends, others_write=self._scope.is_shared)
-
-    def _sequences(
-        self,
-        start: _Start,
-        topic_id: UUID,
-        last: Mapping[SlotName, Mapping[int, StampedSequence]],
-        own: Mapping[int, Position],
-        memory: Mapping[int, Position],
-    ) -> Sequences:
-        """Where the sequences of the session go on, and where those of others stopped."""
+    async def _sequences(
+        self, start: _Start, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
+    ) -> Sequences | None:
+        """Where the sequences of the session go on, and where those of others stopped; None where this look cannot show
+        it.
+        """
         # Model: Claim.
-        slot, opened = self._scope.slot, start.known.opened
+        slot, opened, topic_id = self._scope.slot, start.known.opened, fenced.topic.topic_id
+        last = await self._last(noted, fenced, ends)
+        memory = self._records.memory(topic_id, opened)
+        own: Mapping[int, Position] | None = {}
+        producer_id = self._request.session.producer_id
+        if producer_id is not None and not memory:  # it may have written while the topic had no policy
+            own = await noted.reader.own(
+                producer_id, noted.look, fenced.slots[slot].stamp, ends, others_write=self._scope.is_shared
+            )
+        if own is None:
+            return None
         return succession.sequences(
             self._request,
             opened.value if opened is not None else None,

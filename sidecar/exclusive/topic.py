@@ -21,16 +21,12 @@ from sidecar.exclusive.claims import Claimant, Situation, Step
 from sidecar.exclusive.ending import Ending
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
+from sidecar.exclusive.interfaces import WholeTopic
+from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import GRANTED, Offer
-from sidecar.exclusive.owner import TopicOwner
-from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Holder, Owned
-from sidecar.exclusive.policy_ids import PolicyIds
-from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.topic_parts import WholeTopic
+from sidecar.exclusive.ownership import Absent, Holder, Owned
+from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
-from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.lane import Lane
@@ -43,7 +39,7 @@ from sidecar.protocol.session import Session
 _NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
 
 
-class GovernedTopic:
+class GovernedTopic(TopicTakeovers):
     """Implements `sidecar.exclusive.writer.Writing` for the topic's owner, and `interfaces.Owning`."""
 
     def __init__(
@@ -54,24 +50,9 @@ class GovernedTopic:
         scope: SlotScope | None = None,
         whole: WholeTopic | None = None,
     ) -> None:
-        """`whole` is the topic that a partition with its own owner belongs to: its slot is `scope`'s."""
-        clock = environment.changelog.clock
-        self.name = name
-        self.environment = self._env = environment
-        self.scope = scope or SlotScope(name)
-        self.whole = whole
-        self.serving = False
-        self.upkeep = whole.upkeep if whole is not None else Upkeep(environment.terms, clock)
-        self.refusals = refusals
+        super().__init__(name, environment, refusals, scope, whole)
         self.writer = SlotWriter(name, environment, self.upkeep, refusals, self)
-        self.newcomers = Newcomers(environment.reconnect_grace)
-        self.queue = TopicQueue(self, self.newcomers, environment)
-        self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
-        self.takeovers = TopicTakeovers(self)
-        share_anew = self.takeovers.share_anew
-        self.shared = SharedSessions(name, environment, self.upkeep, refusals, lambda: self.ids, share_anew)
-        self.owner = TopicOwner(self.scope, environment)
-        self.ending = Ending(self, self.takeovers)
+        self.ending = Ending(self)
 
     # What others see of it ------------------------------------------------------------------------------------------
 
@@ -86,14 +67,9 @@ class GovernedTopic:
         return self.owner.generation
 
     @property
-    def written_under(self) -> TakenSlot | None:
-        """See `Owning`."""
-        return self.writer.epoch.taken if self.writer.epoch is not None else None
-
-    @property
     def has_slot(self) -> bool:
         """Whether this node has taken its slot."""
-        return self.takeovers.taken is not None
+        return self.taken is not None
 
     @property
     def busy(self) -> bool:
@@ -108,16 +84,14 @@ class GovernedTopic:
             sessions.append(self.owner.holder.session)
         return not self.busy and not any(session.is_plain for session in sessions)
 
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids, where the policy wants them."""
+        return self._ids.now if self._ids is not None else self.whole.ids if self.whole is not None else None
+
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
         return [] if self.writer.epoch is None else self.owner.in_redis()
-
-    def is_live(self, session: str) -> bool:
-        """Whether a session that may write here has a connection."""
-        holder = self.owner.holder
-        if holder is not None:
-            return holder.session == session and bool(holder.connections)
-        return self.shared.is_live(session)
 
     # Batches --------------------------------------------------------------------------------------------------------
 
@@ -194,14 +168,14 @@ class GovernedTopic:
         if step is Step.FORWARD and self.writer.epoch is not None:
             self._forward(offer, self.writer.epoch)
         elif step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
-            operations.begin(partial(self.takeovers.claim, offer, verdict), offer)
+            operations.begin(partial(self.claim, offer, verdict), offer)
         elif step is Step.SHARE and self.whole is not None:
             self._refuse(offer, claims.Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, _NOT_SHARED), now)
         elif step is Step.SHARE:
-            if self.takeovers.may_share():
+            if self.may_share():
                 self.shared.offer(offer)
             else:
-                operations.begin(self.takeovers.share, offer)
+                operations.begin(self.share, offer)
         else:
             self._refuse(offer, verdict, now)
 
@@ -230,7 +204,7 @@ class GovernedTopic:
         if self._is_to_be_renewed(offer, epoch):
             self.writer.operations.begin(self.again, offer)
             return
-        self.owner.step(Connected(offer.claimant.connection, writes=not offer.is_claim))
+        self.owner.connected(offer.claimant.connection, writes=not offer.is_claim)
         if offer.is_claim:
             self.writer.operations.answer(offer, GRANTED)
         else:
@@ -275,10 +249,6 @@ class GovernedTopic:
 
     # Operations -----------------------------------------------------------------------------------------------------
 
-    def failed(self, error: Exception) -> Outcome | None:
-        """See `Writing`."""
-        return self.takeovers.failed(error)
-
     def operation_over(self) -> None:
         """See `Writing`."""
         self.ending.check()
@@ -286,58 +256,28 @@ class GovernedTopic:
         if self.whole is not None and self.scope.partition is not None:
             self.whole.forget_if_idle(self.scope.partition)
 
-    async def again(self) -> None:
-        """See `Writing`."""
-        await self.takeovers.again()
-
     async def grow(self, partition: int) -> None:
         """See `Writing`."""
-        await self.takeovers.again()
+        await self.again()
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses this epoch: find out which node took the slot, and take over again if none did."""
         if self.writer.writes_under(lane):
-            self.takeovers.lose_epoch()
+            self.lose_epoch()
 
     def raised(self, epoch: SlotEpoch) -> None:
         """See `Writing`."""
-        self.takeovers.taken = epoch.taken
+        self.taken = epoch.taken
 
     def dropped(self, epoch: SlotEpoch) -> None:
         """See `Writing`."""
-
-    def stop_writing(self) -> None:
-        """Nobody writes under the present epochs any more; writers go on under the next ones."""
-        self.writer.drop_epoch(MOVED)
-        self.shared.close(MOVED)
-
-    # Sequence ids ---------------------------------------------------------------------------------------------------
-
-    @property
-    def ids(self) -> TopicIds | None:
-        """The sequence ids, where the policy wants them."""
-        return self._ids.now if self._ids is not None else self.whole.ids if self.whole is not None else None
-
-    async def know_ids(self, timeout: float) -> TopicIds:
-        """See `TopicTakeovers.know_ids`."""
-        return await self.takeovers.know_ids(timeout)
-
-    def fence_wanted(self) -> None:
-        """The outcome of a batch is unknown until a fence."""
-        if not self.busy:
-            self.takeovers.reopen()
-
-    async def save_ids(self) -> None:
-        """The topic is served here no longer."""
-        if self._ids is not None:
-            await self._ids.save()
 
     # The node's affairs ---------------------------------------------------------------------------------------------
 
     def policy_changed(self) -> None:
         """Apply a changed policy: shared sessions may have to stop, deduplication begins or ends."""
         if self._ids is not None and self._ids.follow_policy():
-            self.takeovers.reopen()
+            self.reopen()
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
             self.shared.dismiss()
 
@@ -346,7 +286,7 @@ class GovernedTopic:
         self.newcomers.connection_closed(connection, self._env.now())
         self.queue.changed()
         self.shared.connection_closed(connection)
-        self.owner.step(Disconnected(connection, self.owner.alone_until))
+        self.owner.disconnected(connection)
         self.ending.check()
 
     def join(self, session: Session, connection: int) -> bool:
@@ -356,22 +296,18 @@ class GovernedTopic:
         holder = self.owner.current
         if holder is None or holder.session != session or (isinstance(holder, Absent) and self.writer.epoch is None):
             return False
-        self.owner.step(Connected(connection))
+        self.owner.connected(connection)
         return True
 
     def changed(self, change: Change) -> None:
         """Another node has stored the topic's owner."""
         if not self.serving and change.key.slot == self.scope.slot:
-            self.takeovers.reread()
+            self.reread()
 
     def served_elsewhere(self) -> None:
         """Another node serves the topic now."""
         if not self.serving:
             self.owner.moved_away()
-
-    async def keep_alive(self) -> None:
-        """See `TopicTakeovers.keep_alive`."""
-        await self.takeovers.keep_alive()
 
     async def administer(
         self, partition: int | None = None, *, fence: bool, generations: frozenset[int] | None = None

@@ -7,26 +7,32 @@ new owner and its writer.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.answers import QueueFoundError, failure_of
+from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.claims import Verdict
+from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.interfaces import WholeTopic
+from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
 from sidecar.exclusive.operations import BUSY, Offer
-from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
-from sidecar.exclusive.policy_ids import begin_ids
+from sidecar.exclusive.owner import TopicOwner
+from sidecar.exclusive.ownership import Awaited, Holder, Owned, is_held
+from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.records import mode_of, was_deposed
 from sidecar.exclusive.requests import Adopt, Claim, Depose, Memory, NothingDoneError, Request, Resume, Share
-from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, TakenSlot
+from sidecar.exclusive.shared import SharedSessions
+from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.topic_parts import TopicParts
-from sidecar.exclusive.upkeep import Renewal, renew_fence
-from sidecar.fencing import read_keep_alives
+from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
+from sidecar.exclusive.writer import SlotWriter
+from sidecar.fencing.expiry import read_keep_alives
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -34,28 +40,77 @@ from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Session
 
 
-class TopicTakeovers:
-    """Of one topic or partition. `taken`: what the newest takeover returned, where this node has the slot still."""
+class TopicTakeovers(ABC):
+    """One topic or partition: its parts, and how it changes hands. `taken`: what the newest takeover returned, where
+    this node has the slot still. `writer` is its owner's.
+    """
 
-    def __init__(self, topic: TopicParts) -> None:
+    writer: SlotWriter
+
+    def __init__(
+        self,
+        name: str,
+        environment: Environment,
+        refusals: Refusals,
+        scope: SlotScope | None = None,
+        whole: WholeTopic | None = None,
+    ) -> None:
+        """`whole` is the topic that a partition with its own owner belongs to: its slot is `scope`'s."""
+        self.name = name
+        self.scope = scope or SlotScope(name)
+        self.whole = whole
+        self.serving = False
+        self.refusals = refusals
+        self.upkeep = whole.upkeep if whole is not None else Upkeep(environment.terms, environment.changelog.clock)
+        self.newcomers = Newcomers(environment.reconnect_grace)
+        self.queue = TopicQueue(self, self.newcomers, environment)
+        self.shared = SharedSessions(name, environment, self.upkeep, refusals, lambda: self.ids, self.share_anew)
+        self.owner = TopicOwner(self.scope, environment)
         self.taken: TakenSlot | None = None
         self._lost: SlotEpoch | None = None
-        self._topic = topic
-        self._env = topic.environment
+        self.env = self._env = environment
+        self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
+
+    @property
+    def written_under(self) -> TakenSlot | None:
+        """The slot epoch that its owner writes under here, where it does."""
+        return self.writer.epoch.taken if self.writer.epoch is not None else None
+
+    @property
+    @abstractmethod
+    def ids(self) -> TopicIds | None:
+        """The sequence ids, where the policy wants them."""
+
+    def is_live(self, session: str) -> bool:
+        """Whether a session that may write here has a connection."""
+        holder = self.owner.holder
+        if holder is not None:
+            return holder.session == session and bool(holder.connections)
+        return self.shared.is_live(session)
+
+    async def save_ids(self) -> None:
+        """The topic is served here no longer."""
+        if self._ids is not None:
+            await self._ids.save()
+
+    def stop_writing(self) -> None:
+        """Nobody writes under the present epochs any more; writers go on under the next ones."""
+        self.writer.drop_epoch(MOVED)
+        self.shared.close(MOVED)
 
     # What they are made for -----------------------------------------------------------------------------------------
 
     async def claim(self, offer: Offer, verdict: Verdict) -> None:
         """Make the session of this batch the owner, or continue with it if it is the owner."""
         # Model: Own.
-        topic, claimant, last = self._topic, offer.claimant, self._topic.owner.holder
-        if isinstance(last, Awaited) and last.session != claimant.session and not is_held(last, self._env.now()):
-            await self._release_record(last)
-        newcomers, now, wall_ms = topic.newcomers, self._env.now(), self._env.wall_ms()
+        claimant, last = offer.claimant, self.owner.holder
+        awaited = last if isinstance(last, Awaited) and last.session != claimant.session else None
+        if awaited is not None and awaited.recorded is not None and not is_held(awaited, self._env.now()):
+            await self._env.services.store.release(awaited.recorded)  # it did not come back in time
+        newcomers, now, wall_ms = self.newcomers, self._env.now(), self._env.wall_ms()
         evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
-        others = [found for found in topic.shared.connected() if found.session != claimant.session]
-        mode = claimant.mode or self._env.mode_of(topic.name)
-        struck = [(session, *found) for session, found in newcomers.tries()]
+        others = [found for found in self.shared.connected() if found.session != claimant.session]
+        mode = claimant.mode or self._env.mode_of(self.name)
         kind = Depose if verdict.deposes else Claim
         request = kind(
             session=claimant.session,
@@ -64,36 +119,29 @@ class TopicTakeovers:
             asked=claimant.generation,
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
-            caller=self._env.bindings.writer_of(topic.name, claimant),
+            caller=self._env.bindings.writer_of(self.name, claimant),
             memory=self._memory_of(claimant.session),
-            refused=topic.refusals.of(claimant.session, topic.scope),
+            refused=self.refusals.of(claimant.session, self.scope),
             dismisses=tuple(found.session for found in others),
-            evicts=(
-                *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
-                *struck,
-            ),
+            evicts={found.session: wall_ms for found in evicted if found.session != claimant.session}
+            | newcomers.tries(),
         )
         try:
             await self.run(request, offer)
         except HeldError as error:
-            if not topic.owner.learn(error.owner):
-                topic.writer.operations.reject(offer, Outcome(error.code, message=error.message))
+            if not self.owner.learn(error.owner):
+                self.writer.operations.reject(offer, Outcome(error.code, message=error.message))
             return
-        newcomers.claimed(claimant.session, [found.session for found in evicted], topic.owner.listed)
-        topic.refusals.forgive(claimant.session, topic.scope)
-        topic.queue.changed()
+        newcomers.claimed(claimant.session, [found.session for found in evicted], self.owner.listed)
+        self.refusals.forgive(claimant.session, self.scope)
+        self.queue.changed()
         left = {found.connection for found in evicted}.union(*[found.connections for found in others])
         newcomers.taint(left - {claimant.connection})
-
-    async def _release_record(self, last: Awaited) -> None:
-        """The last owner did not come back in time: delete it from Redis."""
-        if last.recorded is not None:
-            await self._env.services.store.release(last.recorded)
 
     async def again(self) -> None:
         """The same owner under the next epoch."""
         # Model: Begin.
-        topic, holder, ownership = self._topic, self._topic.owner.holder, self._topic.owner.record
+        holder, ownership = self.owner.holder, self.owner.record
         if holder is None or ownership is None:
             return
         await self.run(
@@ -102,12 +150,12 @@ class TopicTakeovers:
                 holder.name,
                 holder.mode,
                 client=ownership.client,
-                caller=self._env.bindings.written(topic.name, holder.session),
+                caller=self._env.bindings.written(self.name, holder.session),
                 memory=self._memory_of(holder.session),
-                refused=topic.refusals.of(holder.session, topic.scope),
+                refused=self.refusals.of(holder.session, self.scope),
             )
         )
-        topic.refusals.forgive(holder.session, topic.scope)
+        self.refusals.forgive(holder.session, self.scope)
 
     def _memory_of(self, session: Session) -> Memory | None:
         """Where a session stood when its epoch was dropped, if that was its own."""
@@ -122,8 +170,8 @@ class TopicTakeovers:
     async def adopt(self) -> None:
         """Serve a topic that was served before, and that nobody owns now."""
         # Model: Adopt.
-        served_before = self._env.changelog.view.serving(self._topic.name) is not None
-        if served_before and self._topic.owner.current is None:
+        served_before = self._env.changelog.view.serving(self.name) is not None
+        if served_before and self.owner.current is None:
             await self.run(Adopt())
 
     # One takeover ---------------------------------------------------------------------------------------------------
@@ -132,102 +180,96 @@ class TopicTakeovers:
         """`joins` is a batch of the session on a connection that is to count as the owner's. Raises as `Takeover.run`,
         and `QueueFoundError`.
         """
-        topic, upkeep = self._topic, self._topic.upkeep
-        served = topic.serving
+        upkeep, served = self.upkeep, self.serving
         master = await self._serve()
         if not served and await self._find_others() and joins is not None and not request.deposes:
             raise QueueFoundError
-        if not upkeep.known and (isinstance(request, Share) or (topic.scope.is_master and topic.shared.known())):
+        if not upkeep.known and (isinstance(request, Share) or (self.scope.is_master and self.shared.known())):
             await self._read_terms()
-        started, began, ids = self._env.now(), upkeep.now(), topic.ids
-        takeover = Takeover(self._env.services, topic.scope, request, master, upkeep.trusted_ms, ids)
+        started, began, ids = self._env.now(), upkeep.now(), self.ids
+        takeover = Takeover(self._env.services, self.scope, request, master, upkeep.trusted_ms, ids)
         try:
-            taken = await takeover.run(topic.stop_writing)
+            taken = await takeover.run(self.stop_writing)
         except OutdatedMasterError:
-            assert topic.whole is not None
-            topic.whole.outdated()
+            assert self.whole is not None
+            self.whole.outdated()
             raise
-        if ids is not topic.ids:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic.name} changed meanwhile")
+        if ids is not self.ids:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self.taken = taken
         if ids is not None:
             begin_ids(ids, taken, self._env.changelog.view)
-        if topic.whole is not None:
-            topic.whole.taken(topic.scope.slot)
+        if self.whole is not None:
+            self.whole.taken(self.scope.slot)
         else:
-            topic.shared.begin(taken, shares=isinstance(request, Share))
+            self.shared.begin(taken, shares=isinstance(request, Share))
         if not request.is_for_nobody:
             self._settle(taken, request, joins, started)
         elif isinstance(request, Share):
             self._shared(taken)
-        if topic.whole is None:
+        if self.whole is None:
             upkeep.kept(began)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
-        topic = self._topic
-        if topic.whole is not None:
-            assert topic.scope.partition is not None
-            master = await topic.whole.take(topic.scope.partition)
-            topic.serving = True
+        if self.whole is not None:
+            assert self.scope.partition is not None
+            master = await self.whole.take(self.scope.partition)
+            self.serving = True
             return master
-        if not await self._env.may_serve(topic):
+        if not await self._env.may_serve(self):
             raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
         return None
 
     async def _find_others(self) -> bool:
         """Keep the places of sessions that wrote or waited at the node that served the topic before."""
-        topic = self._topic
-        sessions = await self._env.queues.of(topic)
-        topic.newcomers.expect(sessions, self._env.now())
-        return bool(sessions) or (topic.scope.is_master and topic.shared.expect())
+        sessions = await self._env.queues.of(self)
+        self.newcomers.expect(sessions, self._env.now())
+        return bool(sessions) or (self.scope.is_master and self.shared.expect())
 
     async def _read_terms(self) -> None:
         """Read how long leaders remember a producer, if the keeper has not read it yet."""
-        name = self._topic.name
         with suppress(UpstreamError, KafkaError, TimeoutError):  # then the log is read instead
-            terms = await read_keep_alives(self._env.services.upstream, [name])
-            if name in terms:
-                self._topic.upkeep.read(terms[name])
+            terms = await read_keep_alives(self._env.services.upstream, [self.name])
+            if self.name in terms:
+                self.upkeep.read(terms[self.name])
 
     def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic belongs to its session, or to none."""
-        topic, owner = self._topic, self._topic.owner
+        owner = self.owner
         self._lost = None
-        topic.shared.dismiss()
+        self.shared.dismiss()
         before, value = owner.holder, taken.ownership  # connections that closed meanwhile are gone from the holder
         owner.note(value, taken.position)
         owned: Owned | None = None
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
-            topic.writer.begin(taken, topic.ids)
-        owner.step(TakenOver(owned, owner.alone_until))
+            self.writer.begin(taken, self.ids)
+        owner.taken_over(owned)
         if request.deposes and before is not None and before.session != value.session:
             connections = owner.holder.connections if owner.holder is not None else frozenset[int]()
-            topic.newcomers.taint(before.connections - connections)
+            self.newcomers.taint(before.connections - connections)
         by = None if joins is None else joins.claimant.caller
-        self._env.events.taken_over(topic, request, before, self._env.now() - started, by)
+        self._env.events.taken_over(self, request, before, self._env.now() - started, by)
 
     def _shared(self, taken: TakenSlot) -> None:
-        """The takeover is done: sessions write beside each other, and the last owner lost the topic."""
-        topic, owner = self._topic, self._topic.owner
+        """The takeover is done: sessions write beside each other, and the last owner lost the self."""
+        owner = self.owner
         last = owner.record
         if last is not None and last.session:
-            self._env.events.shared(
-                topic, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation)
-            )
-        owner.step(Freed())
+            self._env.events.shared(self, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation))
+        owner.freed()
         if taken.ownership.generation:
             owner.note(taken.ownership, taken.position)
 
     def may_share(self) -> bool:
         """Whether sessions may write beside each other as things stand."""
-        return self._topic.serving and self._topic.shared.is_current()
+        return self.serving and self.shared.is_current()
 
     async def share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
         """A session that writes beside others found a partition, or a topic, that was not fenced."""
-        operations, shared = self._topic.writer.operations, self._topic.shared
+        operations, shared = self.writer.operations, self.shared
         await operations.over()
         if shared.master is None or not self.may_share():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
@@ -241,33 +283,33 @@ class TopicTakeovers:
         while an owner may still come back, 6 NOT_LEADER_OR_FOLLOWER where another node serves the topic, and as a
         takeover does.
         """
-        topic, ids = self._topic, self._topic.ids
+        ids = self.ids
         if ids is None:
-            raise LookupError(topic.name)
-        await topic.writer.operations.over()
+            raise LookupError(self.name)
+        await self.writer.operations.over()
         if not ids.is_begun:
-            if topic.owner.current is not None:
-                message = f"the owner of {topic.name} may still come back; try again"
+            if self.owner.current is not None:
+                message = f"the owner of {self.name} may still come back; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
-            await topic.writer.operations.perform(lambda: self.run(Adopt()))
+            await self.writer.operations.perform(lambda: self.run(Adopt()))
         await ids.known(timeout)
         return ids
 
     def failed(self, error: Exception) -> Outcome | None:
         """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
-        topic, hooks, outcome = self._topic, self._env.hooks, failure_of(error)
+        hooks, outcome = self._env.hooks, failure_of(error)
         if isinstance(error, MetadataUnavailable):
-            hooks.fenced(topic.name, "redis_down")
+            hooks.fenced(self.name, "redis_down")
             return outcome
         if isinstance(error, QueueFoundError | GenerationError):
             return None
-        hooks.operation_failed(topic.name, error)
+        hooks.operation_failed(self.name, error)
         if isinstance(error, ExhaustedError):
             return Outcome(error.code, message=error.message)
         if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._env.unknown(topic)
+            self._env.unknown(self)
         if isinstance(error, HeldError):
-            return None if topic.owner.learn(error.owner) else BUSY
+            return None if self.owner.learn(error.owner) else BUSY
         deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED
         if deposed and not isinstance(error, FencedError):
             self.reread()  # the changelog knows a deposed session that this topic did not
@@ -280,24 +322,24 @@ class TopicTakeovers:
         """Renew the fence at its epoch, in mid-traffic: sequences and readers are not disturbed. A topic that nobody
         serves is adopted; one that was created anew, or has grown, is fenced as a whole.
         """
-        topic, taken, operations = self._topic, self.taken, self._topic.writer.operations
-        if operations.busy or (taken is None and topic.whole is not None):
+        taken, operations = self.taken, self.writer.operations
+        if operations.busy or (taken is None and self.whole is not None):
             return
         if taken is None:
-            if topic.owner.current is None:
+            if self.owner.current is None:
                 await asyncio.wait([operations.begin(self.adopt)])
             if self.taken is None:
-                topic.upkeep.failed(topic.upkeep.now())
+                self.upkeep.failed(self.upkeep.now())
             return
-        began = topic.upkeep.now()
-        renewal = await renew_fence(self._env.services, taken, topic.writer.epoch)
+        began = self.upkeep.now()
+        renewal = await renew_fence(self._env.services, taken, self.writer.epoch)
         if renewal is Renewal.KEPT:
-            if topic.whole is None:
-                await topic.shared.keep_alive(taken)
-                topic.upkeep.kept(began)
+            if self.whole is None:
+                await self.shared.keep_alive(taken)
+                self.upkeep.kept(began)
         elif self.taken is taken and not operations.busy:
-            if renewal is Renewal.CHANGED and topic.writer.epoch is None:
-                again = self.share if topic.shared.master is not None else self.adopt
+            if renewal is Renewal.CHANGED and self.writer.epoch is None:
+                again = self.share if self.shared.master is not None else self.adopt
                 await asyncio.wait([operations.begin(again)])
             else:
                 self.lose_epoch()
@@ -305,30 +347,34 @@ class TopicTakeovers:
     def reread(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         self._lost = None
-        self._topic.owner.read()
-        self._env.owner_may_have_changed(self._topic)
+        self.owner.read()
+        self._env.owner_may_have_changed(self)
 
     def reopen(self) -> None:
         """The writer goes on under the next epoch; its position is known from this one."""
-        self._lost = self._topic.writer.epoch or self._lost
-        self._topic.stop_writing()
+        self._lost = self.writer.epoch or self._lost
+        self.stop_writing()
+
+    def fence_wanted(self) -> None:
+        """The outcome of a batch is unknown until a fence."""
+        if not self.writer.operations.busy:
+            self.reopen()
 
     def lose_epoch(self) -> None:
         """Kafka refuses the epoch, or has forgotten it: look up the owner, and go on if it is the same."""
-        topic = self._topic
-        self.taken, self._lost = None, topic.writer.epoch
-        topic.stop_writing()
-        if not topic.writer.operations.busy:
-            topic.writer.operations.begin(self._reexamine)
+        self.taken, self._lost = None, self.writer.epoch
+        self.stop_writing()
+        if not self.writer.operations.busy:
+            self.writer.operations.begin(self._reexamine)
 
     async def _reexamine(self) -> None:
-        topic, owner = self._topic, self._topic.owner
+        owner = self.owner
         await self._env.changelog.tailer.read_to_end(10.0)
         entry, holder = owner.entry, owner.holder
         if entry is None or holder is None or entry.value.session != holder.session or entry.value.released_ms:
             connections = holder.connections if holder is not None else frozenset[int]()
             self.reread()
             if entry is not None and holder is not None and was_deposed(entry.value, holder.session):
-                topic.newcomers.taint(connections)
+                self.newcomers.taint(connections)
             return
         await self.again()

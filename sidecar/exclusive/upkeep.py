@@ -19,8 +19,10 @@ from sidecar.changelog import Clock
 from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, KeepAlive, WriterSlot, retire_formers
+from sidecar.exclusive.tails import TailReader, acknowledged_tails, has_forgotten
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive
+from sidecar.fencing.slot import WriterSlot
+from sidecar.fencing.topic import retire_formers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -221,7 +223,7 @@ async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch
     layout = await services.upstream.whole_layout(scope.topic)
     if layout.topic_id != taken.topic_id or set(scope.of(layout.leaders)) - set(taken.partitions):
         return Renewal.CHANGED
-    changelog, reader = services.changelog, tail_reader(services.upstream, scope.topic)
+    changelog, reader = services.changelog, TailReader(services.upstream, scope.topic)
     wrote = () if epoch is None else epoch.wrote()
     look = await reader.look(taken.partitions)
     if has_forgotten(look, scope.topic, taken.slot.stamp, wrote):

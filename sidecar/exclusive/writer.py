@@ -20,7 +20,7 @@ from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer, Operations
 from sidecar.exclusive.slots import TakenSlot
 from sidecar.exclusive.upkeep import Upkeep
-from sidecar.fencing import EpochsUsedUpError
+from sidecar.fencing.slot import EpochsUsedUpError
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict

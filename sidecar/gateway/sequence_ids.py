@@ -20,7 +20,8 @@ from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.topic import Progress, TopicIds
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
-from sidecar.exclusive.governed_topics import GovernedTopics, Topic
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.partitions import Topic
 from sidecar.gateway.owners import BehindError, CatchingUp
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic

@@ -9,7 +9,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.enforcement import Enforcement
@@ -94,7 +94,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     gateway.enforcement = Enforcement(node.upstream, acls, super_users)
     reader_claims.start(changelog.tailer)
     keeper = Keeper(node.upstream, gateway.tasks, governed, node.hooks.operation_failed)
-    governed.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
+    governed.catalog.beat, governed.catalog.settings_changed = membership.beat_now, keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
         loops,

@@ -16,18 +16,10 @@ def is_default_name(client_id: str) -> bool:
 
 
 class Caller(NamedTuple):
-    """Whose a producer id is: the principal that its client logged in with, and the client.id without settings.
-    `principal` is "" where a record of an earlier version says it: then the client.id alone decides.
-    """
+    """Whose a producer id is: the principal that its client logged in with, and the client.id without settings."""
 
     principal: str
     client_id: str
-
-    def is_same(self, other: "Caller") -> bool:
-        """Whether both are one client, as far as is known."""
-        return self.client_id == other.client_id and (
-            self.principal == other.principal or not self.principal or not other.principal
-        )
 
 
 class Session(str):

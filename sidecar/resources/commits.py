@@ -94,25 +94,21 @@ def encoded_size(records: Sequence[Record]) -> int:
     return size
 
 
+@dataclass(eq=False)
 class Commits:
-    """The appends of one coordinator epoch. `confirm` is awaited in front of each batch that claims; what it raises
-    fails the claims in it. `broken` is called once it is not known any more what is in the log.
+    """The appends of one coordinator epoch. `_confirm` is awaited in front of each batch that claims; what it raises
+    fails the claims in it. `_broken` is called once it is not known any more what is in the log.
     """
 
-    def __init__(
-        self,
-        journal: StampedJournal,
-        tasks: Tasks,
-        confirm: Callable[[], Awaitable[None]],
-        broken: Callable[[BaseException], None],
-    ) -> None:
-        self._journal = journal
-        self._tasks = tasks
-        self._confirm = confirm
-        self._broken = broken
-        self._queue: deque[Work] = deque()
-        self._closed: KafkaError | None = None
-        self._idle = asyncio.Event()
+    _journal: StampedJournal
+    _tasks: Tasks
+    _confirm: Callable[[], Awaitable[None]]
+    _broken: Callable[[BaseException], None]
+    _queue: deque[Work] = field(default_factory=deque[Work])
+    _closed: KafkaError | None = None
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
         self._idle.set()
 
     def submit(self, work: Work) -> None:

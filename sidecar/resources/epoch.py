@@ -13,14 +13,9 @@ from typing import Final
 from sidecar.access.services import NodeServices
 from sidecar.access.sessions import is_plain
 from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, StampedJournal, retired_ids
-from sidecar.fencing import (
-    DEFAULT_KEEP_ALIVE,
-    WriterSlot,
-    fence_slot,
-    read_keep_alives,
-    retire_formers,
-    transactional_id,
-)
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, read_keep_alives
+from sidecar.fencing.slot import WriterSlot, transactional_id
+from sidecar.fencing.topic import fence_slot, retire_formers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state

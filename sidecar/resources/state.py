@@ -5,6 +5,7 @@ calls its listeners.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import Final, Protocol
 
 from sidecar.access.services import NodeServices
@@ -38,42 +39,38 @@ class ClaimEvents(Protocol):
     def claims_failed(self, error: BaseException) -> None: ...
 
 
+@dataclass(eq=False)
 class ClaimsState:
-    """The claims as one node sees them. Times in seconds.
+    """The claims as one node sees them. Times in seconds. `queue_limit`: places per resource; `claims_limit`,
+    `places_limit`: of all resources together.
 
     `listeners` are called with every token that has something to fetch: its turn has come, it lost claims (their keys)
-    or its places, or this node coordinates no more.
+    or its places, or this node coordinates no more. `over`: sessions that ended and have something still; whether that
+    is being written down.
     """
 
-    def __init__(
-        self,
-        services: NodeServices,
-        nodes: NodeDirectory,
-        tasks: Tasks,
-        events: ClaimEvents,
-        *,
-        reconnect_grace: float,
-        disconnect_grace: float,
-        queue_limit: int,
-        claims_limit: int = CLAIMS_LIMIT,
-        places_limit: int = PLACES_LIMIT,
-    ) -> None:
-        """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
-        self.listeners: list[Callable[[bytes, Collection[Key]], None]] = []
-        self.services = services
-        self.nodes = nodes
-        self.tasks = tasks
-        self.events = events
-        self.reconnect_grace = reconnect_grace
+    services: NodeServices
+    nodes: NodeDirectory
+    tasks: Tasks
+    events: ClaimEvents
+    reconnect_grace: float
+    disconnect_grace: InitVar[float]
+    queue_limit: InitVar[int]
+    claims_limit: InitVar[int] = CLAIMS_LIMIT
+    places_limit: InitVar[int] = PLACES_LIMIT
+    listeners: list[Callable[[bytes, Collection[Key]], None]] = field(
+        init=False, default_factory=list[Callable[[bytes, Collection[Key]], None]]
+    )
+    lost: LostTokens = field(init=False, default_factory=LostTokens)
+    over: dict[str, bool] = field(init=False, default_factory=dict[str, bool])
+    serving: bool = False
+    draining: bool = False
+    epoch: CoordinatorEpoch | None = None
+    commits: Commits | None = None
+
+    def __post_init__(self, disconnect_grace: float, queue_limit: int, claims_limit: int, places_limit: int) -> None:
         self._limits = {"queue_limit": queue_limit, "claims_limit": claims_limit, "places_limit": places_limit}
         self.sessions = Sessions(disconnect_grace)
-        self.lost = LostTokens()
-        self.over: dict[str, bool] = {}
-        """Sessions that ended and have something still; whether that is being written down."""
-        self.serving = False
-        self.draining = False
-        self.epoch: CoordinatorEpoch | None = None
-        self.commits: Commits | None = None
         self.table = self.new_table()
 
     # The coordinator ----------------------------------------------------------------------------------------------

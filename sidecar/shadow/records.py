@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from sidecar.changelog import Changelog, Entry, Key, Kind, Record, SlotName
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.ids import Offset, Stamp

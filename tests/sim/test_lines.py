@@ -47,7 +47,7 @@ def test_marks_of_several_processes_add_up() -> None:
 
 
 def test_the_report_names_spans_that_never_ran() -> None:
-    file = "sidecar/fencing/retire.py"
+    file = "sidecar/fencing/topic.py"
     count = len(lines.lines_of(file))
     report = lines.report({file: bytes([1]) * (count - 2) + bytes(2)})
     rows = [line for line in report.splitlines() if file in line]

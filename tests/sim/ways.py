@@ -54,7 +54,7 @@ CARRIERS: Final = (
 which broker is asked and how, Redis' wire format, how records of the ownership topic are spelled and handed on.
 """
 _BEGINS: Final = "TopicTakeovers.claim"
-_SERVES: Final = "TopicOwner.step"
+_SERVES: Final = "TopicOwner.taken_over"
 """The functions between whose first call and return the takeover proper is."""
 
 

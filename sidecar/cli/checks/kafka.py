@@ -12,7 +12,7 @@ from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.fencing import KeepAlive, read_keep_alives
+from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.gateway.relay import lacking
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import Request, UpstreamError

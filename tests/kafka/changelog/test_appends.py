@@ -10,7 +10,7 @@ from sidecar.changelog import MASTER_SLOT, AppendRefusedError, AppendUncertainEr
 from sidecar.changelog.append import Appender
 from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.fencing import WriterSlot
+from sidecar.fencing.slot import WriterSlot
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.calls.logs import FetchPartition

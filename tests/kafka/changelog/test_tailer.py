@@ -21,7 +21,7 @@ from sidecar.changelog import (
     Tailer,
 )
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.fencing import WriterSlot
+from sidecar.fencing.slot import WriterSlot
 from sidecar.local import Kafka
 from sidecar.local.tools import Tools
 from sidecar.protocol.calls.logs import FetchPartition, ProduceBatch

@@ -152,7 +152,7 @@ class Machine:
         topic = room.governed.topic(self._scene.topic)
         epochs = [part for part in topic.parts if part.writer.epoch is not None]
         if epochs:
-            self._random.choice(epochs).takeovers.lose_epoch()
+            self._random.choice(epochs).lose_epoch()
         else:
             topic.fence_wanted()
 

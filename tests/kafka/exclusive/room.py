@@ -321,7 +321,7 @@ async def open_room(
         )  # fmt: skip
         governed.start()
         membership = parts.membership(governed, lambda: governed.catalog.version)
-        governed.catalog.attach(beat=membership.beat_now)
+        governed.catalog.beat = membership.beat_now
         await membership.join()
         parts.tasks.start(governed.keep_ids())
         room = Room(governed, parts.gates, told, parts.boot)

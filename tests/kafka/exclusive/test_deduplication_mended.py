@@ -277,7 +277,7 @@ async def test_a_shift_of_sequences_for_a_batch_that_failed_counts_for_nothing(
             await first.governed.drain()
             billing = second.connect("billing", producer_id=billing.producer_id)
         else:
-            first.topic(topic).takeovers.lose_epoch()
+            first.topic(topic).lose_epoch()
         for sequence, number in ((4, 5), (5, 6)):
             await until(lambda: billing.send_ids(topic, [number], sequence=sequence))  # noqa: B023
         assert await log_of(services, topic) == ["0", "1", "2", "4", "5", "6"]

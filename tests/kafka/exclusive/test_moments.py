@@ -15,7 +15,7 @@ from sidecar.changelog.records import read_batches
 from sidecar.exclusive import arbitration, catalog
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.policies import PolicyFields
-from sidecar.fencing import EpochsUsedUpError, WriterSlot
+from sidecar.fencing.slot import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.logs import FetchPartition

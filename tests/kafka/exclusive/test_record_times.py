@@ -13,7 +13,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import content
 from sidecar.exclusive import upkeep
 from sidecar.exclusive.keeper import Keeper
-from sidecar.fencing import KeepAlive, read_keep_alives
+from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.protocol import limits
 from sidecar.protocol.calls.transactions import ActiveProducer, DescribeProducers
 from sidecar.protocol.errors import KafkaError

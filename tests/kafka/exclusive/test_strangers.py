@@ -114,9 +114,9 @@ async def test_a_claim_that_says_whose_the_producer_id_is_costs_no_second_takeov
     owner = room.connect("billing")
     room.governed.bindings.given(owner.producer_id, owner.caller)
     await claim_for(room, topic, owner)
-    taken = room.topic(topic).takeovers.taken
+    taken = room.topic(topic).taken
     assert await owner.send(topic) == 0
-    assert room.topic(topic).takeovers.taken is taken is not None
+    assert room.topic(topic).taken is taken is not None
 
 
 async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_under_it(

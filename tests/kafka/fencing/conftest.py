@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from sidecar.fencing import FencingLimits, WriterSlot
+from sidecar.fencing.slot import FencingLimits, WriterSlot
 from tests.kafka_calls import KafkaCalls, kafka_calls
 from tests.services import Services
 

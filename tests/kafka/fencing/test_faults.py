@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.fencing import FencingLimits, FencingRefusedError, WriterSlot
+from sidecar.fencing.slot import FencingLimits, WriterSlot
+from sidecar.fencing.witness import FencingRefusedError
 from sidecar.local import Kafka
 from sidecar.protocol.caller import CoordinatorKind, FencedError
 from sidecar.protocol.calls.transactions import (

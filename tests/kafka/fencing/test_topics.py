@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, read_keep_alives, retire_producer
-from sidecar.fencing.slot import ROTATE_AT
+from sidecar.fencing.expiry import read_keep_alives
+from sidecar.fencing.slot import ROTATE_AT, WriterSlot
+from sidecar.fencing.topic import FencedTopic, fence_topic, retire_producer
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
 from sidecar.protocol.calls.admin import CreatePartitions
 from sidecar.protocol.calls.transactions import NO_STAMP, InitProducerId

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sidecar.changelog import MASTER_SLOT, Changelog, Key, Kind, Record
-from sidecar.fencing import WriterSlot, fence_topic, read_keep_alives, retire_producer, transactional_id
+from sidecar.fencing.expiry import read_keep_alives
+from sidecar.fencing.slot import WriterSlot, transactional_id
+from sidecar.fencing.topic import fence_topic, retire_producer
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.calls.admin import ApiVersions
 from sidecar.protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sidecar.exclusive.serving import ServingRights
+from sidecar.exclusive.arbitration import ServingRights
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import Unique
@@ -110,7 +110,7 @@ async def test_an_operators_word_waits_while_the_topic_moves(pair: Pair, monkeyp
         await hand_back()
 
     monkeypatch.setattr(governed, "hand_back", slow)
-    rights: ServingRights = serving.rooms.governed._rights
+    rights: ServingRights = serving.rooms.governed.rights
     rights.moving.add(name)
     governed.serving = False
     moving = asyncio.ensure_future(rights._hand_over(governed, 2))

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from sidecar.changelog import Changelog, Key, Record, StampedJournal, claim_key
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.fencing import WriterSlot, transactional_id
+from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 from tests.kafka.gateway.requests import request

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from sidecar.changelog import Changelog, Entry
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.metadata import TopicState
 from sidecar.shadow.keeper import ShadowKeeper

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.changelog import Changelog, Key, Kind, Record, StampedJournal, append
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.protocol.caller import FencedError, Upstream
 from sidecar.protocol.ids import Offset
 from sidecar.shadow.records import SHADOW_SLOT, OvertakenError, ShadowRecords

@@ -12,7 +12,7 @@ import pytest
 from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
-from sidecar.fencing import RecordWriter
+from sidecar.fencing.record_writer import RecordWriter
 from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic
 from sidecar.shadow.catalog import BadShadowError, NameTakenError, Shadow, ShadowCatalog

@@ -13,7 +13,6 @@ from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, produce
 
-RETIRE: Final = "sidecar/fencing/retire.py"
 UPKEEP: Final = "sidecar/exclusive/upkeep.py"
 FENCING: Final = "sidecar/fencing/topic.py"
 SLOT: Final = "sidecar/fencing/slot.py"
@@ -99,13 +98,18 @@ _KEPT: Final = Schedule(
 
 _UNRETIRED: Final = Edit(FENCING, "    if former is not None and former not in", "    if False and former not in")
 _PAST_THE_COORDINATOR: Final = (
+    Edit(UPKEEP, "import retire_formers\n", "import retire_formers, retire_producer\n"),
     Edit(
         UPKEEP,
         "    await slot.keep_alive(fenced)\n",
         "    await retire_producer(services.upstream, slot.stamp.producer_id, fenced, at=slot.stamp.epoch)\n",
     ),
-    Edit(RETIRE, "deadline: float = 30.0, call", "at: int = MAX_PRODUCER_EPOCH, deadline: float = 30.0, call"),
-    Edit(RETIRE, "Stamp(producer_id, ProducerEpoch(MAX_PRODUCER_EPOCH))", "Stamp(producer_id, ProducerEpoch(at))"),
+    Edit(
+        FENCING,
+        "producer_id: ProducerId, partitions: Partitions)",
+        "producer_id: ProducerId, partitions: Partitions, at: int = 32_767)",
+    ),
+    Edit(FENCING, "Stamp(producer_id, ProducerEpoch(MAX_PRODUCER_EPOCH))", "Stamp(producer_id, ProducerEpoch(at))"),
 )
 
 MUTANTS: Final = (
@@ -155,7 +159,7 @@ MUTANTS: Final = (
         "former producer ids are not renewed",
         "model KeepRetired",
         "The fence of the producer ids that a slot had before is not renewed.",
-        (Edit(RETIRE, "retired_producer_ids[-_RETIRED_KEPT:]", "retired_producer_ids[:0]"),),
+        (Edit(FENCING, "retired_producer_ids[-_RETIRED_KEPT:]", "retired_producer_ids[:0]"),),
         _RETIRED,
         seeds=5,
     ),

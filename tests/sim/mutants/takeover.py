@@ -335,8 +335,8 @@ MUTANTS: Final = (
         (
             Edit(
                 TAKEOVER,
-                "        slots = {name: self._slot(name) for name in (scope.slot, *others)}\n",
-                "        slots = {scope.slot: self._slot(scope.slot)}\n",
+                "        slots = {name: WriterSlot(services.upstream, ids[name]) for name in (scope.slot, *others)}\n",
+                "        slots = {scope.slot: WriterSlot(services.upstream, ids[scope.slot])}\n",
             ),
         ),
         BESIDE,

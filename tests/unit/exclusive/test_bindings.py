@@ -75,8 +75,8 @@ def tell(view: View, changes: list[Change]) -> None:
             known.changed(change.key)
 
 
-def serving(session: str, client_id: str | None, *left: state.LeftSession, principal: str | None = PRINCIPAL) -> Record:
-    record = state.Serving(session=session, client_id=client_id, left=left, principal=principal)
+def serving(session: str, client_id: str | None, *left: state.LeftSession) -> Record:
+    record = state.Serving(session=session, client_id=client_id, left=left, principal=PRINCIPAL)
     return Record(Key(Kind.SERVING, "orders", MASTER_SLOT), record)
 
 
@@ -127,7 +127,7 @@ def test_what_is_written_down_counts_most_until_the_record_says_otherwise(view: 
     assert known.bound("orders", Session("pid:7")) == client("attacker")
 
 
-def test_a_record_of_an_earlier_version_binds_to_nobody(view: View, known: Bindings) -> None:
+def test_a_record_without_a_client_binds_to_nobody(view: View, known: Bindings) -> None:
     note(view, 1, serving(Session("pid:7"), None))
     assert known.bound("orders", Session("pid:7")) is None
 
@@ -155,22 +155,6 @@ def test_a_producer_id_belongs_to_a_principal_too_whatever_another_one_calls_its
 def test_a_session_of_a_client_that_left_stays_its_principals(view: View, known: Bindings) -> None:
     left = state.LeftSession(session=Session("pid:7"), client_id="billing", principal=PRINCIPAL)
     note(view, 1, serving(Session("pid:8"), "other", left))
-    assert known.admitted("orders", OTHER_USER) is None
-    assert known.admitted("orders", CLAIMANT) is CLAIMANT
-
-
-def test_where_a_record_says_no_principal_the_first_of_the_client_id_has_it(view: View, known: Bindings) -> None:
-    note(view, 1, serving(Session("pid:7"), "billing", principal=None))
-    assert known.bound("orders", Session("pid:7")) == client("billing", "")
-    assert known.admitted("orders", STRANGER) is None
-    assert known.admitted("orders", CLAIMANT) is CLAIMANT
-    assert known.admitted("orders", OTHER_USER) is None
-    assert known.written("orders", Session("pid:7")) == client("billing")
-
-
-def test_where_a_record_says_no_principal_what_kafka_gave_tells_it(view: View, known: Bindings) -> None:
-    note(view, 1, serving(Session("pid:7"), "billing", principal=None))
-    known.given(7, client("billing"))
     assert known.admitted("orders", OTHER_USER) is None
     assert known.admitted("orders", CLAIMANT) is CLAIMANT
 

@@ -50,6 +50,9 @@ class Topics:
     def missing(self, _name: bytes) -> None:
         """Not looked at."""
 
+    def now(self) -> float:
+        return 0.0
+
 
 class Client:
     """As much of a client as its batches need."""

@@ -56,7 +56,7 @@ def test_an_owner_that_had_let_go_comes_back_with_its_generation_and_start() -> 
 
 
 def test_a_fencer_leaves_the_holder_and_the_queue_deposed() -> None:
-    found = ownership(wanted(B, deposes=True, evicts=((Session("pid:8"), "waiter", NOW),)), owned())
+    found = ownership(wanted(B, deposes=True, evicts={"pid:8": NOW}), owned())
     assert [(d.session, d.generation) for d in found.deposed] == [(A, 1), (Session("pid:8"), 0)]
 
 
@@ -70,7 +70,7 @@ def test_each_try_of_a_deposed_session_renews_its_day() -> None:
     known = owned(
         B, deposed=[state.Deposed(session=s, generation=1, last_try_ms=NOW - REMEMBERED_MS + 1) for s in "xy"]
     )
-    found = ownership(wanted(Session("pid:3"), evicts=(("x", "", NOW - 1),)), known)
+    found = ownership(wanted(Session("pid:3"), evicts={"x": NOW - 1}), known)
     assert [(d.session, d.generation, d.last_try_ms) for d in found.deposed][-1] == ("x", 1, NOW - 1)
     later = records.ownership(wanted(Session("pid:4")), found, TOPIC_ID, 3, {}, NOW + 10, keeps=False)
     assert [d.session for d in later.deposed] == ["x"]
@@ -106,7 +106,7 @@ def test_a_day_of_many_changes_of_owner_fits_into_the_list_of_deposed_sessions()
 
 def test_sessions_that_never_owned_a_topic_nor_wrote_displace_none_that_did() -> None:
     """Each new connection may strike back under a producer id of its own, and each may wait."""
-    strangers = tuple((Session(f"pid:{n}"), "x" * 255, NOW) for n in range(10_000, 40_000))
+    strangers = {f"pid:{n}": NOW for n in range(10_000, 40_000)}
     known = owned(deposed=[lost_by(3, NOW - REMEMBERED_MS + 1)])
     found = ownership(wanted(B, deposes=True, evicts=strangers), known)
     again = ownership(wanted(Session("pid:5"), evicts=strangers), found, generation=3)
@@ -117,8 +117,8 @@ def test_sessions_that_never_owned_a_topic_nor_wrote_displace_none_that_did() ->
 
 
 def test_sessions_that_wrote_beside_each_other_are_kept_as_owners_are() -> None:
-    strangers = tuple((Session(f"pid:{n}"), "", NOW) for n in range(10_000, 20_000))
+    strangers = {f"pid:{n}": NOW for n in range(10_000, 20_000)}
     found = ownership(wanted(B, dismisses=(Session("pid:8"), PLAIN), evicts=strangers), None, generation=1)
     assert [d.session for d in found.deposed if d.generation] == [Session("pid:8")]
-    again = ownership(wanted(Session("pid:9"), evicts=((Session("pid:8"), "", NOW + 5), *strangers)), found)
+    again = ownership(wanted(Session("pid:9"), evicts={"pid:8": NOW + 5, **strangers}), found)
     assert [(d.session, d.last_try_ms) for d in again.deposed if d.generation] == [(Session("pid:8"), NOW + 5)]

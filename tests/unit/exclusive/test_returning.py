@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.producing import ProducingState
-from sidecar.exclusive.returning import Answering
+from sidecar.exclusive.returning import Answering, Door
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart
@@ -18,17 +18,10 @@ from tests.unit.dedup.paper import HEADERS, batch, recs
 TOPIC = b"orders"
 
 
-class Door:
-    """Implements `sidecar.exclusive.returning.Door` for one topic with sequence ids."""
-
-    def __init__(self) -> None:
-        self.kept = KeptBytes()
-
-    def served(self, topic: bytes) -> Any:
-        return SimpleNamespace(ids=SimpleNamespace(services=SimpleNamespace(headers=HEADERS, names_limit=100)))
-
-    def now(self) -> float:
-        return 0.0
+def door() -> Door:
+    """Of a node with one topic with sequence ids."""
+    ids = SimpleNamespace(services=SimpleNamespace(headers=HEADERS, names_limit=100))
+    return Door(KeptBytes(), {TOPIC: cast(Any, SimpleNamespace(ids=ids))}, lambda: 0.0)
 
 
 class Client:
@@ -48,25 +41,25 @@ class Client:
         self.alive = False
 
 
-def arrives(door: Door, client: Client, number: int) -> tuple[Answering, Content]:
+def arrives(at: Door, client: Client, number: int) -> tuple[Answering, Content]:
     """A batch with this sequence id."""
     found = batch(recs(number))
     header = checked_header(found)._replace(producer_id=-1)
-    answer = Answering(door, client, ProducePart(TOPIC, 0, 0, len(found)), header, found, lambda outcome: None)  # type: ignore[arg-type]
+    answer = Answering(at, client, ProducePart(TOPIC, 0, 0, len(found)), header, found, lambda outcome: None)  # type: ignore[arg-type]
     return answer, Content(found, 1, HEADERS, b"billing", at_once=True)
 
 
 def test_a_batch_of_a_closed_connection_gives_no_room_back_a_second_time() -> None:
     """It stood before its gate as its connection was closed: what that had kept is looked at all the same."""
-    door, client = Door(), Client()
-    first, _ = arrives(door, client, 1)
+    at, client = door(), Client()
+    first, _ = arrives(at, client, 1)
     first(Outcome(ErrorCode.LEADER_NOT_AVAILABLE))
-    assert door.kept.in_all > 0
-    behind, content = arrives(door, client, 2)
+    assert at.kept.in_all > 0
+    behind, content = arrives(at, client, 2)
     client.alive = False
-    door.kept.forget(client.connection_id)
+    at.kept.forget(client.connection_id)
     refused = behind.turn(content)
     assert refused is not None, "the first one has to come again before"
     assert refused.error == ErrorCode.LEADER_NOT_AVAILABLE
-    assert door.kept.in_all == 0
-    assert not door.kept._by_connection
+    assert at.kept.in_all == 0
+    assert not at.kept._by_connection

@@ -22,7 +22,6 @@ from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, logged, recs
 
 if TYPE_CHECKING:
-    from sidecar.fencing import Witness
     from sidecar.protocol.caller import Upstream
 
 PARTITION = TopicPartition("orders", 0)
@@ -55,7 +54,7 @@ def marker(offset: int, *, leader: int = 1, epoch: int = 5, producer_id: int = S
 
 
 def reader(log: PaperLog) -> TailReader:
-    return TailReader(cast("Upstream", log), cast("Witness", None), "orders")
+    return TailReader(cast("Upstream", log), "orders")
 
 
 async def behind(log: PaperLog, tail: Tail, end: int, fence: Stamp = FENCE) -> int:

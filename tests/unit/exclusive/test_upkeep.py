@@ -14,7 +14,7 @@ from metadata.errors import Reason
 from sidecar.changelog import Clock
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.upkeep import Upkeep
-from sidecar.fencing import KeepAlive, keep_alive
+from sidecar.fencing.expiry import KeepAlive, keep_alive
 from sidecar.forwarder.outcome import Outcome
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, keep_alive
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, keep_alive
 
 
 def test_a_quarter_of_the_shortest_time() -> None:

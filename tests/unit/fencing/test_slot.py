@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import MASTER_SLOT, SlotName, partition_slot, shared_slot
-from sidecar.fencing import transactional_id
+from sidecar.fencing.slot import transactional_id
 
 clusters = st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True)
 topics = st.from_regex(r"[A-Za-z0-9._-]{1,12}", fullmatch=True)
