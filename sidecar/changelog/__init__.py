@@ -4,11 +4,8 @@ Redis forgets, Kafka does not: who owns a topic, under which epoch and from whic
 first record that a writer's epoch appends to the ownership topic. This room knows records, not the rules of owning.
 """
 
-from sidecar.changelog.append import Appender, Journal, StampedJournal
-from sidecar.changelog.changelog import Changelog
+from sidecar.changelog.changelog import Appender, Changelog, Journal, StampedJournal
 from sidecar.changelog.clock import Clock
-from sidecar.changelog.columns import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
-from sidecar.changelog.configuration import Finding
 from sidecar.changelog.errors import (
     FAILURES,
     AppendRefusedError,
@@ -31,9 +28,17 @@ from sidecar.changelog.keys import (
     shared_slot,
     whole_of,
 )
-from sidecar.changelog.records import RawRecord, read_batches
+from sidecar.changelog.records import (
+    Position,
+    RawRecord,
+    pack_offsets,
+    pack_positions,
+    read_batches,
+    unpack_offsets,
+    unpack_positions,
+)
 from sidecar.changelog.tailer import Tailer
-from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
+from sidecar.changelog.topics import Finding, InternalTopics, TopicNames, open_topics
 from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View, retired_ids
 
 __all__ = [

@@ -8,20 +8,16 @@ batches wait for that thread, and 256 KiB can hold gigabytes.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from sidecar.cluster.logs import LogReader
 from sidecar.network.aside import aside
-from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header
+from sidecar.protocol.batch import HEADER_BYTES, BatchHeader, batch_sizes, crc_matches, read_header
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.primitives import Octets
 from sidecar.protocol.stretches import Columns, unpack
-
-if TYPE_CHECKING:
-    from sidecar.cluster.logs import LogReader
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.ids import TopicPartition
-    from sidecar.protocol.primitives import Octets
 
 _REACH: Final = 8
 """Offsets that are looked at for each record that is wanted: those of markers, which are no records, among them."""

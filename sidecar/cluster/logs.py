@@ -7,20 +7,15 @@ gets the error. An empty answer to Fetch is never taken for the end of a log (`L
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Final
+from uuid import UUID
 
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.caller import SHARED_CHANNEL
-from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
+from sidecar.protocol.caller import SHARED_CHANNEL, Channel, Upstream
+from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
-    from uuid import UUID
-
-    from sidecar.protocol.caller import Channel, Upstream
-    from sidecar.protocol.calls.logs import Fetched, ListedOffset
 
 FETCH_BYTES: Final = 1024 * 1024
 _EMPTY_ANSWERS: Final = 10

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
-from metadata import MetadataError, MetadataUnavailable, NodeIdTaken
-from sidecar.cluster.nodes import NodeAddress, Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from metadata import MetadataStore
-    from metadata.nodes import Beat, LiveNodes, Node
-    from metadata.ownership import Ownership
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.network.loops import Loops
+from metadata import MetadataError, MetadataStore, MetadataUnavailable, NodeIdTaken
+from metadata.nodes import Beat, LiveNodes, Node
+from metadata.ownership import Ownership
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
+from sidecar.network.loops import Loops
 
 _TAKEN_MARGIN_S: Final = 2.0
 _POLL_S: Final = 0.05

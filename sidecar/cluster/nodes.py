@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from metadata.nodes import ListenerAddress
+from metadata.nodes import ListenerAddress
 
 _MASK = (1 << 64) - 1
 

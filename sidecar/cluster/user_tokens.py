@@ -10,20 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from sidecar.network.tasks import take_failure
-from sidecar.protocol.caller import Channel, UpstreamError
-from sidecar.protocol.calls.security import CreateDelegationToken, DescribeTokenOwners, ExpireDelegationToken
+from sidecar.protocol.caller import AnswerT, Channel, Request, UpstreamError
+from sidecar.protocol.calls.security import CreateDelegationToken, DescribeTokenOwners, ExpireDelegationToken, MadeToken
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.security.errors import TokenError
-from sidecar.security.mechanisms import ScramClient, ScramSecret
-
-if TYPE_CHECKING:
-    from sidecar.protocol.caller import AnswerT, Request
-    from sidecar.protocol.calls.security import MadeToken
-    from sidecar.security.mechanisms import Mechanism
-    from sidecar.security.scram import Hash
+from sidecar.security.mechanisms import Mechanism, ScramClient, ScramSecret
+from sidecar.security.scram import Hash
 
 LIFE_MS: Final = 3_600_000
 """How long a token lives at most; brokers may have a shorter `delegation.token.expiry.time.ms`."""

@@ -20,14 +20,12 @@ from itertools import islice
 from typing import Final, Protocol
 
 from sidecar.dedup.arrival import Arrival, Contents, Session
-from sidecar.dedup.content import Content, Headers
-from sidecar.dedup.decision import Next, decide, is_new
-from sidecar.dedup.order import ClientOrder, OrderVerdict
-from sidecar.dedup.outgoing import Flight, Outgoing
+from sidecar.dedup.content import Content, Headers, Next, decide, is_new
+from sidecar.dedup.outgoing import ClientOrder, Flight, OrderVerdict, Outgoing
 from sidecar.dedup.partition import PartitionIds
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import MODULUS, SequenceSpace
+from sidecar.forwarder.sequences import MODULUS, Append, SequenceSpace
 from sidecar.network.aside import aside
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ClientSequence, StampedSequence

@@ -1,18 +1,49 @@
 """The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and the
-batches that wait for them.
+batches that wait for them. And what the ids of every topic need of their node, as an interface.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from sidecar.dedup.environment import IdsServices
-from sidecar.dedup.marks import Marks, UnderWay
+from metadata import MetadataStore
+from sidecar.changelog import Changelog
+from sidecar.cluster.logs import LogReader
+from sidecar.dedup.content import Headers
+from sidecar.dedup.marks import NAMES_LIMIT, Marks, UnderWay
 from sidecar.dedup.names import NameHolders
 from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode
+
+
+class IdsHooks(Protocol):
+    """What the node wants to know; implementations are cheap and never raise."""
+
+    def duplicates_dropped(self, topic: str, records: int) -> None: ...
+    def ids_unknown(self, topic: str) -> None: ...
+    def ids_read(self, topic: str, records: int) -> None:
+        """Some of what `ids_recovered` reports when it is done."""
+
+    def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
+    def ids_lost(self, topic: str, reason: str) -> None: ...
+    def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
+    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+
+
+class IdsServices(NamedTuple):
+    """What the ids of every topic of this node need."""
+
+    logs: LogReader
+    changelog: Changelog
+    store: MetadataStore
+    tasks: Tasks
+    hooks: IdsHooks
+    headers: Headers
+    names_limit: int = NAMES_LIMIT
+
 
 SNAPSHOT_BATCHES: Final = 1_000
 SNAPSHOT_S: Final = 120.0

@@ -18,12 +18,10 @@ from uuid import UUID
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.dedup import recovery
-from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import NameHolders, WriterNames
-from sidecar.dedup.partition import PartitionIds
-from sidecar.dedup.recovery import Extent, IdsLostError, Reading
-from sidecar.dedup.snapshot_log import SnapshotLog
+from sidecar.dedup.partition import IdsServices, PartitionIds
+from sidecar.dedup.recovery import Extent, IdsLostError, Reading, SnapshotLog
 from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError

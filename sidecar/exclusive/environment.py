@@ -5,7 +5,7 @@ from typing import Protocol
 from metadata.ownership import AccessMode
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Changelog
-from sidecar.dedup.environment import IdsServices
+from sidecar.dedup.partition import IdsServices
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
 from sidecar.exclusive.ownership_events import OwnershipEvents

@@ -26,9 +26,9 @@ from sidecar.exclusive.requests import Memory
 from sidecar.exclusive.slots import TakenSlot
 from sidecar.exclusive.succession import NOTHING, Sequences
 from sidecar.forwarder.forwarder import Forwarder, WholeRequest
-from sidecar.forwarder.lane import Append, Lane, LaneOwner
+from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
+from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, Append, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence

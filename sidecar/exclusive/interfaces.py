@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from metadata.ownership import AccessMode
-from sidecar.dedup.environment import IdsHooks
+from sidecar.dedup.partition import IdsHooks
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.slots import SlotScope, TakenSlot

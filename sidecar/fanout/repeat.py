@@ -6,15 +6,13 @@ KIP-227 saves brokers the same work by sessions, which would have to be kept in 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from sidecar.fanout.question import Asked, Question
-
-if TYPE_CHECKING:
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.protocol.fetch import FetchPart, FetchRequest
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
+from sidecar.protocol.fetch import FetchPart, FetchRequest
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_AT: Final = 8

@@ -12,9 +12,8 @@ from sidecar.shadow.auto_reset import AutoReset, Moved, detail, reset_of
 from sidecar.shadow.catalog import Shadow, ShadowCatalog
 from sidecar.shadow.cursor_reset import CursorReset
 from sidecar.shadow.cursors import Cursors, TopicCursors
-from sidecar.shadow.readers import Readers
 from sidecar.shadow.records import ShadowRecords
-from sidecar.shadow.statistics import Statistics
+from sidecar.shadow.statistics import Readers, Statistics
 from sidecar.v1 import state_pb2 as state
 
 

@@ -3,19 +3,20 @@ its source's log they are.
 
 Kafka stores them like those of any topic: each broker is asked for its groups, and then for what these groups have
 committed. There may be thousands of groups: one request asks for many, brokers are asked in parallel, and the result is
-kept for a few seconds.
+kept for a few seconds. Callers that ask while an answer is on its way share it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.groups import (
     DescribedGroup,
@@ -26,7 +27,63 @@ from sidecar.protocol.calls.groups import (
     OffsetFetch,
 )
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-from sidecar.shadow.recent import Recent
+
+AnswerT = TypeVar("AnswerT")
+_MOST: Final = 1_000
+
+
+class Recent(Generic[AnswerT]):
+    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered; those that are not
+    `expected` are reported, as all callers may have gone meanwhile.
+    """
+
+    def __init__(self, seconds: float, *expected: type[Exception]) -> None:
+        self._seconds = seconds
+        self._expected = expected
+        self._kept: dict[Hashable, tuple[float, AnswerT]] = {}
+        self._asking: dict[Hashable, asyncio.Task[AnswerT]] = {}
+
+    async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        """The answer that is remembered, else what `ask` returns. Raises what that raises."""
+        loop = asyncio.get_running_loop()
+        kept = self._kept.get(key)
+        if kept is not None and loop.time() - kept[0] < self._seconds:
+            return kept[1]
+        task = self._asking.get(key)
+        if task is None:
+            task = loop.create_task(ask())
+            self._asking[key] = task
+            task.add_done_callback(lambda done: self._asked(key, done, loop.time()))
+        return await asyncio.shield(task)
+
+    def _take_failure(self, task: asyncio.Task[AnswerT]) -> None:
+        take_failure(task, *self._expected)
+
+    def _asked(self, key: Hashable, task: asyncio.Task[AnswerT], now: float) -> None:
+        self._take_failure(task)
+        if self._asking.get(key) is not task:
+            return  # forgotten meanwhile: it may be from before the change
+        del self._asking[key]
+        if not task.cancelled() and task.exception() is None:
+            if len(self._kept) >= _MOST:
+                self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < self._seconds}
+            if len(self._kept) < _MOST:
+                self._kept[key] = now, task.result()
+
+    def forget(self, key: Hashable) -> None:
+        """What `key` stands for has changed."""
+        self._kept.pop(key, None)
+        task = self._asking.pop(key, None)
+        if task is not None:
+            task.add_done_callback(self._take_failure)
+
+    async def close(self) -> None:
+        """Ask no more; waiting calls are cancelled."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
 
 _AnswerT = TypeVar("_AnswerT")
 

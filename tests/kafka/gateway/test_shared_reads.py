@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.fanout import patience
 from sidecar.fanout import tails as fanout
+from sidecar.fanout import waiting as patience
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import VERSION
 from sidecar.protocol.errors import ErrorCode

@@ -33,7 +33,7 @@ TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 SLOTS: Final = "sidecar/exclusive/slots.py"
 LOGS: Final = "sidecar/cluster/logs.py"
 UPSTREAM: Final = "sidecar/cluster/upstream.py"
-APPEND: Final = "sidecar/changelog/append.py"
+APPEND: Final = "sidecar/changelog/changelog.py"
 
 SMALL_CIRCLE: Final = (
     Edit(SEQUENCES, "MODULUS: Final = 2**31", "MODULUS: Final = 2**12"),

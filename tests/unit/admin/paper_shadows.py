@@ -9,8 +9,7 @@ from sidecar.node.port import ConflictError, NotFoundError, Shadow
 from sidecar.node.view.shadows import ShadowView
 from sidecar.shadow.cursor_reset import AtOffset, Target
 from sidecar.shadow.cursors import Cursor, Lag, Position
-from sidecar.shadow.readers import Reading
-from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.statistics import Numbers, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sidecar.fanout.wheel import TICK_S, Wheel
+from sidecar.fanout.waiting import TICK_S, Wheel
 from tests.wait import wait_until
 
 _DAYS = 24 * 24 * 3600.0

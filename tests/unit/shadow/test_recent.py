@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sidecar.shadow.recent import Recent
+from sidecar.shadow.cursors import Recent
 
 
 class Counted:
@@ -74,7 +74,7 @@ async def test_failures_are_told_to_all_and_not_remembered() -> None:
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.shadow.recent._MOST", 3)
+    monkeypatch.setattr("sidecar.shadow.cursors._MOST", 3)
     recent, counted = Recent[int](5), Counted()
     for key in range(10):
         await recent.get(key, counted)
