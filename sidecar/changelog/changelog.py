@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Final
@@ -30,6 +31,8 @@ from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 _CHANNELS: Final = 8
+_REPLICA_WAIT_S: Final = 10.0
+"""How long a leader waits for its replicas."""
 _AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | STALE_ROUTE
 _CODES: Final = frozenset(ErrorCode)
 
@@ -39,24 +42,15 @@ def _channel(writer: Stamp | None) -> Channel:
     return Channel("changelog-append" if writer is None else f"changelog-append-{writer.producer_id % _CHANNELS}")
 
 
+@dataclass(eq=False)
 class Appender:
-    """Appends to topics whose ids are known; never to another topic under the same name.
-
-    `replica_wait` is how long a leader waits for its replicas, `deadline` how long all tries may take (seconds).
+    """Appends to topics whose ids are known; never to another topic under the same name. `deadline`: how long all tries
+    may take (seconds).
     """
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        topic_ids: Mapping[str, UUID],
-        *,
-        replica_wait: float = 10.0,
-        deadline: float = 30.0,
-    ) -> None:
-        self._upstream = upstream
-        self._ids = topic_ids
-        self._replica_wait = replica_wait
-        self._deadline = deadline
+    _upstream: Upstream
+    _ids: Mapping[str, UUID]
+    deadline: float = 30.0
 
     async def append(
         self,
@@ -77,7 +71,7 @@ class Appender:
         `ChangelogLostError`, `AppendUncertainError`.
         """
         batch = bytes(build_batch(records, writer, sequence))
-        retry = Retry(f"append to {partition}", self._deadline)
+        retry = Retry(f"append to {partition}", self.deadline)
         in_doubt = refresh = False
         while True:
             try:
@@ -111,8 +105,8 @@ class Appender:
                 raise
 
     async def _send(self, leader: int, partition: TopicPartition, batch: bytes, writer: Stamp | None) -> Appended:
-        request = ProduceBatch(partition, batch, int(self._replica_wait * 1000))
-        return await self._upstream.call(leader, request, timeout=self._replica_wait + 5.0, channel=_channel(writer))
+        request = ProduceBatch(partition, batch, int(_REPLICA_WAIT_S * 1000))
+        return await self._upstream.call(leader, request, timeout=_REPLICA_WAIT_S + 5.0, channel=_channel(writer))
 
     async def _leader(self, partition: TopicPartition, *, refresh: bool) -> int:
         try:
@@ -248,7 +242,8 @@ class Changelog:
     ) -> Changelog:
         """Check or create the internal topics (`open_topics`) and begin to follow the ownership topic."""
         topics = await open_topics(upstream, cluster)
-        tailer = Tailer(upstream, topics.ownership, topics.ids[topics.names.ownership], on_error=on_error, clock=clock)
+        topic_id = topics.ids[topics.names.ownership]
+        tailer = Tailer(upstream, topics.ownership, topic_id, on_error=on_error, clock=clock or Clock())
         tailer.start()
         return cls(topics, Appender(upstream, topics.ids), tailer)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from sidecar.cluster.hedging import PATIENCE_S, Hedged
@@ -59,30 +60,26 @@ class _Waiter:
             self.future.set_exception(DisconnectedError(str(error), sent=error.sent))
 
 
+@dataclass(eq=False)
 class Brokers:
-    """Connections to the brokers of one cluster. `view`: what is known of it."""
+    """Connections to the brokers of one cluster. Timeouts in seconds; `access`: how connections begin, with TLS and
+    login or without; `view`: what is known of the cluster.
+    """
 
-    def __init__(
-        self,
-        bootstrap: list[tuple[str, int]],
-        *,
-        connect_timeout: float,
-        request_timeout: float,
-        access: BrokerAccess = PLAIN_TCP,
-        rng: random.Random | None = None,
-    ) -> None:
-        """Timeouts in seconds; `access`: how connections begin, with TLS and login or without."""
-        self._access = access
+    bootstrap: list[tuple[str, int]]
+    _: KW_ONLY
+    connect_timeout: float
+    request_timeout: float
+    access: BrokerAccess = PLAIN_TCP
+
+    def __post_init__(self) -> None:
         self.users: UserTokens | None = None
         """Set where clients' connections to brokers are their principals', before the first client connects."""
         self.view = ClusterView()
-        self.connect_timeout = connect_timeout
-        self.request_timeout = request_timeout
         self.on_connection_error: Callable[[int, str], None] = lambda broker, reason: None
-        self._bootstrap = bootstrap
-        self._seeds = [_BOOTSTRAP - index for index in range(len(bootstrap))]
+        self._seeds = [_BOOTSTRAP - index for index in range(len(self.bootstrap))]
         self._hedged = Hedged()
-        self._random = rng or random.Random()
+        self._random = random.Random()
         self._connections: dict[tuple[int, Channel], UpstreamConnection] = {}
         self._pools: dict[int, Pool] = {}
         self._backoff: dict[int, ReconnectBackoff] = {}
@@ -94,7 +91,7 @@ class Brokers:
     def address(self, broker_id: int) -> tuple[str, int]:
         """Host and port of a broker. Raises `DisconnectedError` for one that is not known."""
         if broker_id <= _BOOTSTRAP:
-            return self._bootstrap[_BOOTSTRAP - broker_id]
+            return self.bootstrap[_BOOTSTRAP - broker_id]
         broker = self.view.brokers.get(broker_id)
         if broker is None:
             raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
@@ -110,7 +107,7 @@ class Brokers:
         """A new connection, which begins to connect; `answers`: what large ones of a client's wait for. `login`: as
         whom, None as the node.
         """
-        access = self._access if login is None else BrokerAccess(self._access.tls, login)
+        access = self.access if login is None else BrokerAccess(self.access.tls, login)
         if answers is None:
             connection = UpstreamConnection(owner, address, self.connect_timeout, access)
         else:
@@ -121,7 +118,7 @@ class Brokers:
 
     def open_without_login(self, owner: Owner, address: tuple[str, int]) -> UpstreamConnection:
         """A new connection with TLS as all others, on which somebody else is to log in."""
-        access = BrokerAccess(self._access.tls)
+        access = BrokerAccess(self.access.tls)
         connection = UpstreamConnection(owner, address, self.connect_timeout, access)
         connection.open()
         return connection
@@ -293,8 +290,8 @@ class Brokers:
             connection.close()
         for pool in self._pools.values():
             pool.close()
-        if self._access.credentials is not None:
-            await self._access.credentials.close()
+        if self.access.credentials is not None:
+            await self.access.credentials.close()
 
 
 class _ConnectionReporter:

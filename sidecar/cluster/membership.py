@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from metadata import MetadataError, MetadataStore, MetadataUnavailable, NodeIdTaken
@@ -33,33 +34,25 @@ class Asserted(Protocol):
     async def refill(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Membership:
-    """The heartbeat of one node. `describe` says what the node is at each beat; `loops` see to it that it goes on."""
+    """The heartbeat of one node. `_describe` says what the node is at each beat; `loops` see to it that it goes on."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        nodes: NodeDirectory,
-        describe: Callable[[], Node],
-        asserted: Asserted,
-        *,
-        failed: Callable[[MetadataError], None],
-        restored: Callable[[], None] = lambda: None,
-        loops: Loops | None = None,
-        lacks_listener: Callable[[str, int], None] = lambda _listener, _node: None,
-    ) -> None:
+    _store: MetadataStore
+    _nodes: NodeDirectory
+    _describe: Callable[[], Node]
+    _asserted: Asserted
+    _: KW_ONLY
+    failed: Callable[[MetadataError], None]
+    restored: Callable[[], None] = lambda: None
+    loops: Loops | None = None
+    lacks_listener: Callable[[str, int], None] = lambda _listener, _node: None
+
+    def __post_init__(self) -> None:
         self.available = False
         self.problem = "no heartbeat was answered yet"
         self.lease_until = 0.0
         """When the lease of this node runs out, in Unix seconds; 0.0 before there was one."""
-        self._store = store
-        self._nodes = nodes
-        self._describe = describe
-        self._asserted = asserted
-        self._failed = failed
-        self._restored = restored
-        self._loops = loops
-        self._lacks_listener = lacks_listener
         self._missing: set[tuple[str, int]] = set()
         self._beating = asyncio.Lock()
         self._was_lost = False
@@ -85,8 +78,8 @@ class Membership:
             except MetadataUnavailable as error:
                 self._lost(error)
                 break
-        if self._loops is not None:
-            self._task = self._loops.start("heartbeat", self._run)
+        if self.loops is not None:
+            self._task = self.loops.start("heartbeat", self._run)
         else:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -104,7 +97,7 @@ class Membership:
             node = self._describe()
             await self._store.leave(node.node_id, node.boot)
         except MetadataError as error:
-            self._failed(error)
+            self.failed(error)
 
     async def beat_now(self) -> None:
         """A beat out of turn, for news that others should hear soon."""
@@ -141,22 +134,19 @@ class Membership:
 
     def _lost(self, error: MetadataError) -> None:
         if self.available or not self.problem:
-            self._failed(error)
+            self.failed(error)
         self.available, self._was_lost = False, True
         self.problem = str(error)
 
     async def _beat(self) -> None:
         async with self._beating:  # an answer never stands after a later one's
-            await self._beat_once()
-
-    async def _beat_once(self) -> None:
-        began = time.time()
-        beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
-        if self._was_lost and not self.available:
-            self._restored()
-        self.available, self.problem = True, ""
-        self.lease_until = began + self._store.lease_ms / 1000
-        await self._hear(beat)
+            began = time.time()
+            beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
+            if self._was_lost and not self.available:
+                self.restored()
+            self.available, self.problem = True, ""
+            self.lease_until = began + self._store.lease_ms / 1000
+            await self._hear(beat)
 
     async def _hear(self, beat: Beat) -> None:
         addresses = [
@@ -185,5 +175,5 @@ class Membership:
             (each.listener, node) for each in self._nodes.me.listeners for node in self._nodes.without(each.listener)
         }
         for listener, node in sorted(missing - self._missing):
-            self._lacks_listener(listener, node)
+            self.lacks_listener(listener, node)
         self._missing = missing

@@ -16,6 +16,7 @@ front (`protocol.limits`).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
@@ -59,28 +60,25 @@ class Keeper(Protocol):
         """Run a task that nobody awaits."""
 
 
+@dataclass(eq=False)
 class Gate:
-    """One session's way into one partition, under one slot epoch. `space` and `order` are None for a plain session."""
+    """One session's way into one partition, under one slot epoch. Space and order are None for a plain session.
+    `_released` gives bytes of dropped records back to the forwarder's buffer.
+    """
 
-    def __init__(
-        self,
-        state: PartitionIds,
-        session: Session,
-        lane: Lane,
-        space: SequenceSpace | None,
-        headers: Headers,
-        keeper: Keeper,
-        released: Callable[[int], None],
-    ) -> None:
-        """`released` gives bytes of dropped records back to the forwarder's buffer."""
-        self._state = state
-        self._session = session
-        self._space = space
+    _state: PartitionIds
+    _session: Session
+    _lane: Lane
+    _space: SequenceSpace | None
+    _headers: Headers
+    _keeper: Keeper
+    _released: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        state, session, space = self._state, self._session, self._space
         self._order = None if space is None else ClientOrder(space.next, has_past=space.has_past)
-        self._contents = Contents(headers, session.name, state.marks.limit)
-        self._out = Outgoing(state, session.producer_id, lane, space, self._order, self._over)
-        self._keeper = keeper
-        self._released = released
+        self._contents = Contents(self._headers, session.name, state.marks.limit)
+        self._out = Outgoing(state, session.producer_id, self._lane, space, self._order, self._over)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Arrival] = deque()
         self._shifting = False  # the session's base is about to move: what comes after is stamped by the new one

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -42,38 +42,30 @@ class Progress(NamedTuple):
     total: int
 
 
+@dataclass(eq=False)
 class TopicIds:
-    """All partitions of a topic. `is_live`: whether a session has a connection; `fence_wanted` makes the topic be
-    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too.
+    """All partitions of a topic. `_is_live`: whether a session has a connection; `fence_wanted` makes the topic be
+    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too. `since`:
+    after this offset of the ownership topic the topic has sequence ids; -1 where that was never seen to begin.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        services: IdsServices,
-        is_live: Callable[[str], bool],
-        fence_wanted: Callable[[], None],
-        *,
-        by_partition: bool = False,
-        since: int = -1,
-    ) -> None:
-        """`since`: after this offset of the ownership topic the topic has sequence ids; -1 where that was never seen to
-        begin.
-        """
-        self.topic = topic
-        self.since = since
-        self.services = services
-        self.fence_wanted = fence_wanted
+    topic: str
+    services: IdsServices
+    _is_live: Callable[[str], bool]
+    fence_wanted: Callable[[], None]
+    _: KW_ONLY
+    by_partition: bool = False
+    since: int = -1
+
+    def __post_init__(self) -> None:
         self.is_urged = False
         """A snapshot of everything is wanted now."""
         self.partitions: dict[int, PartitionIds] = {}
         self.progress = Progress(0, 0, 0)
         self.is_begun = False
         """The topic is served here: its ids are known, or being read."""
-        self._is_live = is_live
-        self._by_partition = by_partition
-        self._names = NameHolders(is_live)
-        self._snapshots = SnapshotLog(topic, services, fence_wanted)
+        self._names = NameHolders(self._is_live)
+        self._snapshots = SnapshotLog(self.topic, self.services, self.fence_wanted)
         self._writers = WriterNames()
         self._turn = 0
         self._settling = False
@@ -89,7 +81,7 @@ class TopicIds:
         """The state of one partition."""
         found = self.partitions.get(partition)
         if found is None:
-            names = NameHolders(self._is_live) if self._by_partition else self._names
+            names = NameHolders(self._is_live) if self.by_partition else self._names
             found = self.partitions[partition] = PartitionIds(self, partition, names, self.services.names_limit)
         return found
 

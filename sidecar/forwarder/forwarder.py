@@ -15,7 +15,7 @@ again, and the connection is dropped if another broker leads the partitions now.
 import asyncio
 import random
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 from zlib import crc32
@@ -262,24 +262,19 @@ class WholeReply(UnderWay):
         return outcomes
 
 
+@dataclass(eq=False)
 class Forwarder:
     """Carries governed batches to Kafka. `buffer_bytes` bounds what waits or is in flight, over all topics."""
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        *,
-        linger: float,
-        buffer_bytes: int,
-        request_bytes: int = 1024 * 1024,
-        rng: random.Random | None = None,
-    ) -> None:
+    _upstream: KafkaUpstream
+    _: KW_ONLY
+    linger: float
+    buffer_bytes: int
+    request_bytes: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
         self.held_bytes = 0
-        self.buffer_bytes = buffer_bytes
-        self._upstream = upstream
-        self._linger = linger
-        self._request_bytes = request_bytes
-        self._random = rng or random.Random()
+        self._random = random.Random()
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._drained: asyncio.Event | None = None
 
@@ -338,7 +333,7 @@ class Forwarder:
         key = leader, crc32(lane.topic) % _LINKS_PER_LEADER
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = LeaderLink(self._upstream, leader, self._linger, self._request_bytes)
+            link = self._links[key] = LeaderLink(self._upstream, leader, self.linger, self.request_bytes)
         lane.route = view.version, link
         return link
 

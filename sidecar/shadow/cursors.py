@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from sidecar.cluster.hedging import Shared
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.groups import (
     DescribedGroup,
@@ -32,39 +32,26 @@ AnswerT = TypeVar("AnswerT")
 _MOST: Final = 1_000
 
 
-class Recent(Generic[AnswerT]):
-    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered; those that are not
-    `expected` are reported, as all callers may have gone meanwhile.
-    """
+class Recent(Shared[AnswerT]):
+    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered."""
 
     def __init__(self, seconds: float, *expected: type[Exception]) -> None:
+        super().__init__(*expected)
         self._seconds = seconds
-        self._expected = expected
         self._kept: dict[Hashable, tuple[float, AnswerT]] = {}
-        self._asking: dict[Hashable, asyncio.Task[AnswerT]] = {}
 
-    async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+    async def answer(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
         """The answer that is remembered, else what `ask` returns. Raises what that raises."""
-        loop = asyncio.get_running_loop()
         kept = self._kept.get(key)
-        if kept is not None and loop.time() - kept[0] < self._seconds:
+        if kept is not None and asyncio.get_running_loop().time() - kept[0] < self._seconds:
             return kept[1]
-        task = self._asking.get(key)
-        if task is None:
-            task = loop.create_task(ask())
-            self._asking[key] = task
-            task.add_done_callback(lambda done: self._asked(key, done, loop.time()))
-        return await asyncio.shield(task)
+        return await super().answer(key, ask)
 
-    def _take_failure(self, task: asyncio.Task[AnswerT]) -> None:
-        take_failure(task, *self._expected)
-
-    def _asked(self, key: Hashable, task: asyncio.Task[AnswerT], now: float) -> None:
-        self._take_failure(task)
-        if self._asking.get(key) is not task:
-            return  # forgotten meanwhile: it may be from before the change
-        del self._asking[key]
-        if not task.cancelled() and task.exception() is None:
+    def _ended(self, key: Hashable, task: asyncio.Task[AnswerT]) -> None:
+        is_asked = self.tasks.get(key) is task  # else forgotten meanwhile: it may be from before the change
+        super()._ended(key, task)
+        if is_asked and not task.cancelled() and task.exception() is None:
+            now = asyncio.get_running_loop().time()
             if len(self._kept) >= _MOST:
                 self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < self._seconds}
             if len(self._kept) < _MOST:
@@ -73,16 +60,7 @@ class Recent(Generic[AnswerT]):
     def forget(self, key: Hashable) -> None:
         """What `key` stands for has changed."""
         self._kept.pop(key, None)
-        task = self._asking.pop(key, None)
-        if task is not None:
-            task.add_done_callback(self._take_failure)
-
-    async def close(self) -> None:
-        """Ask no more; waiting calls are cancelled."""
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.tasks.pop(key, None)
 
 
 _AnswerT = TypeVar("_AnswerT")
@@ -166,7 +144,7 @@ class Cursors:
 
     async def of(self, shadow: str) -> Sequence[Cursor]:
         """The cursors of a shadow by group, with the members of each, as of the last five seconds."""
-        return await self._described.get(shadow, lambda: _within(self._describe(shadow)))
+        return await self._described.answer(shadow, lambda: _within(self._describe(shadow)))
 
     async def lag(self, shadow: str) -> Lag:
         """How far behind they are, as of the last five seconds."""
@@ -207,10 +185,10 @@ class Cursors:
     # Looking ----------------------------------------------------------------------------------------------------------
 
     async def _look(self, shadow: str) -> _Found:
-        return await self._found.get(shadow, lambda: _within(self._read(shadow)))
+        return await self._found.answer(shadow, lambda: _within(self._read(shadow)))
 
     async def _read(self, shadow: str) -> _Found:
-        log, listed = await asyncio.gather(self.log(shadow), self._groups.get(None, self._list))
+        log, listed = await asyncio.gather(self.log(shadow), self._groups.answer(None, self._list))
         slots = asyncio.Semaphore(_BROKERS_AT_ONCE)
         try:
             by_broker = await asyncio.gather(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -61,7 +61,7 @@ def brokers() -> Brokers:
 
 @pytest.fixture
 def tokens(brokers: Brokers) -> UserTokens:
-    return UserTokens(brokers, Hash.SCRAM_SHA_256)
+    return UserTokens(cast(Any, brokers), Hash.SCRAM_SHA_256)
 
 
 async def test_one_is_made_for_all_that_ask_and_the_node_may_end_it(brokers: Brokers, tokens: UserTokens) -> None:
@@ -217,7 +217,7 @@ async def test_of_replaced_tokens_no_more_are_kept_than_live(
     assert len(brokers.ended) == 5
     assert len(set(brokers.ended)) == 5
     brokers.life_ms, brokers.ended = 0, []
-    others = UserTokens(brokers, Hash.SCRAM_SHA_256)
+    others = UserTokens(cast(Any, brokers), Hash.SCRAM_SHA_256)
     for _ in range(4):
         await others.of("User:alice")
     await others.close()
