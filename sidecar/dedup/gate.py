@@ -91,9 +91,6 @@ class Gate:
         """Nothing waits, nothing is being written down."""
         return not self._queue and not self._shifting
 
-    def _is_new(self, content: Content) -> bool:
-        return is_new(content, self._state.marks, self._state.names, self._session.id)
-
     # The usual case -------------------------------------------------------------------------------------------------
 
     def admits(self, batch: memoryview, first: ClientSequence, records: int) -> Content | None:
@@ -122,7 +119,12 @@ class Gate:
             self._answer(arrival, self._closed)
             return
         arrival.content = content = self._contents.of(arrival)
-        if content is not None and self._is_free(arrival.first) and self._is_new(content):
+        state = self._state
+        if (
+            content is not None
+            and self._is_free(arrival.first)
+            and is_new(content, state.marks, state.names, self._session.id)
+        ):
             if not self._is_out_of_turn(arrival, content):
                 self._out.send(arrival, content)
             return
@@ -201,13 +203,13 @@ class Gate:
             arrival.turn = lambda _: outcome
         return outcome
 
-    def _look(self, arrival: Arrival, work: Callable[[], None]) -> bool:
+    def _look(self, arrival: Arrival, work: Callable[[], object]) -> bool:
         """Have a thread look into the batch in front, which waits for that."""
         self._looking = True
         self._keeper.start(self._look_aside(arrival, work))
         return False
 
-    async def _look_aside(self, arrival: Arrival, work: Callable[[], None]) -> None:
+    async def _look_aside(self, arrival: Arrival, work: Callable[[], object]) -> None:
         try:
             async with arrival.allowance:
                 if self._queue and self._queue[0] is arrival:  # else it was answered meanwhile
@@ -240,7 +242,7 @@ class Gate:
             self._out.send(arrival, content)
             return True
         if found is Next.TAKE_APART:
-            return self._look(arrival, lambda: _take_apart(content))
+            return self._look(arrival, content.records)
         if isinstance(found, Next):
             if found is Next.FENCE:
                 state.want_fence()
@@ -295,6 +297,7 @@ class Gate:
     async def _shift(self, run: list[Arrival], content: Content, kept: list[RecordIds]) -> None:
         space, partition = self._space, self._state.partition
         assert space is not None
+        assert self._order is not None
         first = run[0].first
         total = sum(arrival.records for arrival in run)
         base = ClientSequence((space.base + total - len(kept)) % MODULUS)
@@ -322,7 +325,7 @@ class Gate:
         self._state.dropped(dropped)
         space.base = base
         for arrival in run:
-            self._order_passed(arrival)
+            self._order.landed(self._order.take(arrival.first, arrival.records), (-1, -1, -1))
             space.sent()
             space.appended(arrival.first, arrival.records)
             if self._queue and self._queue[0] is arrival:
@@ -330,17 +333,13 @@ class Gate:
                 self._answer(arrival, DUPLICATE)
         self.pump()
 
-    def _order_passed(self, arrival: Arrival) -> None:
-        assert self._order is not None
-        self._order.landed(self._order.take(arrival.first, arrival.records), (-1, -1, -1))
-
     def _send_rest(self, arrival: Arrival, content: Content, kept: list[RecordIds], shift: int = 0) -> None:
         rest, arrival.rest = arrival.rest, None
         batch, marks = content.without_duplicates(kept) if rest is None or rest[0] != kept else rest[1]
         self._released(len(arrival.batch) - len(batch))
         done = arrival.done
         arrival.done = lambda outcome: done(outcome if outcome.error else outcome._replace(offset=-1))
-        self._out.send_rest(arrival, memoryview(batch), len(kept), marks, shift)
+        self._out.send_part(arrival, memoryview(batch), len(kept), marks, shift)
 
     # Outcomes -------------------------------------------------------------------------------------------------------
 
@@ -348,7 +347,7 @@ class Gate:
         """The base that was written down for the rest of a batch holds no more, as another batch may come next."""
         self._keeper.shift_failed(self._state.partition, TimeoutError("the rest of a batch did not go out"))
 
-    def _over(self, flight: Flight, *, is_there: bool) -> None:
+    def _over(self, flight: Flight, is_there: bool) -> None:
         if flight.shift:
             self._shifting = False
         if self._queue and not self._shifting:
@@ -382,7 +381,3 @@ class Gate:
                 self._timer.cancel()
                 self._timer = None
             self._answer_all(outcome)
-
-
-def _take_apart(content: Content) -> None:
-    content.records()

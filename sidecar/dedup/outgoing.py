@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from sidecar.dedup.arrival import Arrival
 from sidecar.dedup.content import Content
@@ -38,16 +39,14 @@ class OrderVerdict(Enum):
     ASTRIDE = "overlaps what came before: out of order, as Kafka would say of no batch that it knows"
 
 
+@dataclass(slots=True, eq=False)
 class Passed:
     """A batch that went through; `answer` is None until it has an outcome."""
 
-    __slots__ = ("answer", "first", "records")
-
-    def __init__(self, first: ClientSequence, records: int) -> None:
-        self.first = first
-        self.records = records
-        self.answer: tuple[int, int, int] | None = None
-        """Offset, log append time, log start offset; -1 each where nothing was written."""
+    first: ClientSequence
+    records: int
+    answer: tuple[int, int, int] | None = None
+    """Offset, log append time, log start offset; -1 each where nothing was written."""
 
 
 class ClientOrder:
@@ -113,26 +112,18 @@ class ClientOrder:
         return True
 
 
-class Over(Protocol):
-    """Called when the outcome of a batch is known."""
-
-    def __call__(self, flight: Flight, *, is_there: bool) -> None: ...
-
-
+@dataclass(slots=True, eq=False)
 class Flight:
     """A batch of `records` in its lane. Implements `sidecar.forwarder.outcome.Witness`. `shift`: records of the
     client's batch that were left out; `passed` is None for a plain session.
     """
 
-    __slots__ = ("_out", "in_order", "passed", "records", "shift", "under_way")
-
-    def __init__(self, out: Outgoing, under_way: UnderWay, passed: Passed | None, records: int, shift: int) -> None:
-        self.under_way = under_way
-        self.passed = passed
-        self.records = records
-        self.shift = shift
-        self.in_order = bool(under_way.marks)
-        self._out = out
+    _out: Outgoing
+    under_way: UnderWay
+    passed: Passed | None
+    records: int
+    shift: int
+    in_order: bool
 
     def landed(self, outcome: Outcome) -> None:
         self._out.landed(self, outcome)
@@ -143,8 +134,8 @@ class Flight:
 
 @dataclass(eq=False)
 class Outgoing:
-    """What is under way, by batch. `space` and `order` are None for a plain session. `over`: called when an outcome is
-    known.
+    """What is under way, by batch. Space and order are None for a plain session. `_over`: called when an outcome is
+    known, with whether the batch is in the log.
     """
 
     _state: PartitionIds
@@ -152,7 +143,7 @@ class Outgoing:
     _lane: Lane
     _space: SequenceSpace | None
     _order: ClientOrder | None
-    _over: Over
+    _over: Callable[[Flight, bool], None]
     under_way: int = 0
 
     def watch(self, append: Append, marks: tuple[Pushed, ...], first: ClientSequence, shift: int = 0) -> None:
@@ -161,29 +152,23 @@ class Outgoing:
         under_way = self._state.marks.push(marks, self._producer_id, first, records)
         passed = self._order.take(first, records) if self._order is not None else None
         self.under_way += 1
-        append.witness = Flight(self, under_way, passed, append.records, shift)
+        append.witness = Flight(self, under_way, passed, append.records, shift, bool(marks))
 
     def send(self, arrival: Arrival, content: Content) -> None:
         """Hand a whole batch to the lane."""
-        append = self._append(arrival, arrival.batch, arrival.records)
-        self.watch(append, content.marks, arrival.first)
-        self._lane.append(append)
+        self.send_part(arrival, arrival.batch, arrival.records, content.marks, 0)
 
-    def send_rest(
+    def send_part(
         self, arrival: Arrival, batch: memoryview, records: int, marks: tuple[Pushed, ...], shift: int
     ) -> None:
         """Hand what is new of a batch to the lane."""
-        append = self._append(arrival, batch, records)
-        self.watch(append, marks, arrival.first, shift)
-        self._lane.append(append)
-
-    def _append(self, arrival: Arrival, batch: memoryview, records: int) -> Append:
         deadline = asyncio.get_running_loop().time() + arrival.timeout_ms / 1000
         append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
         append.client_records = arrival.records
         if self._space is not None:
             append.belongs(self._space, arrival.first)
-        return append
+        self.watch(append, marks, arrival.first, shift)
+        self._lane.append(append)
 
     def landed(self, flight: Flight, outcome: Outcome) -> None:
         """A batch is in the log."""
@@ -196,7 +181,7 @@ class Outgoing:
             self._order.landed(flight.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
             if flight.shift:
                 self._space.base = ClientSequence((self._space.base + flight.shift) % MODULUS)
-        self._over(flight, is_there=True)
+        self._over(flight, True)
 
     def failed(self, flight: Flight, *, in_doubt: bool) -> None:
         """A batch was given up."""
@@ -209,4 +194,4 @@ class Outgoing:
             self._state.landed(flight.under_way, -1, flight.records)
         else:
             self._state.failed(flight.under_way, in_doubt=in_doubt)
-        self._over(flight, is_there=False)
+        self._over(flight, False)

@@ -107,8 +107,7 @@ def patch_failpoints(points: Failpoints) -> None:
         return lambda *_: points.passed(point)
 
     def answered(reply: Any, *_: Any) -> None:
-        appends = [append for _, append in (reply._sent if hasattr(reply, "_sent") else reply._batches.values())]
-        if any(append.records != append.client_records for append in appends):
+        if any(append.records != append.client_records for _, append in reply.sent):
             points.passed("rest-forwarded")
         else:
             points.passed("forwarded")
