@@ -23,8 +23,8 @@ from sidecar.admin.fields import (
 )
 from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
 from sidecar.node.port import ShadowState
-from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest, Target
-from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
+from sidecar.shadow.catalog import ENTRIES, PRINCIPAL_BYTES
+from sidecar.shadow.cursor_room import AtOffset, AtTime, Earliest, Latest, Target
 from sidecar.shadow.statistics import Numbers
 
 _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)

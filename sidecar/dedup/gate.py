@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from sidecar.dedup.arrival import Arrival, Contents, Session
+from sidecar.dedup.batches import Arrival, ClientOrder, Contents, Flight, OrderVerdict, Outgoing, Session
 from sidecar.dedup.content import Content, Headers, Next, decide, is_new
-from sidecar.dedup.outgoing import ClientOrder, Flight, OrderVerdict, Outgoing
 from sidecar.dedup.partition import PartitionIds
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome

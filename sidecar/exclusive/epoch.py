@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES, Key, Kind, Position, Record, unpack_positions
 from sidecar.cluster.logs import LogReader
-from sidecar.dedup.arrival import Arrival, Session
+from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import Gate
 from sidecar.dedup.topic import TopicIds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from metadata.ownership import AccessMode
-from sidecar.cluster.last_records import LastRecord
+from sidecar.cluster.logs import LastRecord
 from sidecar.cluster.nodes import NodeAddress
 from sidecar.exclusive.policies import PolicyFields as Policy
 from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides

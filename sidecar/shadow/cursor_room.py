@@ -1,20 +1,161 @@
-"""Composes the parts for cursors and readers of shadows, and is their interface to the node."""
+"""Cursors and readers of shadows: composes the parts, and is their interface to the node.
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+The cursor of a group without members is moved as `kafka-consumer-groups --reset-offsets` does (KIP-122). The target
+offset is looked up in the source's log, which the shadow's readers read. A group that Kafka does not know gets a
+cursor. Members would overwrite it, and Kafka accepts no commit from outside while a group has members.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from sidecar.changelog import FAILURES
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.network.tasks import Tasks
+from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
+from sidecar.protocol.calls.groups import CommitOffsets
+from sidecar.protocol.calls.logs import ListOffsets
+from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
+from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.auto_reset import AutoReset, Moved, detail, reset_of
 from sidecar.shadow.catalog import Shadow, ShadowCatalog
-from sidecar.shadow.cursor_reset import CursorReset
-from sidecar.shadow.cursors import Cursors, TopicCursors
+from sidecar.shadow.cursors import CHANNEL, Cursor, Cursors, Log, TopicCursors, position
 from sidecar.shadow.records import ShadowRecords
 from sidecar.shadow.statistics import Readers, Statistics
 from sidecar.v1 import state_pb2 as state
+
+_TRIES: Final = 20
+_PAUSE_S: Final = 0.25
+_LONGEST_GROUP: Final = 2**15 - 1
+_AGAIN: Final = STALE_COORDINATOR | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+_HAS_MEMBERS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+class InUseError(Exception):
+    """The group has members: they have to be stopped first."""
+
+
+class OutOfLogError(ValueError):
+    """There is no such offset, or no such partition; the message names what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """Where the log begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Where it ends (high watermark)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record that is not older (Unix ms), the end where there is none."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """One offset, from the start of the log to its end."""
+
+    offset: int
+
+
+Target = Earliest | Latest | AtTime | AtOffset
+
+
+class CursorReset:
+    """Moves cursors of shadows."""
+
+    def __init__(self, upstream: KafkaUpstream, cursors: Cursors) -> None:
+        self._upstream = upstream
+        self._cursors = cursors
+
+    async def move(self, shadow: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
+        """Commit `to` for a group in some partitions of a shadow, all (None) at best; its cursor there afterwards.
+
+        Raises `InUseError`, `OutOfLogError`, `ClosedError`, `KafkaError`, `UpstreamError`.
+        """
+        if not group or len(group.encode()) > _LONGEST_GROUP:
+            raise OutOfLogError(f"a group's name has 1 to {_LONGEST_GROUP} bytes")
+        log = await self._cursors.log(shadow)
+        chosen = sorted(set(log.ends if partitions is None else partitions))
+        if unknown := [index for index in chosen if index not in log.ends]:
+            raise OutOfLogError(f"{shadow} has the partitions 0 to {len(log.ends) - 1}, not {unknown[0]}")
+        offsets = await self._offsets(log, to, chosen)
+        await self._coordinated(group, lambda broker: self._commit(broker, shadow, group, offsets))
+        self._cursors.forget(shadow)
+        positions = {index: position(offset, log.starts[index], log.ends[index]) for index, offset in offsets.items()}
+        return Cursor(group, "Empty", 0, positions)
+
+    async def _offsets(self, log: Log, to: Target, partitions: Collection[int]) -> dict[int, int]:
+        match to:
+            case Earliest():
+                return {index: log.starts[index] for index in partitions}
+            case Latest():
+                return {index: log.ends[index] for index in partitions}
+            case AtOffset(offset):
+                for index in partitions:
+                    if not log.starts[index] <= offset <= log.ends[index]:
+                        raise OutOfLogError(
+                            f"offset {offset} is not in partition {index}, which goes from {log.starts[index]} to "
+                            f"{log.ends[index]}: choose one there, or other partitions"
+                        )
+                return dict.fromkeys(partitions, offset)
+            case AtTime(timestamp_ms):
+                return await self._at_time(log, timestamp_ms, partitions)
+
+    async def _at_time(self, log: Log, timestamp_ms: int, partitions: Collection[int]) -> dict[int, int]:
+        leaders = (await self._upstream.layout(log.topic)).leaders
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for index in partitions:
+            by_leader.setdefault(leaders.get(index, -1), {})[TopicPartition(log.topic, index)] = timestamp_ms
+        if -1 in by_leader:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"a partition of {log.topic}")
+        answers = await asyncio.gather(
+            *(self._upstream.call(leader, ListOffsets(asked), channel=CHANNEL) for leader, asked in by_leader.items())
+        )
+        found: dict[int, int] = {}
+        for answer in answers:
+            for partition, listed in answer.items():
+                if listed.error:
+                    raise KafkaError(listed.error, f"the offset of a time in {partition}")
+                index = partition.partition
+                found[index] = log.ends[index] if listed.offset < 0 else listed.offset
+        return found
+
+    async def _coordinated(self, group: str, act: Callable[[int], Awaitable[None]]) -> None:
+        """Ask a group's coordinator, which may move or have to load first. Repeating is harmless."""
+        for attempt in range(_TRIES):
+            try:
+                return await act(await self._upstream.coordinator(group, CoordinatorKind.GROUP))
+            except (KafkaError, DisconnectedError) as error:
+                if (isinstance(error, KafkaError) and error.code not in _AGAIN) or attempt == _TRIES - 1:
+                    raise
+            self._upstream.forget_coordinator(group, CoordinatorKind.GROUP)
+            await asyncio.sleep(_PAUSE_S)
+        return None
+
+    async def _commit(self, broker: int, shadow: str, group: str, offsets: Mapping[int, int]) -> None:
+        errors = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), channel=CHANNEL)
+        for index in offsets:
+            error = errors.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if error in _HAS_MEMBERS:
+                raise InUseError(f"group {group} has members: stop them first, they would overwrite it")
+            if error:
+                raise KafkaError(error, f"the cursor of {group} in partition {index} of {shadow}")
 
 
 class CursorHooks(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.node import port
 from sidecar.node.view import NodeView
-from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest
+from sidecar.shadow.cursor_room import AtOffset, AtTime, Earliest, Latest
 from sidecar.shadow.subjects import Related, Standing, Subject, claim, topics
 from tests.sim.words import Fields, Words, no_policy, no_shadow, policy_fields, shadow_fields
 from tests.sim.world import TOPICS

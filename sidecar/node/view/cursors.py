@@ -10,8 +10,7 @@ from sidecar.node.port import ConflictError, InvalidError, NotFoundError, Unavai
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
-from sidecar.shadow.cursor_reset import InUseError, OutOfLogError, Target
-from sidecar.shadow.cursor_room import CursorRoom
+from sidecar.shadow.cursor_room import CursorRoom, InUseError, OutOfLogError, Target
 from sidecar.shadow.cursors import ClosedError, Cursor
 from sidecar.shadow.statistics import Numbers
 

@@ -337,7 +337,7 @@ MUTANTS: Final = (
         "Batches that are small, and a megabyte when they are opened, are opened on the loop, all of a turn.",
         (
             Edit(
-                "sidecar/dedup/arrival.py",
+                "sidecar/dedup/batches.py",
                 "        if not (at_once and TURN.running):\n",
                 "        if True:\n",
             ),

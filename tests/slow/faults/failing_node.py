@@ -97,7 +97,7 @@ def patch_failpoints(points: Failpoints) -> None:
     """Put every point of `POINTS` where it is."""
     from metadata import MetadataStore  # noqa: PLC0415  the path has to be right first, and the node's imports small
     from sidecar.dedup import recovery, snapshots  # noqa: PLC0415
-    from sidecar.dedup.outgoing import Outgoing  # noqa: PLC0415
+    from sidecar.dedup.batches import Outgoing  # noqa: PLC0415
     from sidecar.exclusive.epoch import SlotEpoch  # noqa: PLC0415
     from sidecar.exclusive.takeover import Takeover  # noqa: PLC0415
     from sidecar.forwarder import forwarder as links  # noqa: PLC0415

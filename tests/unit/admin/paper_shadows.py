@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.node.port import ConflictError, NotFoundError, Shadow
 from sidecar.node.view.shadows import ShadowView
-from sidecar.shadow.cursor_reset import AtOffset, Target
+from sidecar.shadow.cursor_room import AtOffset, Target
 from sidecar.shadow.cursors import Cursor, Lag, Position
 from sidecar.shadow.statistics import Numbers, Reading
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from sidecar.changelog import Clock
-from sidecar.dedup.arrival import Arrival, Session
+from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.gate import Gate
 from sidecar.dedup.partition import IdsServices
 from sidecar.dedup.topic import TopicIds
