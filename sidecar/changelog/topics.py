@@ -87,46 +87,25 @@ class NamedConfigs(NamedTuple):
     values: Mapping[str, str | None]
 
 
+_EXACT: Final = ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "compression.type")
+_LEAST: Final = ("min.insync.replicas", "delete.retention.ms", "max.message.bytes")
+_LEAST_OF_EVENTS: Final = ("min.insync.replicas", "retention.ms")
+"""Settings with a least value; a negative retention is no limit at all."""
+_COSTS_COMFORT: Final = frozenset({"max.message.bytes", "retention.ms"})
+
+
 def check(configs: NamedConfigs, topic: TopicDescription, brokers: int) -> list[Finding]:
     """Compare a topic with what its role needs, in a cluster of so many live brokers."""
     replicas = min(len(part.replicas) for part in topic.partitions)
-    return [
-        *_check_exact(configs),
-        *_check_least(configs, replicas),
-        *_check_shape(configs, topic, replicas, brokers),
-    ]
-
-
-_EXACT: Final = ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "compression.type")
-
-
-def _check_exact(configs: NamedConfigs) -> list[Finding]:
-    wanted = wanted_configs(configs.role, 1)
-    return [
-        Finding(configs.topic, f"{name} is {configs.values.get(name)}, must be {wanted[name]}", fatal=True)
-        for name in _EXACT
-        if configs.values.get(name) != wanted[name]
-    ]
-
-
-def _check_least(configs: NamedConfigs, replicas: int) -> list[Finding]:
-    """Settings with a least value; a negative retention is no limit at all."""
-    least = {"min.insync.replicas": _in_sync(replicas)}
-    if configs.role == "events":
-        least["retention.ms"] = EVENTS_RETENTION_MS
-    else:
-        least |= {"delete.retention.ms": _WEEK_MS, "max.message.bytes": _LARGEST_BATCH}
-    found: list[Finding] = []
-    for name, bound in least.items():
+    wanted, found = wanted_configs(configs.role, replicas), list[Finding]()
+    for name in _EXACT:
+        if (value := configs.values.get(name)) != wanted[name]:
+            found.append(Finding(configs.topic, f"{name} is {value}, must be {wanted[name]}", fatal=True))
+    for name in _LEAST_OF_EVENTS if configs.role == "events" else _LEAST:
         value = configs.values.get(name)
-        if value is None or 0 <= int(value) < bound:
-            fatal = name in ("min.insync.replicas", "delete.retention.ms")
-            found.append(Finding(configs.topic, f"{name} is {value}, must be {bound} at least", fatal=fatal))
-    return found
-
-
-def _check_shape(configs: NamedConfigs, topic: TopicDescription, replicas: int, brokers: int) -> list[Finding]:
-    found: list[Finding] = []
+        if value is None or 0 <= int(value) < int(wanted[name]):
+            what = f"{name} is {value}, must be {wanted[name]} at least"
+            found.append(Finding(configs.topic, what, fatal=name not in _COSTS_COMFORT))
     if configs.role != "snapshots" and len(topic.partitions) != 1:
         found.append(Finding(configs.topic, f"{len(topic.partitions)} partitions, must be 1", fatal=True))
     if replicas < min(3, brokers):

@@ -58,26 +58,27 @@ class LogReader:
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The end (high watermark) of each partition. Raises `KafkaError`, `UpstreamError`."""
-        return {index: listed.offset for index, listed in (await self.listed_ends(topic, partitions)).items()}
+        listed = await self.listed(topic, partitions)
+        return {index: each.offset for index, each in listed.items()}
 
     async def starts(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The first offset of each partition that retention left. Raises as `ends`."""
-        listed = await self._list(topic, partitions, OffsetAt.EARLIEST, (await self._upstream.layout(topic)).leaders)
+        listed = await self.listed(topic, partitions, OffsetAt.EARLIEST)
         return {index: each.offset for index, each in listed.items()}
 
-    async def listed_ends(
-        self, topic: str, partitions: Iterable[int], leaders: Mapping[int, int] | None = None
+    async def listed(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        at: OffsetAt | int = OffsetAt.LATEST,
+        leaders: Mapping[int, int] | None = None,
+        channel: Channel = SHARED_CHANNEL,
     ) -> dict[int, ListedOffset]:
-        """The high watermark of each partition and the leader epoch of the broker that says so: `leaders`, where they
-        are given. Raises as `ends`.
+        """An end of each partition, or its first record that is not older than `at` (Unix ms; -1: there is none), and
+        the leader epoch of the broker that says so: `leaders`, where they are given. Raises as `ends`.
         """
         if leaders is None:
             leaders = (await self._upstream.layout(topic)).leaders
-        return await self._list(topic, partitions, OffsetAt.LATEST, leaders)
-
-    async def _list(
-        self, topic: str, partitions: Iterable[int], at: OffsetAt, leaders: Mapping[int, int]
-    ) -> dict[int, ListedOffset]:
         by_leader: dict[int, list[TopicPartition]] = {}
         for index in partitions:
             leader = leaders.get(index, -1)
@@ -86,7 +87,8 @@ class LogReader:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the offsets of {topic}-{index}")
             by_leader.setdefault(leader, []).append(TopicPartition(topic, index))
         requests = [
-            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, at))) for leader, asked in by_leader.items()
+            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, at)), channel=channel)
+            for leader, asked in by_leader.items()
         ]
         found: dict[int, ListedOffset] = {}
         for answer in await asyncio.gather(*requests):

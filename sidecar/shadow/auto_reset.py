@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sidecar.cluster.logs import LogMovedError, LogReader
@@ -173,24 +174,21 @@ class Moved(NamedTuple):
     end: int
 
 
-class ResetHooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
-
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
-
-    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
-        """Called once for each reset, however often the cursor is asked for."""
-
-
+@dataclass(eq=False)
 class AutoReset:
-    """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go."""
+    """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go. `_failed` hears of
+    shadows that cannot be looked at; `_reset` of each reset once, however often the cursor is asked for: shadow, group,
+    limit, and the partitions in which it moved.
+    """
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, hooks: ResetHooks) -> None:
-        self.limits: Mapping[str, int] = {}
-        self._upstream = upstream
-        self._resolver = resolver
-        self._hooks = hooks
-        self._logs = LogReader(upstream, _CHANNEL)
+    _upstream: KafkaUpstream
+    _resolver: NameResolver
+    _failed: Callable[[str, BaseException], None]
+    _reset: Callable[[str, str, int, Collection[Moved]], None]
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def __post_init__(self) -> None:
+        self._logs = LogReader(self._upstream, _CHANNEL)
         self._backlogs = Backlogs(self._logs)
         self._moved: OrderedDict[tuple[str, str, int, int], int] = OrderedDict()
         """Where a cursor was reset to, by shadow, group, partition and what is committed: it stands there until the
@@ -213,7 +211,7 @@ class AutoReset:
             async with asyncio.timeout(_ENDS_S):
                 ends = await self._ends(source, committed)
         except (KafkaError, UpstreamError, TimeoutError) as error:
-            self._hooks.operation_failed(shadow, error)
+            self._failed(shadow, error)
             return {}
         places = {index: self._moved.get((shadow, group, index, committed[index]), committed[index]) for index in ends}
         stands = {index: place for index, place in places.items() if place != committed[index]}
@@ -226,7 +224,7 @@ class AutoReset:
             try:
                 return bool(await self._backlogs.passes(stretch, far[index], limit, max(0.0, deadline - loop.time())))
             except (KafkaError, UpstreamError) as error:
-                self._hooks.operation_failed(shadow, error)
+                self._failed(shadow, error)
                 return False
 
         found = await asyncio.gather(*map(passes, far))
@@ -248,7 +246,7 @@ class AutoReset:
             if len(self._moved) > _REMEMBERED:
                 self._moved.popitem(last=False)
         if moved:
-            self._hooks.cursor_reset(shadow, group, limit, moved)
+            self._reset(shadow, group, limit, moved)
 
     async def close(self) -> None:
         """Count no more."""

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sidecar.changelog import FAILURES
+from sidecar.cluster.logs import LogReader
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
 from sidecar.protocol.calls.groups import CommitOffsets
-from sidecar.protocol.calls.logs import ListOffsets
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.auto_reset import AutoReset, Moved, detail, reset_of
 from sidecar.shadow.catalog import Shadow, ShadowCatalog
 from sidecar.shadow.cursors import CHANNEL, Cursor, Cursors, Log, TopicCursors, position
@@ -115,26 +114,8 @@ class CursorReset:
                         )
                 return dict.fromkeys(partitions, offset)
             case AtTime(timestamp_ms):
-                return await self._at_time(log, timestamp_ms, partitions)
-
-    async def _at_time(self, log: Log, timestamp_ms: int, partitions: Collection[int]) -> dict[int, int]:
-        leaders = (await self._upstream.layout(log.topic)).leaders
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
-        for index in partitions:
-            by_leader.setdefault(leaders.get(index, -1), {})[TopicPartition(log.topic, index)] = timestamp_ms
-        if -1 in by_leader:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"a partition of {log.topic}")
-        answers = await asyncio.gather(
-            *(self._upstream.call(leader, ListOffsets(asked), channel=CHANNEL) for leader, asked in by_leader.items())
-        )
-        found: dict[int, int] = {}
-        for answer in answers:
-            for partition, listed in answer.items():
-                if listed.error:
-                    raise KafkaError(listed.error, f"the offset of a time in {partition}")
-                index = partition.partition
-                found[index] = log.ends[index] if listed.offset < 0 else listed.offset
-        return found
+                found = await LogReader(self._upstream).listed(log.topic, partitions, timestamp_ms, channel=CHANNEL)
+                return {index: log.ends[index] if at.offset < 0 else at.offset for index, at in found.items()}
 
     async def _coordinated(self, group: str, act: Callable[[int], Awaitable[None]]) -> None:
         """Ask a group's coordinator, which may move or have to load first. Repeating is harmless."""
@@ -187,7 +168,7 @@ class CursorRoom:
         self.cursors = Cursors(upstream, resolver)
         self.of_topics = TopicCursors(upstream, resolver)
         self.reset = CursorReset(upstream, self.cursors)
-        self.auto_reset = AutoReset(upstream, resolver, self)
+        self.auto_reset = AutoReset(upstream, resolver, hooks.cursors_failed, self._was_reset)
         self.statistics = Statistics(self.readers, self.cursors, nodes)
         catalog.changed = self._changed
 
@@ -207,12 +188,7 @@ class CursorRoom:
         await self.of_topics.close()
         await self.auto_reset.close()
 
-    # Implements `auto_reset.ResetHooks` -------------------------------------------------------------------------------
-
-    def operation_failed(self, topic: str, error: BaseException) -> None:
-        self._hooks.cursors_failed(topic, error)
-
-    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
+    def _was_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
         text = detail(group, limit, moved)
         self._hooks.cursors_reset(shadow, group, text)
         self.statistics.reset(shadow, len(moved))
