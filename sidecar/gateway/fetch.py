@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
     from sidecar.resources.readers import ReaderClaims
-    from sidecar.shadow.statistics import Readers
+    from sidecar.shadow.cursor_room import Readers
 
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sidecar.network.request import Request
     from sidecar.protocol.fetch_parts import FetchRequest
     from sidecar.protocol.primitives import Octets
-    from sidecar.shadow.statistics import Readers
+    from sidecar.shadow.cursor_room import Readers
 
 _MOST_BYTES: Final = 55 * 1024 * 1024
 """Kafka's default for `fetch.max.bytes` of brokers."""

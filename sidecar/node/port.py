@@ -20,7 +20,7 @@ from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keep
 from sidecar.gateway.sequence_ids import State
 from sidecar.protocol.calls.admin import NewTopic  # noqa: F401 - as Kafka is asked for it
 from sidecar.protocol.metadata import Broker
-from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.cursor_room import Numbers
 
 
 class NodeState(StrEnum):

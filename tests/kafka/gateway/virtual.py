@@ -25,7 +25,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProduceResult
 from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset, Moved
-from sidecar.shadow.statistics import Readers
+from sidecar.shadow.cursor_room import Readers
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
