@@ -236,19 +236,17 @@ class UserTokens:
             await asyncio.gather(*waiting, return_exceptions=True)
 
 
+@dataclass(slots=True, eq=False)
 class UserLogin:
     """Logs one connection in as a principal. Implements `sidecar.security.credentials.Credentials`."""
 
-    __slots__ = ("_broker_id", "_principal", "_token", "_tokens", "began", "problem")
-
-    def __init__(self, tokens: UserTokens, principal: str, broker_id: int) -> None:
-        self._tokens = tokens
-        self._principal = principal
-        self._broker_id = broker_id
-        self._token: _Token | None = None
-        self.began = False
-        self.problem: str | None = None
-        """Why brokers do not let the principal in, where they have said so."""
+    _tokens: UserTokens
+    _principal: str
+    _broker_id: int
+    _token: _Token | None = None
+    began: bool = False
+    problem: str | None = None
+    """Why brokers do not let the principal in, where they have said so."""
 
     async def mechanism(self) -> Mechanism:
         """See `Credentials`."""

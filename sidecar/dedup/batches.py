@@ -96,17 +96,17 @@ class Contents:
         """What is in a batch. Raises `KafkaError`; with `at_once`, `TooLargeAtOnceError` for a large one, and where the
         turn has opened enough.
         """
-        if not (at_once and TURN.running):
-            return Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
-        if TURN.opened > limits.OPENED_A_TURN:
+        counts = at_once and TURN.running
+        if counts and TURN.opened > limits.OPENED_A_TURN:
             raise TooLargeAtOnceError
         size = limits.BATCH_AT_ONCE_BYTES  # one that fails may have taken all that it was allowed
         try:
-            found = Content(batch, records, self._headers, self._name, at_once=True, names_limit=self._names_limit)
+            found = Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
             size = found.size
         finally:
-            TURN.opened += size
-            TURN.elements += size // _BYTES_AN_ELEMENT
+            if counts:
+                TURN.opened += size
+                TURN.elements += size // _BYTES_AN_ELEMENT
         return found
 
     def remember(self, batch: memoryview, content: Content) -> None:
@@ -229,31 +229,53 @@ class Flight:
     in_order: bool
 
     def landed(self, outcome: Outcome) -> None:
-        self._out.landed(self, outcome)
+        """A batch is in the log."""
+        out = self._out
+        out.under_way -= 1
+        out.state.landed(self.under_way, outcome.offset, self.records)
+        if self.passed is not None:
+            assert out.order is not None
+            assert out.space is not None
+            offset = -1 if self.shift else outcome.offset
+            out.order.landed(self.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
+            if self.shift:
+                out.space.base = ClientSequence((out.space.base + self.shift) % MODULUS)
+        out.over(self, True)
 
     def failed(self, *, in_doubt: bool) -> None:
-        self._out.failed(self, in_doubt=in_doubt)
+        """A batch was given up."""
+        out = self._out
+        out.under_way -= 1
+        is_there = False
+        if self.passed is not None:
+            assert out.order is not None
+            is_there = not out.order.failed(self.passed) and in_doubt
+        if is_there:  # the lane gives up when all is back: what was sent after it may have landed
+            out.state.landed(self.under_way, -1, self.records)
+        else:
+            out.state.failed(self.under_way, in_doubt=in_doubt)
+        out.over(self, False)
 
 
 @dataclass(eq=False)
 class Outgoing:
-    """What is under way, by batch. Space and order are None for a plain session. `_over`: called when an outcome is
+    """What is under way, by batch. Space and order are None for a plain session. `over`: called when an outcome is
     known, with whether the batch is in the log.
     """
 
-    _state: PartitionIds
+    state: PartitionIds
     _producer_id: int
     _lane: Lane
-    _space: SequenceSpace | None
-    _order: ClientOrder | None
-    _over: Callable[[Flight, bool], None]
+    space: SequenceSpace | None
+    order: ClientOrder | None
+    over: Callable[[Flight, bool], None]
     under_way: int = 0
 
     def watch(self, append: Append, marks: tuple[Pushed, ...], first: ClientSequence, shift: int = 0) -> None:
         """A batch with these marks goes out: the caller hands it to the lane. `shift`: see `Flight`."""
         records = append.client_records
-        under_way = self._state.marks.push(marks, self._producer_id, first, records)
-        passed = self._order.take(first, records) if self._order is not None else None
+        under_way = self.state.marks.push(marks, self._producer_id, first, records)
+        passed = self.order.take(first, records) if self.order is not None else None
         self.under_way += 1
         append.witness = Flight(self, under_way, passed, append.records, shift, bool(marks))
 
@@ -268,33 +290,7 @@ class Outgoing:
         deadline = asyncio.get_running_loop().time() + arrival.timeout_ms / 1000
         append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
         append.client_records = arrival.records
-        if self._space is not None:
-            append.belongs(self._space, arrival.first)
+        if self.space is not None:
+            append.belongs(self.space, arrival.first)
         self.watch(append, marks, arrival.first, shift)
         self._lane.append(append)
-
-    def landed(self, flight: Flight, outcome: Outcome) -> None:
-        """A batch is in the log."""
-        self.under_way -= 1
-        self._state.landed(flight.under_way, outcome.offset, flight.records)
-        if flight.passed is not None:
-            assert self._order is not None
-            assert self._space is not None
-            offset = -1 if flight.shift else outcome.offset
-            self._order.landed(flight.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
-            if flight.shift:
-                self._space.base = ClientSequence((self._space.base + flight.shift) % MODULUS)
-        self._over(flight, True)
-
-    def failed(self, flight: Flight, *, in_doubt: bool) -> None:
-        """A batch was given up."""
-        self.under_way -= 1
-        is_there = False
-        if flight.passed is not None:
-            assert self._order is not None
-            is_there = not self._order.failed(flight.passed) and in_doubt
-        if is_there:  # the lane gives up when all is back: what was sent after it may have landed
-            self._state.landed(flight.under_way, -1, flight.records)
-        else:
-            self._state.failed(flight.under_way, in_doubt=in_doubt)
-        self._over(flight, False)

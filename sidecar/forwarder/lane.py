@@ -359,7 +359,7 @@ class Lane:
         if any(append.in_doubt for append in behind):
             self._owner.numbering_lost(self)
             return
-        self.plain.rewind(gap.sequence)
+        self.plain.next = gap.sequence
         for append in behind:
             append.sequence, append.stamped = None, False
 

@@ -190,10 +190,6 @@ class PlainSequences:
         self.next = (found + records) % _TYPED_MODULUS
         return found
 
-    def rewind(self, sequence: StampedSequence) -> None:
-        """The batches from `sequence` on are not in the log: count anew from there."""
-        self.next = sequence
-
 
 @dataclass(slots=True)
 class RefusedSequences:

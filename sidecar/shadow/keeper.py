@@ -104,7 +104,8 @@ class ShadowKeeper:
 
     async def look(self) -> None:
         """Look after every shadow of this node once. Raises nothing."""
-        mine = [entry for entry in self._records.all() if self._is_mine(entry.key.topic)]
+        placement, me = self._nodes.placement, self._nodes.me.id
+        mine = [entry for entry in self._records.all() if placement.of_topic(entry.key.topic.encode()) == me]
         try:
             topics = await self._ask(mine)
         except FAILURES as error:
@@ -117,9 +118,6 @@ class ShadowKeeper:
                     await self._look_after(entry, topics)
             except FAILURES as error:
                 self._hooks.shadow_failed(entry.key.topic, error)
-
-    def _is_mine(self, name: str) -> bool:
-        return self._nodes.placement.of_topic(name.encode()) == self._nodes.me.id
 
     async def _ask(self, entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
         names = sorted({name for entry in entries for name in (entry.key.topic, entry.value.source)})
