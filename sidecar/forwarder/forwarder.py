@@ -81,7 +81,6 @@ class LeaderLink:
         self._connection: UpstreamConnection | None = None
         self._waiting: deque[tuple[Lane, Append]] = deque()
         self._under_way: dict[UnderWay, float] = {}
-        self._answered = self._end  # bound once: each request has it
         self._gathered = 0
         self._scheduled = False
         self._lingering: asyncio.TimerHandle | None = None
@@ -114,7 +113,7 @@ class LeaderLink:
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
         head = produce.whole_head(correlation, request.asker.version, len(rest))
-        reply = WholeReply(self._answered, correlation, sent, self._loop.time(), request.asker)
+        reply = WholeReply(self, correlation, sent, self._loop.time(), request.asker)
         self._send(self._connected(), [head, rest], reply, request.timeout_ms)
 
     def _next_correlation(self) -> int:
@@ -145,7 +144,7 @@ class LeaderLink:
             correlation = self._next_correlation()
             ids = ids_of(batches) if self._upstream.serves(PRODUCE, produce_upstream.BY_ID_VERSION) else None
             message, timeout_ms = encode(correlation, batches, ids)
-            reply = GatheredReply(self._answered, correlation, list(batches.values()), self._loop.time(), ids)
+            reply = GatheredReply(self, correlation, list(batches.values()), self._loop.time(), ids)
             self._send(connection, message, reply, timeout_ms)
 
     def _connected(self) -> UpstreamConnection:
@@ -190,7 +189,7 @@ class LeaderLink:
         leaders = {self._upstream.view.leader(lane.topic, lane.partition) for lane, _ in reply.sent}
         return bool(leaders - {self._broker_id, NO_LEADER})
 
-    def _end(self, reply: UnderWay) -> None:
+    def answered(self, reply: UnderWay) -> None:
         """A request is over: the next may go."""
         self._under_way.pop(reply, None)
         if self._waiting and not self._scheduled:
@@ -235,7 +234,7 @@ class WholeReply(UnderWay):
             outcomes = {(topic, result.partition): Outcome.of(result) for result in results}
             self.settle(outcomes, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
-        self.answered(self)
+        self.link.answered(self)
         sent, self.sent = self.sent, ()
         for lane, append in sent:
             lane.acknowledged(append, appended.get(lane.partition))
@@ -244,7 +243,7 @@ class WholeReply(UnderWay):
 
     def _overtakes(self) -> bool:
         for lane, append in self.sent:  # noqa: SIM110  a generator costs more
-            if lane.overtakes(append):
+            if lane.muted and lane.overtakes(append):
                 return True
         return False
 

@@ -7,9 +7,9 @@ goes into the next request. Opens no connection and decides no time: its link do
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
@@ -74,21 +74,26 @@ def encode(correlation: int, batches: Batches, ids: Ids | None) -> tuple[list[Oc
     return produce_upstream.encode_batches(correlation, timeout_ms, records), timeout_ms
 
 
+class Link(Protocol):
+    """The connection to a leader (`sidecar.forwarder.forwarder.LeaderLink`)."""
+
+    def answered(self, reply: UnderWay) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class UnderWay:
-    """A request that waits for its answer. `answered`: called before the lanes of the batches `sent` hear their
-    outcomes. `sent_at` is the loop's time in seconds. Implements, with `answer_received`,
-    `sidecar.network.upstream.Reply`.
+    """A request that waits for its answer. Its link hears before the lanes of the batches `sent` hear their outcomes.
+    `sent_at` is the loop's time in seconds. Implements, with `answer_received`, `sidecar.network.upstream.Reply`.
     """
 
-    answered: Callable[[UnderWay], None]
+    link: Link
     correlation_id: int
     sent: Sequence[tuple[Lane, Append]]
     sent_at: float
 
     def settle(self, outcomes: Mapping[tuple[bytes, int], Outcome], rest: Outcome) -> None:
         """The outcomes by topic and partition, and that of the rest."""
-        self.answered(self)
+        self.link.answered(self)
         sent, self.sent = self.sent, ()
         for lane, append in sent:
             lane.settled(append, outcomes.get((lane.topic, lane.partition), rest))

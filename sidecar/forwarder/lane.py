@@ -191,7 +191,8 @@ class Lane:
         `done`. A witness hears the outcome.
         """
         self._in_flight.remove(append)
-        self.failures = 0
+        if self.failures:
+            self.failures = 0
         self._shipper.released(append.size)
         if append.space is not None:
             append.space.appended(append.client_sequence, append.client_records)
