@@ -41,15 +41,14 @@ _BOOTSTRAP: Final = -1000
 """Connection keys of bootstrap addresses count down from here; broker ids are never negative."""
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
-    """A `Reply` that hands the whole answer to a future."""
+    """A `Reply` that hands the whole answer to a future. `asked_at` is the loop's time in seconds."""
 
-    __slots__ = ("asked_at", "correlation_id", "future")
-
-    def __init__(self, correlation_id: int, future: asyncio.Future[Frame]) -> None:
-        self.correlation_id = correlation_id
-        self.future = future
-        self.asked_at = future.get_loop().time()
+    correlation_id: int
+    connection: UpstreamConnection
+    future: asyncio.Future[Frame]
+    asked_at: float
 
     def answer_received(self, frame: Frame) -> None:
         if not self.future.done():
@@ -218,25 +217,18 @@ class Brokers:
             found = self._pools[broker_id] = Pool(self, broker_id)
         return found
 
-    def _send(self, connection: UpstreamConnection, request: Request[Any]) -> tuple[int, asyncio.Future[Frame]]:
+    def _send(self, connection: UpstreamConnection, request: Request[Any]) -> _Waiter:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(self._correlation, future)
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(self._correlation, connection, loop.create_future(), loop.time())
         connection.send_parts([encode_frame(request, self._correlation, CLIENT_ID)], waiter)
-        return self._correlation, future
+        return waiter
 
-    async def _answer(
-        self,
-        connection: UpstreamConnection,
-        request: Request[AnswerT],
-        correlation: int,
-        future: asyncio.Future[Frame],
-        timeout: float | None,
-    ) -> AnswerT:
-        limit = self.request_timeout if timeout is None else timeout
+    async def _answer(self, waiter: _Waiter, request: Request[AnswerT], timeout: float | None) -> AnswerT:
+        limit, connection = self.request_timeout if timeout is None else timeout, waiter.connection
         try:
             async with asyncio.timeout(limit):
-                frame = await future
+                frame = await waiter.future
         except TimeoutError:
             connection.close(f"no answer within {limit:g} s")
             host, port = connection.address
@@ -244,7 +236,8 @@ class Brokers:
                 f"{host}:{port} did not answer {api_name(request.api_key)} within {limit:g} s"
             ) from None
         try:
-            return await in_slices(frame_steps(request, correlation, frame.buffer, frame.start + 4, frame.end))
+            steps = frame_steps(request, waiter.correlation_id, frame.buffer, frame.start + 4, frame.end)
+            return await in_slices(steps)
         except BadAnswerError:
             connection.close("an answer that makes no sense")
             raise
@@ -259,8 +252,7 @@ class Brokers:
     ) -> AnswerT:
         """See `Upstream.call`."""
         connection = self.connection(self.live_broker() if broker_id is None else broker_id, channel)
-        correlation, future = self._send(connection, request)
-        return await self._answer(connection, request, correlation, future, timeout)
+        return await self._answer(self._send(connection, request), request, timeout)
 
     async def call_pair(
         self,
@@ -276,11 +268,11 @@ class Brokers:
         sent_first = self._send(connection, first)
         sent_second = self._send(connection, second)
         try:
-            answer = await self._answer(connection, first, *sent_first, timeout)
+            answer = await self._answer(sent_first, first, timeout)
         except BaseException:
-            sent_second[1].cancel()
+            sent_second.future.cancel()
             raise
-        return answer, await self._answer(connection, second, *sent_second, timeout)
+        return answer, await self._answer(sent_second, second, timeout)
 
     async def close_connections(self) -> None:
         """Calls under way fail with `DisconnectedError`."""

@@ -84,11 +84,6 @@ class UserTokens:
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._me: tuple[str, str] | None = None
 
-    @property
-    def count(self) -> int:
-        """Tokens that are kept."""
-        return len(self._tokens)
-
     def login(self, principal: str, broker_id: int) -> UserLogin:
         """For one connection to a broker."""
         return UserLogin(self, principal, broker_id)

@@ -8,6 +8,7 @@ dropped with them (apache/pulsar#6273).
 
 from bisect import bisect_right
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Final, NamedTuple, NoReturn
 
 from sidecar.dedup.marks import NAMES_LIMIT, Judgement, Marks, Pushed
@@ -25,6 +26,9 @@ from sidecar.protocol.records import RecordIds
 _NO_NAME: Final = (
     "a sequence id but no producer name: give the client a client.id of its own, or each record a header {header}"
 )
+
+
+_SEQUENCE_ID: Final = attrgetter("sequence_id")
 
 
 class TooLargeAtOnceError(Exception):
@@ -183,8 +187,8 @@ class Content:
         if self.last <= known:
             return []
         records = self.records()
-        kept = bisect_right(records, known, key=_sequence_id)
-        return records[kept:] if bisect_right(records, sent, lo=kept, key=_sequence_id) == kept else None
+        kept = bisect_right(records, known, key=_SEQUENCE_ID)
+        return records[kept:] if bisect_right(records, sent, lo=kept, key=_SEQUENCE_ID) == kept else None
 
     def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
         """The batch with these records alone, and their marks."""
@@ -192,11 +196,6 @@ class Content:
 
     def _section(self) -> Octets:
         return self._payload if self._payload is not None else payload_of(self._batch)
-
-
-def _sequence_id(record: RecordIds) -> int:
-    assert record.sequence_id is not None
-    return record.sequence_id
 
 
 def _open(batch: memoryview, *, at_once: bool) -> Octets:

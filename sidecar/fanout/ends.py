@@ -88,11 +88,6 @@ class Ends:
         self._ends: dict[_Log, _End] = {}
         self._asking: dict[_Log, asyncio.Task[None]] = {}
 
-    @property
-    def known(self) -> int:
-        """Of how many logs, each by isolation level."""
-        return len(self._ends)
-
     def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
         """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""
         key, now = (log, partition, isolation), asyncio.get_running_loop().time()

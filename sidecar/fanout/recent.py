@@ -50,11 +50,6 @@ class Recent:
         self._bytes = 0
         self._most = most_bytes
 
-    @property
-    def kept_bytes(self) -> int:
-        """Of all answers that are kept, and what they take beside."""
-        return self._bytes
-
     def keep(self, question: Question, fetched: Fetched, now: float) -> Fetched:
         """Remember an answer, in place of an older one to the same question. Returns it as it is kept."""
         self._drop(question)

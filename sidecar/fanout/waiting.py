@@ -59,11 +59,6 @@ class Wheel(Generic[WaiterT]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticks: dict[int, _Tick[WaiterT]] = {}
 
-    @property
-    def ticks(self) -> int:
-        """How many have anybody who waits for them."""
-        return len(self._ticks)
-
     def add(self, waiter: WaiterT, seconds: float) -> int:
         """Its time comes in so many seconds, at most a tick later, or ten from one second on. Returns what `remove`
         takes.
@@ -109,11 +104,9 @@ class Reader(Protocol):
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """One of its questions is answered, or more; it waits for none of them any more."""
-        ...
 
     def expired(self, tick: int) -> None:
         """Its time has come, and nothing else. `tick`: what `park` or `hurry` returned."""
-        ...
 
 
 class Waking:

@@ -61,14 +61,12 @@ class LaneOwner(Protocol):
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses the stamp: somebody opened a newer epoch."""
-        ...
 
     def numbering_lost(self, lane: Lane) -> None:
         """A plain session's batch was given up with its outcome unknown, or with nothing allowed after it: only a new
         slot epoch can count on. So it is where Kafka refused an idempotent session's batch of which an earlier try may
         be in the log.
         """
-        ...
 
 
 @dataclass(slots=True, eq=False)
