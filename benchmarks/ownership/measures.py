@@ -68,7 +68,7 @@ class Aim:
 LEASE_MS: Final = 3_000
 """The default of SIDECAR_LEASE_MS, which the nodes here run with."""
 HEARTBEAT_MS: Final = LEASE_MS / 3
-"""How often a node renews it (`sidecar.cluster.membership`)."""
+"""How often a node renews it (`sidecar.cluster.nodes`)."""
 
 AIMS: Final = (
     Aim("change of owner at 2 partitions: p99 ≤ 100 ms", CHANGES[2], "p99", 100),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sidecar.admin.fields import COUNT, FLAG, NUMBER, TEXT, TIME, Kind, Shape, list_of, page_of
 from sidecar.admin.shadow_shapes import CURSOR
-from sidecar.cluster.last_records import HEADERS, KEY_BYTES, VALUE_BYTES, CutBytes, LastRecord
+from sidecar.cluster.logs import HEADERS, KEY_BYTES, VALUE_BYTES, CutBytes, LastRecord
 
 RECORDS: Final = 20
 """Records in one answer, unless another number is asked for."""

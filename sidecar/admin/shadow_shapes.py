@@ -23,9 +23,10 @@ from sidecar.admin.fields import (
 )
 from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
 from sidecar.node.port import ShadowState
-from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest, Target
-from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
-from sidecar.shadow.statistics import Numbers
+from sidecar.protocol.calls.logs import OffsetAt
+from sidecar.shadow.catalog import ENTRIES, PRINCIPAL_BYTES
+from sidecar.shadow.cursor_room import Numbers
+from sidecar.shadow.cursors import AtOffset, AtTime, Target
 
 _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
 _TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
@@ -158,7 +159,7 @@ def reset_from_json(body: object) -> tuple[Target, list[int] | None]:
 def _target(to: Any) -> Target:
     match to:
         case "earliest" | "latest":
-            return Earliest() if to == "earliest" else Latest()
+            return OffsetAt.EARLIEST if to == "earliest" else OffsetAt.LATEST
         case {"offset": said, **more} if not more and (offset := whole_number(said)) is not None:
             return AtOffset(offset)
         case {"timestamp": str(text), **more} if not more:

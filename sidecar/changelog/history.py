@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -134,15 +135,9 @@ def _batches(log: _Log, fetched: Fetched) -> Iterator[LoggedBatch]:
 def _events(batch: LoggedBatch, position: Offset, key: bytes | None) -> Iterator[tuple[Offset, state.Event]]:
     """The events of a batch: those from `position` on, of the topic `key` or of all."""
     for offset, record in batch.records:
-        wanted = offset >= position and key in {None, record.key}
-        if wanted and (event := _event(record.value)) is not None:
-            yield offset, event
-
-
-def _event(value: bytes | None) -> state.Event | None:
-    event = state.Event()
-    try:
-        event.ParseFromString(value or b"")
-    except DecodeError:  # of a newer node
-        return None
-    return event if event.id else None
+        if offset >= position and key in {None, record.key}:
+            event = state.Event()
+            with suppress(DecodeError):  # of a newer node
+                event.ParseFromString(record.value or b"")
+            if event.id:
+                yield offset, event

@@ -1,11 +1,12 @@
-"""Record batches of the internal topics: built whole, read record by record. Format v2 (KIP-98), never compressed.
+"""Record batches of the internal topics: built whole, read record by record. Format v2 (KIP-98), never compressed. And
+positions and offsets by partition as columns of a message, and back.
 
 The internal topics are configured `compression.type=uncompressed`, so a compressed batch there is somebody else's
 doing.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,9 +14,10 @@ from sidecar.protocol import new_batch
 from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header
 from sidecar.protocol.calls.transactions import NO_STAMP
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import ClientSequence, Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.new_batch import NewRecord
 from sidecar.protocol.stretches import KEY, VALUE, Columns, unpack
+from sidecar.v1 import state_pb2 as state
 
 _CODEC: Final = 0x07
 
@@ -88,3 +90,39 @@ def read_batches(data: bytes) -> Iterator[LoggedBatch]:
             header.max_timestamp,
             records,
         )
+
+
+class Position(NamedTuple):
+    """Where a session stands in one partition: its own producer epoch and a sequence modulo 2^31. 0 where nothing is in
+    front of it; a sequence that wrapped to 0 is 2^31.
+    """
+
+    client_epoch: int
+    sequence: ClientSequence
+
+
+def pack_positions(positions: Mapping[int, Position]) -> state.Positions:
+    """Columns in the order of the partitions, so that the same facts are the same bytes."""
+    columns = sorted(positions.items())
+    return state.Positions(
+        partition=[partition for partition, _ in columns],
+        client_epoch=[position.client_epoch for _, position in columns],
+        sequence=[position.sequence for _, position in columns],
+    )
+
+
+def unpack_positions(columns: state.Positions) -> dict[int, Position]:
+    """Raises ValueError where the columns do not fit together."""
+    rows = zip(columns.partition, columns.client_epoch, columns.sequence, strict=True)
+    return {partition: Position(epoch, ClientSequence(sequence)) for partition, epoch, sequence in rows}
+
+
+def pack_offsets(offsets: Mapping[int, int]) -> state.Offsets:
+    """Columns in the order of the partitions."""
+    columns = sorted(offsets.items())
+    return state.Offsets(partition=[partition for partition, _ in columns], offset=[offset for _, offset in columns])
+
+
+def unpack_offsets(columns: state.Offsets) -> dict[int, int]:
+    """Raises ValueError where the columns do not fit together."""
+    return dict(zip(columns.partition, columns.offset, strict=True))

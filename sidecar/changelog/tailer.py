@@ -11,6 +11,7 @@ import heapq
 import math
 import random
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -26,44 +27,36 @@ from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 
 CHANNEL: Final = Channel("changelog-tail")
 _RECORDS_PER_TURN: Final = 256
+_ANSWER_SLACK_S: Final = 3.0
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
 _RANDOM: Final = random.Random()
 
 
+@dataclass(eq=False)
 class Tailer:
     """Reads one partition. `position` is the next offset to read; everything in front of it is in `view`, and `clock`
     has heard its times.
 
     `poll_wait` is how long a poll without news waits at the broker (seconds): a broker that vanished without a word is
-    noticed that much and `answer_slack` later. `on_error` hears what interrupts it; `last_error` is None while it
+    noticed that much and `_ANSWER_SLACK_S` later. `on_error` hears what interrupts it; `last_error` is None while it
     reads.
     """
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        partition: TopicPartition,
-        topic_id: UUID,
-        *,
-        poll_wait: float = 2.0,
-        answer_slack: float = 3.0,
-        max_bytes: int = 1024 * 1024,
-        on_error: Callable[[Exception], None] = lambda _: None,
-        clock: Clock | None = None,
-    ) -> None:
+    _upstream: Upstream
+    partition: TopicPartition
+    _topic_id: UUID
+    _: KW_ONLY
+    poll_wait: float = 2.0
+    max_bytes: int = 1024 * 1024
+    on_error: Callable[[Exception], None] = lambda _: None
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
         self.view = View()
-        self.clock = Clock() if clock is None else clock
-        self.partition = partition
         self.position = Offset(0)
         self.caught_up = False
         self.last_error: Exception | None = None
-        self._upstream = upstream
-        self._topic_id = topic_id
-        self._poll_wait = poll_wait
-        self._answer_slack = answer_slack
-        self._max_bytes = max_bytes
-        self._on_error = on_error
         self._leader: int | None = None
         self._started_reading = False
         self._end_seen_at = -math.inf
@@ -212,7 +205,7 @@ class Tailer:
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         self.last_error = error
-        self._on_error(error)
+        self.on_error(error)
 
     async def _step(self) -> None:
         if self._leader is None:
@@ -221,9 +214,9 @@ class Tailer:
             self.position = await self._list(OffsetAt.EARLIEST, self._leader)
             self._started_reading = True
         request = FetchPartition(
-            self.partition, self.position, max_wait_ms=int(self._poll_wait * 1000), max_bytes=self._max_bytes
+            self.partition, self.position, max_wait_ms=int(self.poll_wait * 1000), max_bytes=self.max_bytes
         )
-        timeout = self._poll_wait + self._answer_slack
+        timeout = self.poll_wait + _ANSWER_SLACK_S
         asked_at = self.clock.elapsed()  # an answer says where the log ended at some moment since: it may lie here long
         fetched = await self._upstream.call(self._leader, request, timeout=timeout, channel=CHANNEL)
         if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:

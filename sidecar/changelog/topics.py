@@ -1,5 +1,5 @@
 """The three internal topics of a cluster of nodes: created once, checked at every start, never created again in
-silence.
+silence. What their configuration has to be, and whether it is, is decided here too.
 
 Ownership is created last: where it is missing beside others that hold records, it was deleted, not forgotten.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError, MisconfiguredError
 from sidecar.network.backoff import Retry
 from sidecar.protocol.caller import Upstream, UpstreamError
@@ -29,6 +28,91 @@ from sidecar.protocol.calls.admin import (
 from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode, error_name
 from sidecar.protocol.ids import TopicPartition
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_WEEK_MS: Final = 7 * _DAY_MS
+EVENTS_RETENTION_MS: Final = 90 * _DAY_MS
+_LARGEST_BATCH: Final = 8 * 1024 * 1024
+_SEGMENT_BYTES: Final = 32 * 1024 * 1024
+
+_COMMON: Final = {
+    # What a partition remembers of a producer expires by its records' timestamps: they must be the broker's.
+    "message.timestamp.type": "LogAppendTime",
+    "unclean.leader.election.enable": "false",
+    "compression.type": "uncompressed",
+    "max.message.bytes": str(_LARGEST_BATCH),
+}
+_COMPACTED: Final = {
+    # Seven days in which a marker that compaction may take still stands; rolled by size, as only closed segments are
+    # compacted.
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(_WEEK_MS),
+    "segment.bytes": str(_SEGMENT_BYTES),
+    "segment.ms": str(_WEEK_MS),
+}
+_BY_ROLE: Final = {
+    "ownership": _COMPACTED,
+    "snapshots": _COMPACTED,
+    "events": {"cleanup.policy": "delete", "retention.ms": str(EVENTS_RETENTION_MS), "retention.bytes": "-1"},
+}
+
+
+def wanted_configs(role: str, replicas: int) -> dict[str, str]:
+    """What a new topic of a role (`ownership`, `snapshots`, `events`) is created with."""
+    return {**_COMMON, **_BY_ROLE[role], "min.insync.replicas": str(_in_sync(replicas))}
+
+
+def _in_sync(replicas: int) -> int:
+    """One replica may be away; the acknowledged record then lies on all others."""
+    return max(1, replicas - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a topic that is not as it should be. A fatal one would cost safety, not comfort."""
+
+    topic: str
+    what: str
+    fatal: bool
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.what}"
+
+
+class NamedConfigs(NamedTuple):
+    """A topic's configuration as a broker answered it."""
+
+    topic: str
+    role: str
+    values: Mapping[str, str | None]
+
+
+_EXACT: Final = ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "compression.type")
+_LEAST: Final = ("min.insync.replicas", "delete.retention.ms", "max.message.bytes")
+_LEAST_OF_EVENTS: Final = ("min.insync.replicas", "retention.ms")
+"""Settings with a least value; a negative retention is no limit at all."""
+_COSTS_COMFORT: Final = frozenset({"max.message.bytes", "retention.ms"})
+
+
+def check(configs: NamedConfigs, topic: TopicDescription, brokers: int) -> list[Finding]:
+    """Compare a topic with what its role needs, in a cluster of so many live brokers."""
+    replicas = min(len(part.replicas) for part in topic.partitions)
+    wanted, found = wanted_configs(configs.role, replicas), list[Finding]()
+    for name in _EXACT:
+        if (value := configs.values.get(name)) != wanted[name]:
+            found.append(Finding(configs.topic, f"{name} is {value}, must be {wanted[name]}", fatal=True))
+    for name in _LEAST_OF_EVENTS if configs.role == "events" else _LEAST:
+        value = configs.values.get(name)
+        if value is None or 0 <= int(value) < int(wanted[name]):
+            what = f"{name} is {value}, must be {wanted[name]} at least"
+            found.append(Finding(configs.topic, what, fatal=name not in _COSTS_COMFORT))
+    if configs.role != "snapshots" and len(topic.partitions) != 1:
+        found.append(Finding(configs.topic, f"{len(topic.partitions)} partitions, must be 1", fatal=True))
+    if replicas < min(3, brokers):
+        what = f"{replicas} of {brokers} brokers hold it; {min(3, brokers)} should (kafka-reassign-partitions)"
+        found.append(Finding(configs.topic, what, fatal=False))
+    return found
+
 
 _OPEN_S: Final = 60.0
 _CREATE_TIMEOUT_MS: Final = 30_000

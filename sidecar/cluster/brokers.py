@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from sidecar.cluster.hedging import PATIENCE_S, Hedged
@@ -39,15 +40,14 @@ _BOOTSTRAP: Final = -1000
 """Connection keys of bootstrap addresses count down from here; broker ids are never negative."""
 
 
+@dataclass(slots=True, eq=False)
 class _Waiter:
-    """A `Reply` that hands the whole answer to a future."""
+    """A `Reply` that hands the whole answer to a future. `asked_at` is the loop's time in seconds."""
 
-    __slots__ = ("asked_at", "correlation_id", "future")
-
-    def __init__(self, correlation_id: int, future: asyncio.Future[Frame]) -> None:
-        self.correlation_id = correlation_id
-        self.future = future
-        self.asked_at = future.get_loop().time()
+    correlation_id: int
+    connection: UpstreamConnection
+    future: asyncio.Future[Frame]
+    asked_at: float
 
     def answer_received(self, frame: Frame) -> None:
         if not self.future.done():
@@ -58,30 +58,26 @@ class _Waiter:
             self.future.set_exception(DisconnectedError(str(error), sent=error.sent))
 
 
+@dataclass(eq=False)
 class Brokers:
-    """Connections to the brokers of one cluster. `view`: what is known of it."""
+    """Connections to the brokers of one cluster. Timeouts in seconds; `access`: how connections begin, with TLS and
+    login or without; `view`: what is known of the cluster.
+    """
 
-    def __init__(
-        self,
-        bootstrap: list[tuple[str, int]],
-        *,
-        connect_timeout: float,
-        request_timeout: float,
-        access: BrokerAccess = PLAIN_TCP,
-        rng: random.Random | None = None,
-    ) -> None:
-        """Timeouts in seconds; `access`: how connections begin, with TLS and login or without."""
-        self._access = access
+    bootstrap: list[tuple[str, int]]
+    _: KW_ONLY
+    connect_timeout: float
+    request_timeout: float
+    access: BrokerAccess = PLAIN_TCP
+
+    def __post_init__(self) -> None:
         self.users: UserTokens | None = None
         """Set where clients' connections to brokers are their principals', before the first client connects."""
         self.view = ClusterView()
-        self.connect_timeout = connect_timeout
-        self.request_timeout = request_timeout
         self.on_connection_error: Callable[[int, str], None] = lambda broker, reason: None
-        self._bootstrap = bootstrap
-        self._seeds = [_BOOTSTRAP - index for index in range(len(bootstrap))]
+        self._seeds = [_BOOTSTRAP - index for index in range(len(self.bootstrap))]
         self._hedged = Hedged()
-        self._random = rng or random.Random()
+        self._random = random.Random()
         self._connections: dict[tuple[int, Channel], UpstreamConnection] = {}
         self._pools: dict[int, Pool] = {}
         self._backoff: dict[int, ReconnectBackoff] = {}
@@ -93,7 +89,7 @@ class Brokers:
     def address(self, broker_id: int) -> tuple[str, int]:
         """Host and port of a broker. Raises `DisconnectedError` for one that is not known."""
         if broker_id <= _BOOTSTRAP:
-            return self._bootstrap[_BOOTSTRAP - broker_id]
+            return self.bootstrap[_BOOTSTRAP - broker_id]
         broker = self.view.brokers.get(broker_id)
         if broker is None:
             raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
@@ -109,7 +105,7 @@ class Brokers:
         """A new connection, which begins to connect; `answers`: what large ones of a client's wait for. `login`: as
         whom, None as the node.
         """
-        access = self._access if login is None else BrokerAccess(self._access.tls, login)
+        access = self.access if login is None else BrokerAccess(self.access.tls, login)
         if answers is None:
             connection = UpstreamConnection(owner, address, self.connect_timeout, access)
         else:
@@ -120,7 +116,7 @@ class Brokers:
 
     def open_without_login(self, owner: Owner, address: tuple[str, int]) -> UpstreamConnection:
         """A new connection with TLS as all others, on which somebody else is to log in."""
-        access = BrokerAccess(self._access.tls)
+        access = BrokerAccess(self.access.tls)
         connection = UpstreamConnection(owner, address, self.connect_timeout, access)
         connection.open()
         return connection
@@ -220,25 +216,18 @@ class Brokers:
             found = self._pools[broker_id] = Pool(self, broker_id)
         return found
 
-    def _send(self, connection: UpstreamConnection, request: Request[Any]) -> tuple[int, asyncio.Future[Frame]]:
+    def _send(self, connection: UpstreamConnection, request: Request[Any]) -> _Waiter:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(self._correlation, future)
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(self._correlation, connection, loop.create_future(), loop.time())
         connection.send_parts([encode_frame(request, self._correlation, CLIENT_ID)], waiter)
-        return self._correlation, future
+        return waiter
 
-    async def _answer(
-        self,
-        connection: UpstreamConnection,
-        request: Request[AnswerT],
-        correlation: int,
-        future: asyncio.Future[Frame],
-        timeout: float | None,
-    ) -> AnswerT:
-        limit = self.request_timeout if timeout is None else timeout
+    async def _answer(self, waiter: _Waiter, request: Request[AnswerT], timeout: float | None) -> AnswerT:
+        limit, connection = self.request_timeout if timeout is None else timeout, waiter.connection
         try:
             async with asyncio.timeout(limit):
-                frame = await future
+                frame = await waiter.future
         except TimeoutError:
             connection.close(f"no answer within {limit:g} s")
             host, port = connection.address
@@ -246,7 +235,8 @@ class Brokers:
                 f"{host}:{port} did not answer {api_name(request.api_key)} within {limit:g} s"
             ) from None
         try:
-            return await in_slices(frame_steps(request, correlation, frame.buffer, frame.start + 4, frame.end))
+            steps = frame_steps(request, waiter.correlation_id, frame.buffer, frame.start + 4, frame.end)
+            return await in_slices(steps)
         except BadAnswerError:
             connection.close("an answer that makes no sense")
             raise
@@ -261,8 +251,7 @@ class Brokers:
     ) -> AnswerT:
         """See `Upstream.call`."""
         connection = self.connection(self.live_broker() if broker_id is None else broker_id, channel)
-        correlation, future = self._send(connection, request)
-        return await self._answer(connection, request, correlation, future, timeout)
+        return await self._answer(self._send(connection, request), request, timeout)
 
     async def call_pair(
         self,
@@ -278,11 +267,11 @@ class Brokers:
         sent_first = self._send(connection, first)
         sent_second = self._send(connection, second)
         try:
-            answer = await self._answer(connection, first, *sent_first, timeout)
+            answer = await self._answer(sent_first, first, timeout)
         except BaseException:
-            sent_second[1].cancel()
+            sent_second.future.cancel()
             raise
-        return answer, await self._answer(connection, second, *sent_second, timeout)
+        return answer, await self._answer(sent_second, second, timeout)
 
     async def close_connections(self) -> None:
         """Calls under way fail with `DisconnectedError`."""
@@ -292,8 +281,8 @@ class Brokers:
             connection.close()
         for pool in self._pools.values():
             pool.close()
-        if self._access.credentials is not None:
-            await self._access.credentials.close()
+        if self.access.credentials is not None:
+            await self.access.credentials.close()
 
 
 class _ConnectionReporter:

@@ -1,4 +1,5 @@
-"""Asks one broker a question that any broker can answer, and a second one if the first does not answer soon.
+"""Asks one broker a question that any broker can answer, and a second one if the first does not answer soon; and asks
+once what several callers want to know.
 
 A broker that is frozen (stopped, in a long collection, behind a link that drops packets) keeps its connections open
 and answers nothing. Without this, a caller that asks it would wait for the whole request timeout, and so would all
@@ -8,17 +9,48 @@ clients with the same question. Only for requests that change nothing: more than
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Hashable
+from typing import Any, Final, Generic, TypeVar
 
 from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import CallTimeoutError, DisconnectedError, UpstreamError
 from sidecar.protocol.errors import KafkaError
 
 T = TypeVar("T")
+AnswerT = TypeVar("AnswerT")
 
 PATIENCE_S: Final = 0.5
 """How long a broker may keep silent before another is asked as well."""
+
+
+class Shared(Generic[AnswerT]):
+    """Questions that have no answer yet, by key: a caller that has the same one waits for the same answer. Failures are
+    reported that are not `expected`, as all callers may have gone meanwhile.
+    """
+
+    def __init__(self, *expected: type[Exception]) -> None:
+        self.tasks: dict[Hashable, asyncio.Task[AnswerT]] = {}
+        self._expected = expected
+
+    async def answer(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        """What `ask` returns, to whichever caller had the question first. Raises what that raises."""
+        task = self.tasks.get(key)
+        if task is None:
+            task = self.tasks[key] = asyncio.get_running_loop().create_task(ask())
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, key: Hashable, task: asyncio.Task[AnswerT]) -> None:
+        take_failure(task, *self._expected)
+        if self.tasks.get(key) is task:
+            del self.tasks[key]
+
+    async def close(self) -> None:
+        """Ask no more; waiting calls are cancelled."""
+        tasks = list(self.tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Hedged:

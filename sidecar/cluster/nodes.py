@@ -1,18 +1,27 @@
-"""The live nodes that clients see as brokers, and which of them leads what (rendezvous hashing). Pure.
+"""The live nodes that clients see as brokers, and which of them leads what (rendezvous hashing); and a node among them:
+one heartbeat to Redis every third of a lease, and what its answer says.
 
 Placement is a hint for clients, never a rule of safety: any node can carry any ungoverned partition, so nodes whose
 pictures differ for a moment do no harm. A governed topic is led by the node that serves it (`governed` room above).
+
+If Redis does not answer, the node continues with the last known set of nodes, and `available` says so. A node whose id
+another live process has does not start; one that loses its id while it runs (after a rollback of Redis another process
+took it) keeps trying.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, Protocol
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from metadata.nodes import ListenerAddress
+from metadata import MetadataError, MetadataStore, MetadataUnavailable, NodeIdTaken
+from metadata.nodes import Beat, ListenerAddress, LiveNodes, Node
+from metadata.ownership import Ownership
+from sidecar.network.loops import Loops
 
 _MASK = (1 << 64) - 1
 
@@ -150,3 +159,163 @@ class NodeDirectory:
         """The node that a governed topic belongs to, whichever listeners it has."""
         serving = self.serving.get(topic)
         return serving if serving in self.placement.nodes else self.placement.of_topic(topic)
+
+
+_TAKEN_MARGIN_S: Final = 2.0
+_POLL_S: Final = 0.05
+_READ_S: Final = 10.0
+"""How long a node that lives may take to read what others wrote, where two leases are shorter."""
+
+
+class Asserted(Protocol):
+    """What a heartbeat says of governed topics, and the listener for its answer."""
+
+    def served_topics(self) -> Collection[str]: ...
+    def owned(self) -> Collection[Ownership]: ...
+    def heard(self, live: LiveNodes, lost: set[str]) -> None: ...
+    async def refill(self) -> None: ...
+
+
+@dataclass(eq=False)
+class Membership:
+    """The heartbeat of one node. `_describe` says what the node is at each beat; `loops` see to it that it goes on."""
+
+    _store: MetadataStore
+    _nodes: NodeDirectory
+    _describe: Callable[[], Node]
+    _asserted: Asserted
+    _: KW_ONLY
+    failed: Callable[[MetadataError], None]
+    restored: Callable[[], None] = lambda: None
+    loops: Loops | None = None
+    lacks_listener: Callable[[str, int], None] = lambda _listener, _node: None
+
+    def __post_init__(self) -> None:
+        self.available = False
+        self.problem = "no heartbeat was answered yet"
+        self.lease_until = 0.0
+        """When the lease of this node runs out, in Unix seconds; 0.0 before there was one."""
+        self._missing: set[tuple[str, int]] = set()
+        self._beating = asyncio.Lock()
+        self._was_lost = False
+        self._staying = True
+        self._policy_version = -1
+        self._others: Collection[Node] = ()
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Register. Waits out the lease of an earlier process with this id; raises `NodeIdTaken` if it goes on beating.
+
+        Redis being away is noted, not raised.
+        """
+        deadline = asyncio.get_running_loop().time() + self._store.lease_ms / 1000 + _TAKEN_MARGIN_S
+        while True:
+            try:
+                await self._beat()
+                break
+            except NodeIdTaken:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(self._store.lease_ms / 10_000)
+            except MetadataUnavailable as error:
+                self._lost(error)
+                break
+        if self.loops is not None:
+            self._task = self.loops.start("heartbeat", self._run)
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def step_aside(self) -> None:
+        """Lead clients to the other nodes from now on, where there are any, Redis or not."""
+        self._staying = False
+        self._place(list(self._nodes.placement.nodes.values()))
+
+    async def leave(self) -> None:
+        """Stop beating and say goodbye: what this node served is free at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        try:
+            node = self._describe()
+            await self._store.leave(node.node_id, node.boot)
+        except MetadataError as error:
+            self.failed(error)
+
+    async def beat_now(self) -> None:
+        """A beat out of turn, for news that others should hear soon."""
+        try:
+            await self._beat()
+        except MetadataError as error:
+            self._lost(error)
+
+    async def seen_by_all(self, offset: int) -> None:
+        """Returns once every live node has read the changelog up to an offset, or has let its lease run out.
+
+        Raises TimeoutError where one lives and does not read, or Redis does not say which do: time by itself says of no
+        node that it has read anything.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(_READ_S, 2 * self._store.lease_ms / 1000)
+        await self.beat_now()
+        while not self.available or any(node.position < offset for node in self._others):
+            if loop.time() > deadline:
+                raise TimeoutError(self._who_lags(offset))
+            await asyncio.sleep(_POLL_S)
+            await self.beat_now()
+
+    def _who_lags(self, offset: int) -> str:
+        if not self.available:
+            return f"Redis does not say which nodes live: {self.problem}"
+        numbers = ", ".join(str(node.node_id) for node in self._others if node.position < offset)
+        return f"not every node knows of it yet: node {numbers} lives, and has not read it"
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._store.lease_ms / 3000)
+            await self.beat_now()
+
+    def _lost(self, error: MetadataError) -> None:
+        if self.available or not self.problem:
+            self.failed(error)
+        self.available, self._was_lost = False, True
+        self.problem = str(error)
+
+    async def _beat(self) -> None:
+        async with self._beating:  # an answer never stands after a later one's
+            began = time.time()
+            beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
+            if self._was_lost and not self.available:
+                self.restored()
+            self.available, self.problem = True, ""
+            self.lease_until = began + self._store.lease_ms / 1000
+            await self._hear(beat)
+
+    async def _hear(self, beat: Beat) -> None:
+        addresses = [
+            NodeAddress(node.node_id, node.host, node.port, node.listeners)
+            for node in beat.live.nodes.values()
+            if not node.draining
+        ]
+        self._place(addresses)
+        self._others = [node for node in beat.live.nodes.values() if node.node_id != self._nodes.me.id]
+        self._asserted.heard(beat.live, set(beat.lost))
+        if beat.live.policy_version < self._policy_version or beat.restored:
+            await self._asserted.refill()
+        self._policy_version = beat.live.policy_version
+
+    def _place(self, nodes: Collection[NodeAddress]) -> None:
+        found = {node for node in nodes if node.id != self._nodes.me.id}
+        if self._staying or not found:
+            found.add(self._nodes.me)
+        if found != set(self._nodes.placement.nodes.values()):
+            self._nodes.placement = Placement(found)
+            self._report_missing()
+
+    def _report_missing(self) -> None:
+        """Once for each live node that clients of a listener here cannot be led to."""
+        missing = {
+            (each.listener, node) for each in self._nodes.me.listeners for node in self._nodes.without(each.listener)
+        }
+        for listener, node in sorted(missing - self._missing):
+            self.lacks_listener(listener, node)
+        self._missing = missing

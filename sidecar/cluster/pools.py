@@ -8,13 +8,11 @@ connections as there are requests would make it slower still. Those that nobody 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from sidecar.network.unread import AnswerMemory
+from sidecar.network.upstream import Owner, UpstreamConnection
 from sidecar.protocol.caller import DisconnectedError
-
-if TYPE_CHECKING:
-    from sidecar.network.unread import AnswerMemory
-    from sidecar.network.upstream import Owner, UpstreamConnection
 
 LEAST: Final = 32
 """Up to so many connections are opened without waiting, and so many stay open when nobody needs them."""

@@ -1,28 +1,74 @@
 """What the node asks of Kafka itself. Implements `sidecar.protocol.caller.Upstream`: the calls of `Brokers`, and
-questions about the cluster, which concurrent callers share.
+questions about the cluster, which concurrent callers share. Leaders are asked for again ten times a second at most:
+each question names all that is wanted by then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from sidecar.cluster.brokers import Brokers
-from sidecar.cluster.refresh import Refresh
+from sidecar.cluster.hedging import Shared
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
-from sidecar.network.tasks import take_failure
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
-from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
-QuestionT = TypeVar("QuestionT")
-AnswerT = TypeVar("AnswerT")
+_EVERY_S: Final = 0.1
+
+
+class Refresh:
+    """Topics whose leaders are to be found anew. `find` asks Kafka for some; False where it could not be asked."""
+
+    def __init__(self, find: Callable[[Iterable[bytes]], Awaitable[bool]]) -> None:
+        self._find = find
+        self._topics: set[bytes] = set()
+        self.running: asyncio.Task[None] | None = None
+        """Asks until all are known: where it is cancelled, waiting callers get False."""
+        self._next_round: asyncio.Future[bool] | None = None
+        self._last = -1e9
+
+    def soon(self, topics: Iterable[bytes]) -> None:
+        """Ask for these topics' leaders again, even if others ask too."""
+        self._topics.update(topic for topic in topics if is_legal(topic))
+        if self._topics and self.running is None:
+            self.running = asyncio.get_running_loop().create_task(self._run())
+
+    async def learn(self, topic: bytes) -> bool:
+        """Ask for one with the next question. Returns whether Kafka could be asked."""
+        if not is_legal(topic):
+            return True
+        if self._next_round is None:
+            self._next_round = asyncio.get_running_loop().create_future()
+        asked = self._next_round
+        self.soon((topic,))
+        return await asyncio.shield(asked)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked: asyncio.Future[bool] | None = None
+        try:
+            while self._topics:
+                await asyncio.sleep(max(0.0, self._last + _EVERY_S - loop.time()))
+                names, self._topics = self._topics, set()
+                asked, self._next_round = self._next_round, None
+                self._last = loop.time()
+                found = await self._find(names)  # if it fails, waiting requests are refused and clients retry
+                if asked is not None:
+                    asked.set_result(found)
+                    asked = None
+        finally:
+            self.running = None
+            for unanswered in (asked, self._next_round):
+                if unanswered is not None and not unanswered.done():
+                    unanswered.set_result(False)
+            self._next_round = None
+
 
 _VERSIONS_TIMEOUT_S: Final = 5.0
 _VERSIONS_EVERY_S: Final = 1.0
@@ -31,44 +77,15 @@ _COORDINATORS_CHARS: Final = 16 * 1024 * 1024
 """How many keys are remembered, and how long they may be together: a client names groups as it likes."""
 
 
-class _Shared(Generic[QuestionT, AnswerT]):
-    """Questions that have no answer yet. A caller with the same question waits for the same answer."""
-
-    def __init__(self, ask: Callable[[QuestionT], Coroutine[Any, Any, AnswerT]]) -> None:
-        self.tasks: dict[QuestionT, asyncio.Task[AnswerT]] = {}
-        self._ask = ask
-
-    async def answer(self, question: QuestionT) -> AnswerT:
-        task = self.tasks.get(question)
-        if task is None:
-            task = self.tasks[question] = asyncio.get_running_loop().create_task(self._ask(question))
-            task.add_done_callback(lambda done: self._ended(question, done))
-        return await asyncio.shield(task)
-
-    def _ended(self, question: QuestionT, task: asyncio.Task[AnswerT]) -> None:
-        self.tasks.pop(question, None)
-        take_failure(task, UpstreamError, KafkaError)
-
-
 class KafkaUpstream(Brokers):
     """The cluster behind this node. `view` is kept current by every Metadata answer that passes here."""
 
-    def __init__(
-        self,
-        bootstrap: list[tuple[str, int]],
-        *,
-        connect_timeout: float,
-        request_timeout: float,
-        access: BrokerAccess = PLAIN_TCP,
-        rng: random.Random | None = None,
-    ) -> None:
-        super().__init__(
-            bootstrap, connect_timeout=connect_timeout, request_timeout=request_timeout, access=access, rng=rng
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
         self._coordinators_chars = 0
-        self._asking = _Shared(self._ask_metadata)
-        self._describing = _Shared(self._ask_all)
+        self._asking = Shared[ClusterState](UpstreamError, KafkaError)
+        self._describing = Shared[TopicLayout](UpstreamError, KafkaError)
         self._refresh = Refresh(self.find_leaders)
         self._versions: asyncio.Task[None] | None = None
         self._served: dict[int, ServedVersions] = {}
@@ -102,7 +119,7 @@ class KafkaUpstream(Brokers):
 
     async def metadata(self, request: MetadataRequest) -> ClusterState:
         """Ask a broker; questions that are the same and under way together are asked once."""
-        return await self._asking.answer(request)
+        return await self._asking.answer(request, lambda: self._ask_metadata(request))
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
         state = await self.ask_any(MetadataByIdCall(request) if request.ids else MetadataCall(request))
@@ -148,7 +165,7 @@ class KafkaUpstream(Brokers):
 
     async def whole_layout(self, topic: str) -> TopicLayout:
         """See `Upstream.whole_layout`. A caller that asks for the same topic meanwhile gets the same answer."""
-        return await self._describing.answer(topic)
+        return await self._describing.answer(topic, lambda: self._ask_all(topic))
 
     async def _ask_all(self, topic: str) -> TopicLayout:
         request = MetadataCall(MetadataRequest((topic,), allow_auto_topic_creation=False))
@@ -254,11 +271,9 @@ class KafkaUpstream(Brokers):
     async def close(self) -> None:
         """Close every connection; calls under way fail with `DisconnectedError`."""
         tasks: list[asyncio.Task[Any]] = [*self._asking.tasks.values(), *self._describing.tasks.values()]
-        if self._versions is not None:
-            tasks.append(self._versions)
+        tasks += [task for task in (self._versions, self._refresh.running) if task is not None]
         for task in tasks:
             task.cancel()
-        tasks += self._refresh.cancel()
         await self.close_connections()
         await asyncio.gather(*tasks, self._hedged.cancel(), return_exceptions=True)
 

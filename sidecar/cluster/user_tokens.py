@@ -10,20 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
-from sidecar.network.tasks import take_failure
-from sidecar.protocol.caller import Channel, UpstreamError
-from sidecar.protocol.calls.security import CreateDelegationToken, DescribeTokenOwners, ExpireDelegationToken
+from sidecar.cluster.hedging import Shared
+from sidecar.protocol.caller import Channel, Upstream, UpstreamError
+from sidecar.protocol.calls.security import CreateDelegationToken, DescribeTokenOwners, ExpireDelegationToken, MadeToken
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.security.errors import TokenError
-from sidecar.security.mechanisms import ScramClient, ScramSecret
-
-if TYPE_CHECKING:
-    from sidecar.protocol.caller import AnswerT, Request
-    from sidecar.protocol.calls.security import MadeToken
-    from sidecar.security.mechanisms import Mechanism
-    from sidecar.security.scram import Hash
+from sidecar.security.mechanisms import Mechanism, ScramClient, ScramSecret
+from sidecar.security.scram import Hash
 
 LIFE_MS: Final = 3_600_000
 """How long a token lives at most; brokers may have a shorter `delegation.token.expiry.time.ms`."""
@@ -51,19 +46,6 @@ _ADVICE: Final[dict[int, str]] = {
 }
 
 
-class Asks(Protocol):
-    """Whom the node asks: `KafkaUpstream`."""
-
-    async def call(
-        self,
-        broker_id: int | None,
-        request: Request[AnswerT],
-        *,
-        timeout: float | None = None,
-        channel: Channel = ...,
-    ) -> AnswerT: ...
-
-
 @dataclass(eq=False, slots=True)
 class _Token:
     secret: ScramSecret = field(repr=False)
@@ -82,7 +64,7 @@ class _Token:
 class UserTokens:
     """The tokens of a node's clients, by principal."""
 
-    def __init__(self, asks: Asks, kind: Hash) -> None:
+    def __init__(self, asks: Upstream, kind: Hash) -> None:
         """`kind`: by which of SCRAM's hashes brokers take tokens."""
         self._asks = asks
         self.kind = kind
@@ -92,20 +74,15 @@ class UserTokens:
         """Those that were replaced, or that a broker refused: no login shows them any more, and brokers may have them
         until they end.
         """
-        self._making: dict[str, asyncio.Task[_Token]] = {}
+        self._making = Shared[_Token](UpstreamError, KafkaError, TokenError)
         self._refused: dict[str, tuple[float, TokenError]] = {}
         """Principals for which brokers made none: until when that is not asked again, and why. In order of time."""
-        self._looking: dict[tuple[_Token, int], asyncio.Task[None]] = {}
+        self._looking = Shared[None](UpstreamError, KafkaError, TokenError)
         """Whether a broker knows a token: asked once for all connections that wait for it."""
         self._closed = False
         self._ending: set[asyncio.Task[Any]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._me: tuple[str, str] | None = None
-
-    @property
-    def count(self) -> int:
-        """Tokens that are kept."""
-        return len(self._tokens)
 
     def login(self, principal: str, broker_id: int) -> UserLogin:
         """For one connection to a broker."""
@@ -131,13 +108,10 @@ class UserTokens:
             self._tokens[principal] = token
             if token.age < 1 / 2:
                 return token
-        making = self._making.get(principal)
-        if making is None:
+        if principal not in self._making.tasks:
             self._check_refusal(principal)
-            making = self._making[principal] = asyncio.get_running_loop().create_task(self._make(principal))
-            making.add_done_callback(lambda done: self._made(principal, done))
         try:
-            return await asyncio.shield(making)
+            return await self._making.answer(principal, lambda: self._make(principal))
         except (UpstreamError, KafkaError):
             if token is None or self._tokens.get(principal) is not token or token.age > 7 / 8:
                 raise
@@ -151,22 +125,21 @@ class UserTokens:
         if (found := refused.get(principal)) is not None:
             raise TokenError(str(found[1]))
 
-    def _made(self, principal: str, task: asyncio.Task[_Token]) -> None:
-        self._making.pop(principal, None)
-        take_failure(task, UpstreamError, KafkaError, TokenError)
-        if not task.cancelled() and isinstance(error := task.exception(), TokenError):
-            self._refused[principal] = asyncio.get_running_loop().time() + REFUSED_S, error
-
     async def _make(self, principal: str) -> _Token:
         kind, _, name = principal.partition(":")
-        async with self._places:
-            if self._closed:
-                raise TokenError("this node is about to end")
-            if self._me is None:
-                await self.check()
-            assert self._me is not None
-            begun = asyncio.get_running_loop().time()
-            made = await self._ask(CreateDelegationToken((kind, name), (self._me,), LIFE_MS), principal)
+        loop = asyncio.get_running_loop()
+        try:
+            async with self._places:
+                if self._closed:
+                    raise TokenError("this node is about to end")
+                if self._me is None:
+                    await self.check()
+                assert self._me is not None
+                begun = loop.time()
+                made = await self._ask(CreateDelegationToken((kind, name), (self._me,), LIFE_MS), principal)
+        except TokenError as error:
+            self._refused[principal] = loop.time() + REFUSED_S, error
+            raise
         token = _Token(ScramSecret(made.id, made.password), made.hmac, begun, made.life_ms / 1000)
         if (before := self._tokens.pop(principal, None)) is not None:
             self._put_away(before)
@@ -211,18 +184,7 @@ class UserTokens:
         """
         if broker_id in token.known_at:
             return
-        key = token, broker_id
-        looking = self._looking.get(key)
-        if looking is None:
-            looking = self._looking[key] = asyncio.get_running_loop().create_task(
-                self._look(principal, token, broker_id)
-            )
-            looking.add_done_callback(lambda done: self._looked(key, done))
-        await asyncio.shield(looking)
-
-    def _looked(self, key: tuple[_Token, int], task: asyncio.Task[None]) -> None:
-        self._looking.pop(key, None)
-        take_failure(task, UpstreamError, KafkaError, TokenError)
+        await self._looking.answer((token, broker_id), lambda: self._look(principal, token, broker_id))
 
     async def _look(self, principal: str, token: _Token, broker_id: int) -> None:
         kind, _, name = principal.partition(":")
@@ -252,35 +214,34 @@ class UserTokens:
     async def close(self) -> None:
         """End all tokens, as far as brokers do that within `END_S`."""
         self._closed = True
-        making = [*self._making.values()]
+        making = [*self._making.tasks.values()]
         if making:  # a broker may have made it already: only its answer says how to end it
             await asyncio.wait(making, timeout=END_S / 2)
-        for task in (*making, *self._looking.values()):
+        looking = [*self._looking.tasks.values()]
+        for task in (*making, *looking):
             task.cancel()
         tokens = [*self._tokens.values(), *self._past]
         self._tokens = {}
         self._past.clear()
         ends = [asyncio.get_running_loop().create_task(self._end(token.hmac)) for token in tokens]
-        if waiting := [*making, *self._looking.values(), *ends, *self._ending]:
+        if waiting := [*making, *looking, *ends, *self._ending]:
             _, left = await asyncio.wait(waiting, timeout=END_S / 2)
             for task in left:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
 
+@dataclass(slots=True, eq=False)
 class UserLogin:
     """Logs one connection in as a principal. Implements `sidecar.security.credentials.Credentials`."""
 
-    __slots__ = ("_broker_id", "_principal", "_token", "_tokens", "began", "problem")
-
-    def __init__(self, tokens: UserTokens, principal: str, broker_id: int) -> None:
-        self._tokens = tokens
-        self._principal = principal
-        self._broker_id = broker_id
-        self._token: _Token | None = None
-        self.began = False
-        self.problem: str | None = None
-        """Why brokers do not let the principal in, where they have said so."""
+    _tokens: UserTokens
+    _principal: str
+    _broker_id: int
+    _token: _Token | None = None
+    began: bool = False
+    problem: str | None = None
+    """Why brokers do not let the principal in, where they have said so."""
 
     async def mechanism(self) -> Mechanism:
         """See `Credentials`."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.leaders import Found
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.metadata import Broker, ClusterState, TopicState
 from sidecar.protocol.primitives import at_once
-
-if TYPE_CHECKING:
-    from sidecar.protocol.leaders import Found
 
 NO_LEADER = -1
 

@@ -1,24 +1,34 @@
-"""Which sequence ids a batch has: none, one name's rising ones, or others that need a look at each record. Pure.
+"""Which sequence ids a batch has: none, one name's rising ones, or others that need a look at each record; and what
+happens to it by them (PIP-6). Pure.
 
-One pass in compiled code finds the first two; only a batch that is partly a duplicate, or invalid, is taken apart.
+One pass in compiled code finds the first two; only a batch that is partly a duplicate, or invalid, is taken apart. Of
+a batch that is partly a duplicate the new records go on. Judged by its lowest id alone, as Pulsar does, it would be
+dropped with them (apache/pulsar#6273).
 """
 
 from bisect import bisect_right
+from enum import Enum, auto
+from operator import attrgetter
 from typing import Final, NamedTuple, NoReturn
 
 from sidecar.dedup.marks import NAMES_LIMIT, Judgement, Marks, Pushed
+from sidecar.dedup.names import NameHolders
 from sidecar.protocol import limits
 from sidecar.protocol import records as wire
 from sidecar.protocol._records_pure import NONE, RISING
 from sidecar.protocol.batch import HEADER_BYTES, codec_of
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.primitives import Octets, new_tuple
 from sidecar.protocol.records import RecordIds
 
 _NO_NAME: Final = (
     "a sequence id but no producer name: give the client a client.id of its own, or each record a header {header}"
 )
+
+
+_SEQUENCE_ID: Final = attrgetter("sequence_id")
 
 
 class TooLargeAtOnceError(Exception):
@@ -177,8 +187,8 @@ class Content:
         if self.last <= known:
             return []
         records = self.records()
-        kept = bisect_right(records, known, key=_sequence_id)
-        return records[kept:] if bisect_right(records, sent, lo=kept, key=_sequence_id) == kept else None
+        kept = bisect_right(records, known, key=_SEQUENCE_ID)
+        return records[kept:] if bisect_right(records, sent, lo=kept, key=_SEQUENCE_ID) == kept else None
 
     def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
         """The batch with these records alone, and their marks."""
@@ -186,11 +196,6 @@ class Content:
 
     def _section(self) -> Octets:
         return self._payload if self._payload is not None else payload_of(self._batch)
-
-
-def _sequence_id(record: RecordIds) -> int:
-    assert record.sequence_id is not None
-    return record.sequence_id
 
 
 def _open(batch: memoryview, *, at_once: bool) -> Octets:
@@ -237,3 +242,53 @@ def payload_at_once(batch: memoryview) -> Octets:
     if len(payload) > limits.BATCH_AT_ONCE_BYTES:
         raise TooLargeAtOnceError
     return payload
+
+
+class Next(Enum):
+    """What happens to a batch next."""
+
+    SEND = auto()
+    WAIT = auto()
+    """Until another outcome is known."""
+    FENCE = auto()
+    """To wait, and that the topic is taken over anew: nothing else settles what is in doubt."""
+    TAKE_APART = auto()
+    """To be looked at record by record, by a thread."""
+
+
+def is_new(content: Content, marks: Marks, names: NameHolders, session: str) -> bool:
+    """Whether all of a batch is surely new, and its session may write under its names."""
+    if not content.marks:
+        return not names.must_carry(session)
+    name, first = content.name, content.first
+    if first < 0 or name is None:
+        return False
+    if marks.has_doubts or first <= marks.bounds(name)[1] or not marks.knows(name):
+        return False
+    return names.session_of(name) == session
+
+
+def decide(content: Content, marks: Marks, first: ClientSequence, own: int) -> Next | list[RecordIds]:
+    """What to do with a batch with ids whose session may write under its names; a list: its records that are new, where
+    others are in the log. `first`: the client's base sequence; `own`: the producer id of the session's slot.
+    """
+    if any(marks.is_elsewhere(name, own) for name in content.lowest):
+        return Next.WAIT  # ids of a name rise in the log: none overtakes what is under way in another slot
+    if marks.has_doubts and any(marks.doubtful(name, own) for name in content.lowest):
+        return Next.FENCE
+    doubts = marks.doubts_of(own) if marks.has_doubts else ()
+    if any((doubt.sequence, doubt.marks) == (first, content.marks) for doubt in doubts):
+        return Next.SEND  # under the same sequence: Kafka answers whether it was there
+    if content.first >= 0 and content.first > marks.pushed(content.marks[0].name):
+        return Next.SEND
+    if content.last >= 0 and content.last <= marks.persisted(content.marks[0].name):
+        kept: list[RecordIds] | None = []
+    elif content.takes_long(marks):
+        return Next.TAKE_APART
+    else:
+        kept = content.kept(marks)
+    if kept is None:
+        return Next.WAIT
+    if len(kept) == content.count:
+        return Next.SEND
+    return Next.FENCE if doubts else kept  # where the session stands is not known: its base cannot move

@@ -16,18 +16,16 @@ front (`protocol.limits`).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from sidecar.dedup.arrival import Arrival, Contents, Session
-from sidecar.dedup.content import Content, Headers
-from sidecar.dedup.decision import Next, decide, is_new
-from sidecar.dedup.order import ClientOrder, OrderVerdict
-from sidecar.dedup.outgoing import Flight, Outgoing
+from sidecar.dedup.batches import Arrival, ClientOrder, Contents, Flight, OrderVerdict, Outgoing, Session
+from sidecar.dedup.content import Content, Headers, Next, decide, is_new
 from sidecar.dedup.partition import PartitionIds
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import MODULUS, SequenceSpace
+from sidecar.forwarder.sequences import MODULUS, Append, SequenceSpace
 from sidecar.network.aside import aside
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ClientSequence, StampedSequence
@@ -61,28 +59,25 @@ class Keeper(Protocol):
         """Run a task that nobody awaits."""
 
 
+@dataclass(eq=False)
 class Gate:
-    """One session's way into one partition, under one slot epoch. `space` and `order` are None for a plain session."""
+    """One session's way into one partition, under one slot epoch. Space and order are None for a plain session.
+    `_released` gives bytes of dropped records back to the forwarder's buffer.
+    """
 
-    def __init__(
-        self,
-        state: PartitionIds,
-        session: Session,
-        lane: Lane,
-        space: SequenceSpace | None,
-        headers: Headers,
-        keeper: Keeper,
-        released: Callable[[int], None],
-    ) -> None:
-        """`released` gives bytes of dropped records back to the forwarder's buffer."""
-        self._state = state
-        self._session = session
-        self._space = space
+    _state: PartitionIds
+    _session: Session
+    _lane: Lane
+    _space: SequenceSpace | None
+    _headers: Headers
+    _keeper: Keeper
+    _released: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        state, session, space = self._state, self._session, self._space
         self._order = None if space is None else ClientOrder(space.next, has_past=space.has_past)
-        self._contents = Contents(headers, session.name, state.marks.limit)
-        self._out = Outgoing(state, session.producer_id, lane, space, self._order, self._over)
-        self._keeper = keeper
-        self._released = released
+        self._contents = Contents(self._headers, session.name, state.marks.limit)
+        self._out = Outgoing(state, session.producer_id, self._lane, space, self._order, self._over)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Arrival] = deque()
         self._shifting = False  # the session's base is about to move: what comes after is stamped by the new one
@@ -94,9 +89,6 @@ class Gate:
     def is_idle(self) -> bool:
         """Nothing waits, nothing is being written down."""
         return not self._queue and not self._shifting
-
-    def _is_new(self, content: Content) -> bool:
-        return is_new(content, self._state.marks, self._state.names, self._session.id)
 
     # The usual case -------------------------------------------------------------------------------------------------
 
@@ -126,7 +118,12 @@ class Gate:
             self._answer(arrival, self._closed)
             return
         arrival.content = content = self._contents.of(arrival)
-        if content is not None and self._is_free(arrival.first) and self._is_new(content):
+        state = self._state
+        if (
+            content is not None
+            and self._is_free(arrival.first)
+            and is_new(content, state.marks, state.names, self._session.id)
+        ):
             if not self._is_out_of_turn(arrival, content):
                 self._out.send(arrival, content)
             return
@@ -205,13 +202,13 @@ class Gate:
             arrival.turn = lambda _: outcome
         return outcome
 
-    def _look(self, arrival: Arrival, work: Callable[[], None]) -> bool:
+    def _look(self, arrival: Arrival, work: Callable[[], object]) -> bool:
         """Have a thread look into the batch in front, which waits for that."""
         self._looking = True
         self._keeper.start(self._look_aside(arrival, work))
         return False
 
-    async def _look_aside(self, arrival: Arrival, work: Callable[[], None]) -> None:
+    async def _look_aside(self, arrival: Arrival, work: Callable[[], object]) -> None:
         try:
             async with arrival.allowance:
                 if self._queue and self._queue[0] is arrival:  # else it was answered meanwhile
@@ -244,7 +241,7 @@ class Gate:
             self._out.send(arrival, content)
             return True
         if found is Next.TAKE_APART:
-            return self._look(arrival, lambda: _take_apart(content))
+            return self._look(arrival, content.records)
         if isinstance(found, Next):
             if found is Next.FENCE:
                 state.want_fence()
@@ -299,6 +296,7 @@ class Gate:
     async def _shift(self, run: list[Arrival], content: Content, kept: list[RecordIds]) -> None:
         space, partition = self._space, self._state.partition
         assert space is not None
+        assert self._order is not None
         first = run[0].first
         total = sum(arrival.records for arrival in run)
         base = ClientSequence((space.base + total - len(kept)) % MODULUS)
@@ -326,7 +324,7 @@ class Gate:
         self._state.dropped(dropped)
         space.base = base
         for arrival in run:
-            self._order_passed(arrival)
+            self._order.landed(self._order.take(arrival.first, arrival.records), (-1, -1, -1))
             space.sent()
             space.appended(arrival.first, arrival.records)
             if self._queue and self._queue[0] is arrival:
@@ -334,17 +332,13 @@ class Gate:
                 self._answer(arrival, DUPLICATE)
         self.pump()
 
-    def _order_passed(self, arrival: Arrival) -> None:
-        assert self._order is not None
-        self._order.landed(self._order.take(arrival.first, arrival.records), (-1, -1, -1))
-
     def _send_rest(self, arrival: Arrival, content: Content, kept: list[RecordIds], shift: int = 0) -> None:
         rest, arrival.rest = arrival.rest, None
         batch, marks = content.without_duplicates(kept) if rest is None or rest[0] != kept else rest[1]
         self._released(len(arrival.batch) - len(batch))
         done = arrival.done
         arrival.done = lambda outcome: done(outcome if outcome.error else outcome._replace(offset=-1))
-        self._out.send_rest(arrival, memoryview(batch), len(kept), marks, shift)
+        self._out.send_part(arrival, memoryview(batch), len(kept), marks, shift)
 
     # Outcomes -------------------------------------------------------------------------------------------------------
 
@@ -352,7 +346,7 @@ class Gate:
         """The base that was written down for the rest of a batch holds no more, as another batch may come next."""
         self._keeper.shift_failed(self._state.partition, TimeoutError("the rest of a batch did not go out"))
 
-    def _over(self, flight: Flight, *, is_there: bool) -> None:
+    def _over(self, flight: Flight, is_there: bool) -> None:
         if flight.shift:
             self._shifting = False
         if self._queue and not self._shifting:
@@ -386,7 +380,3 @@ class Gate:
                 self._timer.cancel()
                 self._timer = None
             self._answer_all(outcome)
-
-
-def _take_apart(content: Content) -> None:
-    content.records()

@@ -94,38 +94,32 @@ class UnderWay:
         )
 
 
-class _ByName:
-    """Batches by the names in them, each with its highest id."""
+class _Batches:
+    """Batches in the order in which they came, and by the names in them, each with its highest id."""
 
-    __slots__ = ("_batches",)
+    __slots__ = ("all", "by_name")
 
     def __init__(self) -> None:
-        self._batches: dict[bytes, dict[UnderWay, int]] = {}
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._batches)
-
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._batches
-
-    def of(self, name: bytes) -> dict[UnderWay, int] | None:
-        return self._batches.get(name)
+        self.all: dict[UnderWay, None] = {}
+        self.by_name: dict[bytes, dict[UnderWay, int]] = {}
 
     def has_others(self, name: bytes, producer_id: int) -> bool:
         """Whether one of them is another producer id's."""
-        found = self._batches.get(name)
+        found = self.by_name.get(name)
         return found is not None and any(batch.producer_id != producer_id for batch in found)
 
     def add(self, batch: UnderWay) -> None:
+        self.all[batch] = None
         for name, sequence_id, _ in batch.marks:
-            self._batches.setdefault(name, {})[batch] = sequence_id
+            self.by_name.setdefault(name, {})[batch] = sequence_id
 
     def remove(self, batch: UnderWay) -> None:
+        del self.all[batch]
         for name, _, _ in batch.marks:
-            found = self._batches[name]
+            found = self.by_name[name]
             del found[batch]
             if not found:
-                del self._batches[name]
+                del self.by_name[name]
 
 
 class Marks:
@@ -141,10 +135,8 @@ class Marks:
         self._offsets = array("q")
         self._seen = array("I")
         self._free: list[int] = []
-        self._under_way: dict[UnderWay, None] = {}
-        self._sent = _ByName()
-        self._doubts: dict[UnderWay, None] = {}
-        self._doubted = _ByName()
+        self._sent = _Batches()
+        self._doubts = _Batches()
         self._reached = covered
 
     def __len__(self) -> int:
@@ -179,14 +171,14 @@ class Marks:
 
     def bounds(self, name: bytes) -> tuple[int, int]:
         """Ids up to the first are in the log; those up to the second may be on their way; all others are new."""
-        known, sent = self.persisted(name), self._sent.of(name)
+        known, sent = self.persisted(name), self._sent.by_name.get(name)
         return known, known if sent is None else max(known, *sent.values())
 
     def doubtful(self, name: bytes, producer_id: int) -> bool:
         """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence
         settles that. One's own goes out again under the same sequence, so Kafka does.
         """
-        return self._doubted.has_others(name, producer_id)
+        return self._doubts.has_others(name, producer_id)
 
     def is_elsewhere(self, name: bytes, producer_id: int) -> bool:
         """Whether ids of a name are under way under another producer id."""
@@ -195,13 +187,13 @@ class Marks:
     @property
     def covered(self) -> int:
         """Everything in front of this offset is known here."""
-        first = next(iter(self._under_way), None)
-        floors = [doubt.floor for doubt in self._doubts]
+        first = next(iter(self._sent.all), None)
+        floors = [doubt.floor for doubt in self._doubts.all]
         return min([self._reached, *floors] if first is None else [self._reached, first.floor, *floors])
 
     def doubts_of(self, producer_id: int) -> list[UnderWay]:
         """The batches of a producer id that were given up and may be in the log all the same."""
-        return [found for found in self._doubts if found.producer_id == producer_id]
+        return [found for found in self._doubts.all if found.producer_id == producer_id]
 
     def knows(self, name: bytes) -> bool:
         """Whether the log is known to hold anything under a name."""
@@ -210,21 +202,21 @@ class Marks:
     @property
     def has_doubts(self) -> bool:
         """Whether batches were given up that may be in the log all the same."""
-        return bool(self._doubts)
+        return bool(self._doubts.all)
 
     @property
     def is_at_rest(self) -> bool:
         """Nothing is under way or in doubt."""
-        return not self._under_way and not self._doubts
+        return not self._sent.all and not self._doubts.all
 
     def is_quiet(self, producer_id: int) -> bool:
         """Whether nothing that was stamped with a producer id can still change these marks."""
-        return not any(found.producer_id == producer_id for found in (*self._under_way, *self._doubts))
+        return not any(found.producer_id == producer_id for found in (*self._sent.all, *self._doubts.all))
 
     @property
     def busy_names(self) -> set[bytes]:
         """The names of what is under way."""
-        return set(self._sent)
+        return set(self._sent.by_name)
 
     # What happens -------------------------------------------------------------------------------------------------
 
@@ -233,7 +225,6 @@ class Marks:
     ) -> UnderWay:
         """A batch goes out. Its ids were judged new, or it is one in doubt that goes out again."""
         found = UnderWay(marks, self._reached, producer_id, sequence, records)
-        self._under_way[found] = None
         self._sent.add(found)
         return found
 
@@ -243,7 +234,7 @@ class Marks:
         """
         if not self._settle(batch):
             return
-        if self._doubts:
+        if self._doubts.all:
             self._end_doubts(batch, now)
         for name, sequence_id, delta in batch.marks:
             self.learn(Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now))
@@ -252,18 +243,17 @@ class Marks:
 
     def _end_doubts(self, batch: UnderWay, now: int) -> None:
         """What a batch in the log says of those that were given up."""
-        for doubt in [found for found in self._doubts if batch.replaces(found)]:
-            self._forget_doubt(doubt)
-        for doubt in [found for found in self._doubts if batch.follows(found)]:
-            self._forget_doubt(doubt)
+        for doubt in [found for found in self._doubts.all if batch.replaces(found)]:
+            self._doubts.remove(doubt)
+        for doubt in [found for found in self._doubts.all if batch.follows(found)]:
+            self._doubts.remove(doubt)
             for name, sequence_id, _ in doubt.marks:
                 self.learn(Mark(name, sequence_id, NO_ID, now))
 
     def failed(self, batch: UnderWay, *, in_doubt: bool) -> None:
         """It is not in the log; `in_doubt`: as far as anybody knows, it may get there still."""
         if self._settle(batch) and in_doubt:
-            self._doubts[batch] = None
-            self._doubted.add(batch)
+            self._doubts.add(batch)
 
     def learn(self, mark: Mark) -> None:
         """A record that the log holds, or a snapshot speaks of: the higher id counts (never the newer one)."""
@@ -280,23 +270,18 @@ class Marks:
         """The log was read up to `offset`, after a fence of the producer ids in `fenced`: what they had under
         way is decided by that.
         """
-        for batch in [found for found in self._under_way if fenced(found.producer_id)]:
+        for batch in [found for found in self._sent.all if fenced(found.producer_id)]:
             self._settle(batch)
-        for batch in [found for found in self._doubts if fenced(found.producer_id)]:
-            self._forget_doubt(batch)
+        for batch in [found for found in self._doubts.all if fenced(found.producer_id)]:
+            self._doubts.remove(batch)
         self._reached = max(self._reached, offset)
 
     def _settle(self, batch: UnderWay) -> bool:
         if batch.is_over:
             return False
         batch.is_over = True
-        del self._under_way[batch]
         self._sent.remove(batch)
         return True
-
-    def _forget_doubt(self, batch: UnderWay) -> None:
-        del self._doubts[batch]
-        self._doubted.remove(batch)
 
     # Bounds ---------------------------------------------------------------------------------------------------------
 
@@ -323,7 +308,7 @@ class Marks:
         rest = [
             (self._seen[row], name)
             for name, row in self._rows.items()
-            if name not in self._sent and name not in wanted and not is_live(name)
+            if name not in self._sent.by_name and name not in wanted and not is_live(name)
         ]
         if len(rest) < lacks:
             return False
@@ -337,7 +322,7 @@ class Marks:
         """The names that nobody wrote under for `idle_s`. A live one counts as seen now."""
         found: list[bytes] = []
         for name, row in self._rows.items():
-            if name in self._sent or is_live(name):
+            if name in self._sent.by_name or is_live(name):
                 self._seen[row] = now
             elif now - self._seen[row] > idle_s:
                 found.append(name)
@@ -345,10 +330,9 @@ class Marks:
 
     def clear(self) -> None:
         """Forget everything: the log is not the one that these marks speak of."""
-        for batch in list(self._under_way):
+        for batch in list(self._sent.all):
             self._settle(batch)
-        for batch in list(self._doubts):
-            self._forget_doubt(batch)
+        self._doubts = _Batches()
         for name in list(self._rows):
             self.forget(name)
         self._reached = 0

@@ -1,48 +1,74 @@
 """The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and the
-batches that wait for them.
+batches that wait for them. And what the ids of every topic need of their node, as an interface.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
 
-from sidecar.dedup.environment import IdsServices
-from sidecar.dedup.marks import Marks, UnderWay
+from metadata import MetadataStore
+from sidecar.changelog import Changelog
+from sidecar.cluster.logs import LogReader
+from sidecar.dedup.content import Headers
+from sidecar.dedup.marks import NAMES_LIMIT, Marks, UnderWay
 from sidecar.dedup.names import NameHolders
 from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode
+
+
+class IdsHooks(Protocol):
+    """What the node wants to know; implementations are cheap and never raise."""
+
+    def duplicates_dropped(self, topic: str, records: int) -> None: ...
+    def ids_unknown(self, topic: str) -> None: ...
+    def ids_read(self, topic: str, records: int) -> None:
+        """Some of what `ids_recovered` reports when it is done."""
+
+    def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
+    def ids_lost(self, topic: str, reason: str) -> None: ...
+    def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
+    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+
+
+class IdsServices(NamedTuple):
+    """What the ids of every topic of this node need."""
+
+    logs: LogReader
+    changelog: Changelog
+    store: MetadataStore
+    tasks: Tasks
+    hooks: IdsHooks
+    headers: Headers
+    names_limit: int = NAMES_LIMIT
+
+    def now(self) -> int:
+        """Unix seconds by the brokers' clock: every node that serves a topic goes by the same."""
+        return self.changelog.clock.now_ms() // 1000
+
 
 SNAPSHOT_BATCHES: Final = 1_000
 SNAPSHOT_S: Final = 120.0
 _SNAPSHOT_LEAST_S: Final = 1.0
 
 
-class Topic(Protocol):
-    """What a partition needs of its topic. `is_urged`: a snapshot of everything is wanted now; `fence_wanted` makes the
-    topic be fenced as a whole.
+@dataclass(eq=False)
+class PartitionIds:
+    """One partition. `want_fence` has the topic fenced as a whole: only that can settle what became of a batch of a
+    session that is gone. `problem` is the answer while its ids cannot be known.
     """
 
     topic: str
+    partition: int
     services: IdsServices
-    is_urged: bool
+    names: NameHolders
+    want_fence: Callable[[], None]
 
-    def now(self) -> int:
-        """Unix seconds by the brokers' clock."""
-        ...
-
-    @property
-    def fence_wanted(self) -> Callable[[], None]: ...
-
-
-class PartitionIds:
-    """One partition. `problem` is the answer while its ids cannot be known."""
-
-    def __init__(self, topic: Topic, partition: int, names: NameHolders, limit: int) -> None:
-        self.partition = partition
-        self.names = names
-        self.marks = Marks(limit)
+    def __post_init__(self) -> None:
+        self.marks = Marks(self.services.names_limit)
         self.is_ready = False
         self.is_known = False
         """This node has read it since it serves the topic."""
@@ -58,7 +84,6 @@ class PartitionIds:
         self.saved_at = self._went_on_at = time.monotonic()
         self.has_forgotten = False
         """Names went that the newest snapshot has."""
-        self._topic = topic
         self._attempts = 0  # to write a snapshot, since one was written
         self.inherited = 0
         """Where the log ended when this node took the topic over."""
@@ -96,7 +121,7 @@ class PartitionIds:
 
     def landed(self, batch: UnderWay, offset: int, records: int) -> None:
         """As `Marks.landed`."""
-        self.marks.landed(batch, offset, records, self._topic.now())
+        self.marks.landed(batch, offset, records, self.services.now())
         self.batches += 1
         if offset >= 0:
             self.ends[batch.producer_id] = offset + records
@@ -110,15 +135,11 @@ class PartitionIds:
 
     def dropped(self, records: int) -> None:
         """Duplicates were acknowledged."""
-        self._topic.services.hooks.duplicates_dropped(self._topic.topic, records)
+        self.services.hooks.duplicates_dropped(self.topic, records)
 
     def undecided(self) -> None:
         """A batch was refused for a retry."""
-        self._topic.services.hooks.ids_unknown(self._topic.topic)
-
-    def want_fence(self) -> None:
-        """Only a fence can settle what became of a batch of a session that is gone."""
-        self._topic.fence_wanted()
+        self.services.hooks.ids_unknown(self.topic)
 
     def wake(self) -> None:
         """Let gates look again."""
@@ -133,15 +154,14 @@ class PartitionIds:
         end = max(self.inherited, self.ends.get(producer_id, 0))
         return self.is_ready and self.marks.is_quiet(producer_id) and self.saved_up_to >= end
 
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time for a snapshot."""
+    def is_due(self, *, is_urged: bool) -> bool:
+        """Whether it is time for a snapshot. `is_urged`: one of everything that moved is wanted now."""
         age = time.monotonic() - self.saved_at
         if not self.is_ready or age < _SNAPSHOT_LEAST_S:
             return False
         if self.marks.covered <= self.saved_up_to:
             return self.has_forgotten and age >= SNAPSHOT_S
-        return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or self._topic.is_urged
+        return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or is_urged
 
     def goes_on(self) -> bool:
         """Whether it is time, once in a while, to look where the log ends."""

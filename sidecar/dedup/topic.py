@@ -11,19 +11,17 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Final, NamedTuple
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.dedup import recovery
-from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import NameHolders, WriterNames
-from sidecar.dedup.partition import PartitionIds
-from sidecar.dedup.recovery import Extent, IdsLostError, Reading
-from sidecar.dedup.snapshot_log import SnapshotLog
+from sidecar.dedup.partition import IdsServices, PartitionIds
+from sidecar.dedup.recovery import Extent, IdsLostError, Reading, SnapshotLog
 from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -36,6 +34,10 @@ _SAVE_ALL_S: Final = 3.0
 _FORGET_S: Final = 5.0
 
 
+Fenced: TypeAlias = Mapping[int, frozenset[int] | None]
+"""By partition, the producer ids whose slots were fenced; None: all."""
+
+
 class Progress(NamedTuple):
     """A recovery under way: records read, offsets read and to be read."""
 
@@ -44,46 +46,34 @@ class Progress(NamedTuple):
     total: int
 
 
+@dataclass(eq=False)
 class TopicIds:
-    """All partitions of a topic. `is_live`: whether a session has a connection; `fence_wanted` makes the topic be
-    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too.
+    """All partitions of a topic. `_is_live`: whether a session has a connection; `fence_wanted` makes the topic be
+    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too. `since`:
+    after this offset of the ownership topic the topic has sequence ids; -1 where that was never seen to begin.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        services: IdsServices,
-        is_live: Callable[[str], bool],
-        fence_wanted: Callable[[], None],
-        *,
-        by_partition: bool = False,
-        since: int = -1,
-    ) -> None:
-        """`since`: after this offset of the ownership topic the topic has sequence ids; -1 where that was never seen to
-        begin.
-        """
-        self.topic = topic
-        self.since = since
-        self.services = services
-        self.fence_wanted = fence_wanted
+    topic: str
+    services: IdsServices
+    _is_live: Callable[[str], bool]
+    fence_wanted: Callable[[], None]
+    _: KW_ONLY
+    by_partition: bool = False
+    since: int = -1
+
+    def __post_init__(self) -> None:
         self.is_urged = False
         """A snapshot of everything is wanted now."""
         self.partitions: dict[int, PartitionIds] = {}
         self.progress = Progress(0, 0, 0)
         self.is_begun = False
         """The topic is served here: its ids are known, or being read."""
-        self._is_live = is_live
-        self._by_partition = by_partition
-        self._names = NameHolders(is_live)
-        self._snapshots = SnapshotLog(topic, services, fence_wanted)
+        self._names = NameHolders(self._is_live)
+        self._snapshots = SnapshotLog(self.topic, self.services, self.fence_wanted)
         self._writers = WriterNames()
         self._turn = 0
         self._settling = False
         self._ids_from: Mapping[int, int] = {}
-
-    def now(self) -> int:
-        """Unix seconds by the brokers' clock: every node that serves the topic goes by the same."""
-        return self.services.changelog.clock.now_ms() // 1000
 
     # Taking over ------------------------------------------------------------------------------------------------------
 
@@ -91,8 +81,9 @@ class TopicIds:
         """The state of one partition."""
         found = self.partitions.get(partition)
         if found is None:
-            names = NameHolders(self._is_live) if self._by_partition else self._names
-            found = self.partitions[partition] = PartitionIds(self, partition, names, self.services.names_limit)
+            names = NameHolders(self._is_live) if self.by_partition else self._names
+            found = PartitionIds(self.topic, partition, self.services, names, self.fence_wanted)
+            self.partitions[partition] = found
         return found
 
     def begin(
@@ -110,7 +101,7 @@ class TopicIds:
             state.is_ready, state.problem = False, None
             state.fenced.clear()
         self._ids_from = ids_from
-        self.services.tasks.start(self._recover(self._turn, list(partitions)))
+        self.services.tasks.start(self._recover(self._turn, dict.fromkeys(partitions)))
 
     def begin_slot(self, producer_id: int, partitions: Collection[int], names: WriterNames) -> None:
         """One slot among others was fenced: read where it had something under way, or outcomes that nobody knows."""
@@ -135,7 +126,7 @@ class TopicIds:
                 }
                 if not fenced:
                     return
-                await self._recover(turn, list(fenced), fenced)
+                await self._recover(turn, fenced)
         finally:
             self._settling = False
 
@@ -151,18 +142,13 @@ class TopicIds:
         for state in self.partitions.values():
             state.is_ready = state.is_known = False
 
-    async def _recover(
-        self,
-        turn: int,
-        partitions: list[int],
-        fenced: Mapping[int, frozenset[int]] | None = None,
-    ) -> None:
-        """Until it is done, or the topic is fenced anew. `fenced`: the producer ids, by partition; None: all."""
+    async def _recover(self, turn: int, fenced: Fenced) -> None:
+        """Until it is done, or the topic is fenced anew."""
         began = time.monotonic()
         self.progress = Progress(0, 0, 0)
         while turn == self._turn:
             try:
-                await self._read(turn, partitions, fenced)
+                await self._read(turn, fenced)
             except FAILURES as error:
                 self.services.hooks.operation_failed(self.topic, error)
                 await asyncio.sleep(_AGAIN_S)
@@ -171,36 +157,25 @@ class TopicIds:
                     self.services.hooks.ids_recovered(self.topic, self.progress.records, time.monotonic() - began)
                 return
 
-    async def _read(
-        self,
-        turn: int,
-        partitions: list[int],
-        fenced: Mapping[int, frozenset[int]] | None,
-    ) -> None:
+    async def _read(self, turn: int, fenced: Fenced) -> None:
         logs = self.services.logs
         if (await logs.topic_id(self.topic)).bytes != self._snapshots.topic_id:
             self.fence_wanted()
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} was created anew")
-        starts = await logs.starts(self.topic, partitions)
-        ends = await logs.ends(self.topic, partitions)
-        extents = {index: Extent(starts[index], ends[index], self._ids_from.get(index, 0)) for index in partitions}
+        starts = await logs.starts(self.topic, fenced)
+        ends = await logs.ends(self.topic, fenced)
+        extents = {index: Extent(starts[index], ends[index], self._ids_from.get(index, 0)) for index in fenced}
         saved = await self._newest(extents)
         gate = asyncio.Semaphore(_READERS)
 
         async def one(index: int) -> None:
             async with gate:
-                producer_ids = None if fenced is None else fenced[index]
-                await self._read_partition(turn, index, extents[index], saved.get(index), producer_ids)
+                await self._read_partition(turn, index, extents[index], saved.get(index), fenced[index])
 
-        await asyncio.gather(*[one(index) for index in partitions])
+        await asyncio.gather(*map(one, fenced))
 
     async def _read_partition(
-        self,
-        turn: int,
-        index: int,
-        extent: Extent,
-        saved: Saved | None,
-        fenced: frozenset[int] | None,
+        self, turn: int, index: int, extent: Extent, saved: Saved | None, fenced: frozenset[int] | None
     ) -> None:
         state, partition = self.of(index), TopicPartition(self.topic, index)
         if turn != self._turn or state.is_ready or (fenced is None and state.turn == turn):
@@ -209,18 +184,15 @@ class TopicIds:
             state.marks.clear()  # another node forgot names since
         elif fenced is not None and state.marks.covered > extent.end:
             extent = replace(extent, end=state.marks.covered)  # others landed since the end was asked for
+        services = self.services
+        reading = Reading(self._writers, services.headers, extent.ids_from)
         try:
             offset = recovery.begin(state.marks, extent, saved, partition)
-        except IdsLostError as error:
-            self._lose(turn, state, error)
-            return
-        if saved is not None and not saved.rebuilt:  # of that this node writes its own snapshot soon
-            state.saved_up_to = max(state.saved_up_to, saved.covered)
-        self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
-        reading = Reading(self._writers, self.services.headers, extent.ids_from)
-        try:
+            if saved is not None and not saved.rebuilt:  # of that this node writes its own snapshot soon
+                state.saved_up_to = max(state.saved_up_to, saved.covered)
+            self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
             await recovery.read_on(
-                self.services.logs, partition, state.marks, offset, extent.end, reading, self._progressed, self.now
+                services.logs, partition, state.marks, offset, extent.end, reading, self._progressed, services.now
             )
         except IdsLostError as error:
             self._lose(turn, state, error)
@@ -285,7 +257,7 @@ class TopicIds:
     async def save_due(self) -> None:
         """Write the snapshots that it is time for."""
         await self._advance([state for state in self.partitions.values() if state.is_ready and state.goes_on()])
-        due = [state for state in self.partitions.values() if state.is_due]
+        due = [state for state in self.partitions.values() if state.is_due(is_urged=self.is_urged)]
         for state in due:
             await self._snapshots.write(state)
         if self.is_urged and all(state.is_ready for state in self.partitions.values()):
@@ -376,7 +348,7 @@ class TopicIds:
         """Forget names that are idle, once a snapshot has, and sessions that are gone; how many names those were."""
         if not self.services.changelog.clock.is_confirmed:
             return 0  # this machine's own clock may be a day ahead
-        now, gone = self.now(), 0
+        now, gone = self.services.now(), 0
         for state in list(self.partitions.values()):
             idle = state.marks.idle(now, state.names.is_live)
             with suppress(MetadataUnavailable):  # then another time

@@ -12,8 +12,8 @@ from sidecar.cluster.logs import LogReader
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
-from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import NAMES_LIMIT
+from sidecar.dedup.partition import IdsServices
 from sidecar.exclusive.arbitration import Queues, ServingRights
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog

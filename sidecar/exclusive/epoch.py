@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES, Key, Kind, Position, Record, unpack_positions
 from sidecar.cluster.logs import LogReader
-from sidecar.dedup.arrival import Arrival, Session
+from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import Gate
 from sidecar.dedup.topic import TopicIds
@@ -26,9 +26,9 @@ from sidecar.exclusive.requests import Memory
 from sidecar.exclusive.slots import TakenSlot
 from sidecar.exclusive.succession import NOTHING, Sequences
 from sidecar.forwarder.forwarder import Forwarder, WholeRequest
-from sidecar.forwarder.lane import Append, Lane, LaneOwner
+from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
+from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, Append, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence

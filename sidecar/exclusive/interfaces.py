@@ -4,7 +4,7 @@ from typing import Protocol
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import SlotName
-from sidecar.dedup.environment import IdsHooks
+from sidecar.dedup.partition import IdsHooks
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.producing import ProducingState

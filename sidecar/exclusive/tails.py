@@ -130,7 +130,7 @@ class TailReader:
         # Model: LookEnds, LookProducers.
         indexes = tuple(sorted(partitions))
         leaders = (await self._upstream.layout(self._topic)).leaders
-        listed = await self._logs.listed_ends(self._topic, indexes, leaders)
+        listed = await self._logs.listed(self._topic, indexes, leaders=leaders)
         remembered = await self._witness.producers({self._topic: indexes}, leaders={self._topic: leaders})
         return Look(
             {index: each.offset for index, each in listed.items()},

@@ -2,26 +2,60 @@
 or the last stable offset for readers of committed transactions (KIP-98).
 
 Where no end is known yet, the first reader that waits asks, and all that come meanwhile wait for the same answer: each
-would keep a connection to the broker for itself else.
+would keep a connection to the broker for itself else. The poll for that, as the long ones for readers that wait
+(`tails`), goes over the node's own connections; what a client reads by itself goes over its own
+(`sidecar.gateway.leader_poll`). A first batch may be larger than the limits (KIP-74).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.fanout.poll import Limits, poll
+from sidecar.fanout.question import Question
+from sidecar.network.tasks import Tasks
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Channel
-from sidecar.protocol.calls.tails import VERSION
+from sidecar.protocol.caller import Channel, Upstream, UpstreamError
+from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, FetchTailsById
+from sidecar.protocol.errors import KafkaError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+_MOST_PARTITIONS: Final = 500
 
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.question import Question
-    from sidecar.network.tasks import Tasks
+
+class Limits(NamedTuple):
+    """How long a poll waits for a first byte, and how many bytes it takes: in all, and of each partition."""
+
+    wait_ms: int
+    most_bytes: int
+    partition_bytes: int
+
+
+async def poll(
+    upstream: Upstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
+) -> dict[tuple[bytes, int], Fetched]:
+    """A leader's answers to questions of one isolation level, each about a different partition, all by id or all by
+    name; {} if the leader does not answer.
+    """
+    positions = [question.position for question in questions]
+    call = FetchTailsById if positions[0].topic_id else FetchTails
+    try:
+        return await upstream.call(leader, call(positions, questions[0].isolation, *limits), channel=channel)
+    except (UpstreamError, KafkaError):
+        return {}
+
+
+def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
+    """Put a question into the first bundle without its partition: a broker takes each partition once per request."""
+    key = question.position.of
+    for bundle in bundles:
+        if key not in bundle and len(bundle) < _MOST_PARTITIONS:
+            bundle[key] = question
+            return
+    bundles.append({key: question})
+
 
 _CHANNEL: Final = Channel("ends")
 NEAR_S: Final = 5.0
@@ -53,11 +87,6 @@ class Ends:
         self._tasks = tasks
         self._ends: dict[_Log, _End] = {}
         self._asking: dict[_Log, asyncio.Task[None]] = {}
-
-    @property
-    def known(self) -> int:
-        """Of how many logs, each by isolation level."""
-        return len(self._ends)
 
     def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
         """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""

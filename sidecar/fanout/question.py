@@ -5,17 +5,13 @@ The leader epoch that a reader knows is part of its question: brokers check it (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from sidecar.protocol.calls.tails import Position, position_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from sidecar.protocol.calls.tails import Fetched
-    from sidecar.protocol.fetch_parts import FetchPart
-    from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.topic_ids import Ids
+from sidecar.protocol.calls.tails import Fetched, Position, position_of
+from sidecar.protocol.fetch_parts import FetchPart
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.topic_ids import Ids
 
 
 class Question(NamedTuple):

@@ -5,16 +5,15 @@ KIP-227 saves brokers the same work by sessions, which would have to be kept in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from sidecar.fanout.question import Asked, Question
-
-if TYPE_CHECKING:
-    from sidecar.network.framing import Frame
-    from sidecar.network.request import Request
-    from sidecar.protocol.fetch import FetchPart, FetchRequest
+from sidecar.network.framing import Frame
+from sidecar.network.request import Request
+from sidecar.protocol.fetch import FetchPart, FetchRequest
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_AT: Final = 8
@@ -68,39 +67,24 @@ class Lines:
         return line
 
 
+@dataclass(slots=True, eq=False)
 class Repeat:
-    """The last request of a connection: of v9 or later, about one partition, by a consumer. `log` is what it reads.
-    `fields` are without the positions of the frame.
+    """The last request of a connection: of v9 or later, about one partition, by a consumer. `log` is what it reads;
+    `fields` are without the positions of the frame. `asked`: what the last one asked; `correlation_id` is its own, 0
+    for the first.
     """
 
-    __slots__ = (
-        "_before",
-        "_behind",
-        "_behind_at",
-        "_head",
-        "_line",
-        "_offset",
-        "asked",
-        "correlation_id",
-        "fields",
-        "log",
-        "part",
-    )
-
-    def __init__(self, message: bytes, fields: FetchRequest, offset_at: int, asked: Asked, line: Line) -> None:
-        part = fields.parts[0]._replace(start=0, end=0)
-        self.fields = fields._replace(session=0, parts=[part])
-        self.part: FetchPart = part
-        self.log = asked.question.position.log
-        self._line = line
-        self._offset = asked.question.position.offset
-        self.asked = asked
-        """What the last one asked; `correlation_id` is its own, 0 for the first."""
-        self.correlation_id = 0
-        self._head: int = _HEAD.unpack_from(message)[0]
-        self._before = message[_HEAD.size : offset_at]
-        self._behind_at = offset_at + _OFFSET.size
-        self._behind = message[self._behind_at :]
+    fields: FetchRequest
+    part: FetchPart
+    log: bytes
+    asked: Asked
+    _offset: int
+    _line: Line
+    _head: int
+    _before: bytes
+    _behind: bytes
+    _behind_at: int
+    correlation_id: int = 0
 
     @classmethod
     def of(cls, request: Request, fields: FetchRequest, asked: Asked, lines: Lines) -> Repeat | None:
@@ -108,8 +92,15 @@ class Repeat:
         frame = request.frame
         if fields.replica_id >= 0 or frame.size > MOST_BYTES:
             return None
+        message = bytes(frame.buffer[frame.start : frame.end])
         offset_at = fields.parts[0].start + _OFFSET_AT - frame.start
-        return cls(bytes(frame.buffer[frame.start : frame.end]), fields, offset_at, asked, lines.of(asked))
+        behind_at = offset_at + _OFFSET.size
+        head: int = _HEAD.unpack_from(message)[0]
+        before, behind = message[_HEAD.size : offset_at], message[behind_at:]
+        part = fields.parts[0]._replace(start=0, end=0)
+        fields, position = fields._replace(session=0, parts=[part]), asked.question.position
+        line = lines.of(asked)
+        return cls(fields, part, position.log, asked, position.offset, line, head, before, behind, behind_at)
 
     def asks(self, frame: Frame) -> Asked | None:
         """What a request asks if it is the same but for the offset and the correlation id; None for any other."""

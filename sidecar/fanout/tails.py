@@ -10,31 +10,22 @@ What is behind the records that came is asked for at once, before its first read
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.fanout import patience
-from sidecar.fanout.bodies import Bodies
-from sidecar.fanout.chains import Chains
+from sidecar.fanout import waiting
 from sidecar.fanout.crowd import LEAST, Crowd
-from sidecar.fanout.ends import Ends
-from sidecar.fanout.poll import Limits, bundle_up, poll
-from sidecar.fanout.question import Question
-from sidecar.fanout.recent import Recent
-from sidecar.fanout.waking import Waking
-from sidecar.fanout.wheel import Wheel
+from sidecar.fanout.ends import Ends, Limits, bundle_up, poll
+from sidecar.fanout.question import Asked, Question
+from sidecar.fanout.recent import Bodies, Chains, Recent
+from sidecar.fanout.waiting import Reader, Waking, Wheel
+from sidecar.network.tasks import Tasks
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import Channel
 from sidecar.protocol.calls.tails import VERSION, Fetched, error_of
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.question import Asked
-    from sidecar.fanout.waking import Reader
-    from sidecar.network.tasks import Tasks
 
 WAIT_MS: Final = 500
 """How long a poll is parked. A reader's answer about the log's end is no older than this."""
@@ -160,8 +151,8 @@ class Tails:
     # Readers --------------------------------------------------------------------------------------------------------
 
     def wait_s(self, asked_s: float, number: int) -> float:
-        """How long one more reader waits for a first byte (`patience`). One that sends many requests counts once."""
-        return patience.wait_s(asked_s, min(self._parked, self.crowd.connections), self._longest_s, number)
+        """How long one more reader waits for a first byte (`waiting`). One that sends many requests counts once."""
+        return waiting.wait_s(asked_s, min(self._parked, self.crowd.connections), self._longest_s, number)
 
     def is_waited_for(self, question: Question) -> bool:
         """Whether a poll is to answer it that readers wait for: one more may wait with them."""

@@ -15,20 +15,20 @@ again, and the connection is dropped if another broker leads the partitions now.
 import asyncio
 import random
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 from zlib import crc32
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.forwarder.gathered import GatheredReply, encode, ids_of, take
-from sidecar.forwarder.lane import Append, Lane, LaneOwner
+from sidecar.forwarder.gathered import GatheredReply, UnderWay, encode, ids_of, take
+from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import PlainSequences
+from sidecar.forwarder.sequences import Append, PlainSequences
 from sidecar.network.framing import Frame
 from sidecar.network.turn import TURN
-from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
+from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.api import PRODUCE
 from sidecar.protocol.batch import Numbers
@@ -45,17 +45,6 @@ _GRACE_S: Final = 5.0
 _SILENT_S: Final = 2.0
 _WATCH_S: Final = 1.0
 _NOT_ASKED: Final[dict[int, Outcome]] = {}
-
-
-class UnderWay(Reply, Protocol):
-    """A request that waits for its answer. `sent_at` is the loop's time in seconds."""
-
-    sent_at: float
-
-    @property
-    def partitions(self) -> list[tuple[bytes, int]]:
-        """What it is about."""
-        ...
 
 
 class Asker(Protocol):
@@ -124,7 +113,7 @@ class LeaderLink:
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
         head = produce.whole_head(correlation, request.asker.version, len(rest))
-        reply = WholeReply(self, correlation, request.asker, sent, self._loop.time())
+        reply = WholeReply(self, correlation, sent, self._loop.time(), request.asker)
         self._send(self._connected(), [head, rest], reply, request.timeout_ms)
 
     def _next_correlation(self) -> int:
@@ -155,7 +144,7 @@ class LeaderLink:
             correlation = self._next_correlation()
             ids = ids_of(batches) if self._upstream.serves(PRODUCE, produce_upstream.BY_ID_VERSION) else None
             message, timeout_ms = encode(correlation, batches, ids)
-            reply = GatheredReply(self.answered, correlation, batches, ids, self._loop.time())
+            reply = GatheredReply(self, correlation, list(batches.values()), self._loop.time(), ids)
             self._send(connection, message, reply, timeout_ms)
 
     def _connected(self) -> UpstreamConnection:
@@ -196,9 +185,8 @@ class LeaderLink:
 
     def _leads_no_more(self, reply: UnderWay) -> bool:
         """Whether another broker leads what was sent, as far as is known; it will be known soon."""
-        partitions = reply.partitions
-        self._upstream.refresh_soon({topic for topic, _ in partitions})
-        leaders = {self._upstream.view.leader(topic, partition) for topic, partition in partitions}
+        self._upstream.refresh_soon({lane.topic for lane, _ in reply.sent})
+        leaders = {self._upstream.view.leader(lane.topic, lane.partition) for lane, _ in reply.sent}
         return bool(leaders - {self._broker_id, NO_LEADER})
 
     def answered(self, reply: UnderWay) -> None:
@@ -232,46 +220,37 @@ class LeaderLink:
 
 
 @dataclass(slots=True, eq=False)
-class WholeReply:
-    """Waits for the answer to a whole request. Implements `UnderWay`."""
+class WholeReply(UnderWay):
+    """Waits for the answer to a whole request."""
 
-    _link: LeaderLink
-    correlation_id: int
     _asker: Asker
-    _sent: list[tuple[Lane, Append]]
-    sent_at: float
-
-    @property
-    def partitions(self) -> list[tuple[bytes, int]]:
-        return [(lane.topic, lane.partition) for lane, _ in self._sent]
 
     def answer_received(self, frame: Frame) -> None:
         asker = self._asker
         appended = self._appended(frame)
         if appended is None or self._overtakes():
-            outcomes = self._outcomes(frame)
-            self._link.answered(self)
-            sent, self._sent = self._sent, []
-            for lane, append in sent:
-                lane.settled(append, outcomes.get(lane.partition) or Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+            results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, asker.version)
+            topic = self.sent[0][0].topic
+            outcomes = {(topic, result.partition): Outcome.of(result) for result in results}
+            self.settle(outcomes, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
-        self._link.answered(self)
-        sent, self._sent = self._sent, []
+        self.link.answered(self)
+        sent, self.sent = self.sent, ()
         for lane, append in sent:
             lane.acknowledged(append, appended.get(lane.partition))
         produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
         asker.answer_frame(frame)
 
     def _overtakes(self) -> bool:
-        for lane, append in self._sent:  # noqa: SIM110  a generator costs more
-            if lane.overtakes(append):
+        for lane, append in self.sent:  # noqa: SIM110  a generator costs more
+            if lane.muted and lane.overtakes(append):
                 return True
         return False
 
     def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
         """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
-        place = frame.buffer, frame.start, frame.end, self._asker.version, len(self._sent)
-        if self._sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
+        place = frame.buffer, frame.start, frame.end, self._asker.version, len(self.sent)
+        if self.sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
             return _NOT_ASKED if produce.all_appended(*place) else None
         found = produce.appended(*place)
         if found is None:
@@ -281,36 +260,20 @@ class WholeReply:
             outcomes[partition] = new_tuple(Outcome, (0, offset, append_time, log_start, None))
         return outcomes
 
-    def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
-        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)
-        return {result.partition: Outcome.of(result) for result in results}
 
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        self._link.answered(self)
-        outcome = Outcome.lost(sent=error.sent)
-        sent, self._sent = self._sent, []
-        for lane, append in sent:
-            lane.settled(append, outcome)
-
-
+@dataclass(eq=False)
 class Forwarder:
     """Carries governed batches to Kafka. `buffer_bytes` bounds what waits or is in flight, over all topics."""
 
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        *,
-        linger: float,
-        buffer_bytes: int,
-        request_bytes: int = 1024 * 1024,
-        rng: random.Random | None = None,
-    ) -> None:
+    _upstream: KafkaUpstream
+    _: KW_ONLY
+    linger: float
+    buffer_bytes: int
+    request_bytes: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
         self.held_bytes = 0
-        self.buffer_bytes = buffer_bytes
-        self._upstream = upstream
-        self._linger = linger
-        self._request_bytes = request_bytes
-        self._random = rng or random.Random()
+        self._random = random.Random()
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._drained: asyncio.Event | None = None
 
@@ -369,7 +332,7 @@ class Forwarder:
         key = leader, crc32(lane.topic) % _LINKS_PER_LEADER
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = LeaderLink(self._upstream, leader, self._linger, self._request_bytes)
+            link = self._links[key] = LeaderLink(self._upstream, leader, self.linger, self.request_bytes)
         lane.route = view.version, link
         return link
 

@@ -7,12 +7,13 @@ goes into the next request. Opens no connection and decides no time: its link do
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.sequences import Append
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
@@ -73,39 +74,45 @@ def encode(correlation: int, batches: Batches, ids: Ids | None) -> tuple[list[Oc
     return produce_upstream.encode_batches(correlation, timeout_ms, records), timeout_ms
 
 
-@dataclass(slots=True, eq=False)
-class GatheredReply:
-    """Waits for the answer to such a request. Implements `sidecar.forwarder.forwarder.UnderWay`.
+class Link(Protocol):
+    """The connection to a leader (`sidecar.forwarder.forwarder.LeaderLink`)."""
 
-    `answered`: called before the lanes hear their outcomes.
+    def answered(self, reply: UnderWay) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class UnderWay:
+    """A request that waits for its answer. Its link hears before the lanes of the batches `sent` hear their outcomes.
+    `sent_at` is the loop's time in seconds. Implements, with `answer_received`, `sidecar.network.upstream.Reply`.
     """
 
-    _answered: Callable[[GatheredReply], None]
+    link: Link
     correlation_id: int
-    _batches: Batches
-    _ids: Ids | None
+    sent: Sequence[tuple[Lane, Append]]
     sent_at: float
 
-    @property
-    def partitions(self) -> list[tuple[bytes, int]]:
-        return list(self._batches)
+    def settle(self, outcomes: Mapping[tuple[bytes, int], Outcome], rest: Outcome) -> None:
+        """The outcomes by topic and partition, and that of the rest."""
+        self.link.answered(self)
+        sent, self.sent = self.sent, ()
+        for lane, append in sent:
+            lane.settled(append, outcomes.get((lane.topic, lane.partition), rest))
 
     def answer_received(self, frame: Frame) -> None:
-        version = produce_upstream.SINGLE_VERSION if self._ids is None else produce_upstream.BY_ID_VERSION
-        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, version, names_of(self._ids))
-        self._answered(self)
-        for result in results:
-            found = self._batches.pop((result.topic, result.partition), None)
-            if found is not None:
-                lane, append = found
-                lane.settled(append, Outcome.of(result))
-        self._settle_rest(Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        raise NotImplementedError
 
     def answer_lost(self, error: UpstreamLostError) -> None:
-        self._answered(self)
-        self._settle_rest(Outcome.lost(sent=error.sent))
+        self.settle({}, Outcome.lost(sent=error.sent))
 
-    def _settle_rest(self, outcome: Outcome) -> None:
-        batches, self._batches = self._batches, {}
-        for lane, append in batches.values():
-            lane.settled(append, outcome)
+
+@dataclass(slots=True, eq=False)
+class GatheredReply(UnderWay):
+    """Waits for the answer to such a request."""
+
+    ids: Ids | None
+
+    def answer_received(self, frame: Frame) -> None:
+        version = produce_upstream.SINGLE_VERSION if self.ids is None else produce_upstream.BY_ID_VERSION
+        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, version, names_of(self.ids))
+        outcomes = {(result.topic, result.partition): Outcome.of(result) for result in results}
+        self.settle(outcomes, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))

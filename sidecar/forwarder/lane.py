@@ -1,8 +1,16 @@
 """One batch on its way, and the order of one partition: at most five batches in flight, muted at the first failure,
-retried one by one in order (`recovery`).
+retried one by one in order.
 
 Why five: a broker remembers the last five batches of a producer id and recognises repeats of these (KIP-98,
 KAFKA-5494).
+
+A mute restores order. Nothing new is sent; the batches in flight return; those to be retried are sent one after the
+other before the lane sends anything new. It ends on each outcome: success, a final error, a timeout, the lane's end.
+
+A batch that is acknowledged although an earlier one failed proves in most cases that the earlier one is in the log too:
+Kafka refuses a gap with 45 OUT_OF_ORDER_SEQUENCE_NUMBER. Not in a topic that was created anew under its name: there any
+sequence may be a producer's first. So that acknowledgement waits until the earlier batch is there. If that batch is
+given up, the outcome is unknown. If the leader reported it appended, nothing waits.
 
 Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. The node numbers the batches
 of a plain session: one that is known not to be in the log returns its number, one whose outcome is unknown keeps it
@@ -15,82 +23,29 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome, Witness
-from sidecar.forwarder.recovery import Recovery
-from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
+from sidecar.forwarder.outcome import TIMED_OUT, Outcome
+from sidecar.forwarder.sequences import Append, PlainSequences
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
-from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, Stamp, StampedSequence
+from sidecar.protocol.ids import Stamp
 from sidecar.protocol.produce_upstream import table_head
 
 MAX_IN_FLIGHT: Final = 5
-_APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""What a leader answers that has appended the batch, while its replicas have not."""
-
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-
-
-class Append:
-    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number; of an
-    idempotent session's batch it knows the space and the client's own sequences there. `witness`: somebody who keeps
-    count of what is in the log.
-    """
-
-    __slots__ = (
-        "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt",
-        "is_appended", "order", "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        batch: memoryview,
-        records: int,
-        deadline: float,
-        upstream_timeout_ms: int,
-        done: Callable[[Outcome], None],
-    ) -> None:
-        self.batch = batch
-        self.size = len(batch)
-        self.records = self.client_records = records
-        self.witness: Witness | None = None
-        self.sequence: StampedSequence | None = None
-        self.space: SequenceSpace | None = None
-        self.client_sequence = NO_SEQUENCE
-        self.deadline = deadline
-        if not 0 <= upstream_timeout_ms <= LONGEST_WAIT_MS:
-            upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else LONGEST_WAIT_MS
-        self.upstream_timeout_ms = upstream_timeout_ms
-        self.done = done
-        self.order = 0
-        self.stamped = False
-        self.in_doubt = False
-        self.is_appended = False
-        """A leader said that it had it, though perhaps not all its replicas."""
-        self.error = TIMED_OUT
-
-    def belongs(self, space: SequenceSpace, client_sequence: ClientSequence) -> None:
-        """It is an idempotent session's: stamped by its space, which hears when it is in the log."""
-        self.space = space
-        self.client_sequence = client_sequence
-        self.sequence = space.stamped(client_sequence)
-        space.sent()
-
-    @property
-    def is_in_order(self) -> bool:
-        """See `Witness`."""
-        return self.witness is not None and self.witness.in_order
-
-    def note(self, error: int) -> None:
-        """What an error says of whether it is in the log."""
-        self.in_doubt = self.in_doubt or error in APPEND_IN_DOUBT
-        self.is_appended = self.is_appended or error in _APPENDED
+_OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
+"""Not passed to clients: OUT_OF_ORDER_SEQUENCE_NUMBER after a failure, which the lane handles (librdkafka would end for
+good), and NETWORK_EXCEPTION, which no broker sends. A batch given up with no other outcome timed out.
+"""
+_BACKOFF_FIRST: Final = 0.02
+_BACKOFF_MAX: Final = 1.0
+_NO_HOLE: Final = 1 << 62
 
 
 class Shipper(Protocol):
@@ -106,14 +61,12 @@ class LaneOwner(Protocol):
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses the stamp: somebody opened a newer epoch."""
-        ...
 
     def numbering_lost(self, lane: Lane) -> None:
         """A plain session's batch was given up with its outcome unknown, or with nothing allowed after it: only a new
         slot epoch can count on. So it is where Kafka refused an idempotent session's batch of which an earlier try may
         be in the log.
         """
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -131,10 +84,20 @@ class Lane:
     table_head: bytes = field(init=False)
     route: tuple[int, Any] | None = None
     """The shipper's own: the version of the view by which it is right, and the connection to the leader."""
+    muted: bool = False
+    """Nothing new goes out."""
+    retried: list[Append] = field(default_factory=list[Append])
+    """What waits to be sent again, in no order. Nothing does where the lane is not muted."""
+    failures: int = 0
+    """In a row."""
     _queue: deque[Append] = field(default_factory=deque[Append])
     _in_flight: deque[Append] = field(default_factory=deque[Append])
-    _recovery: Recovery[Append] | None = None
-    """None until something fails: most lanes never need one."""
+    _alone: Append | None = None
+    """The one of `retried` that is under way."""
+    _gap: Append | None = None
+    """The first plain batch that was given up and is not in the log."""
+    _hole: int = _NO_HOLE
+    _timer: asyncio.TimerHandle | None = None
     _order: int = 0
     _closed: Outcome | None = None
 
@@ -147,45 +110,23 @@ class Lane:
         return not (self._queue or self._in_flight or self.retried)
 
     @property
-    def retried(self) -> Sequence[Append]:
-        """What waits to be sent again."""
-        return () if self._recovery is None else self._recovery.retry
-
-    @property
     def used(self) -> bool:
         """Something was sent, whatever became of it."""
         return self._order > 0
 
     @property
-    def muted(self) -> bool:
-        """Nothing new goes out."""
-        return self._recovery is not None and self._recovery.muted
-
-    @property
-    def is_closed(self) -> bool:
-        """Its slot epoch is over."""
-        return self._closed is not None
-
-    @property
     def flows(self) -> bool:
         """Whether a batch that came now would go out at once."""
-        recovery = self._recovery
-        return (
-            self._closed is None
-            and (recovery is None or not recovery.muted)
-            and not self._queue
-            and len(self._in_flight) < MAX_IN_FLIGHT
-        )
+        return self._closed is None and not self.muted and not self._queue and len(self._in_flight) < MAX_IN_FLIGHT
 
     def append(self, append: Append) -> None:
         """Take a batch; its `done` is called once."""
-        recovery = self._recovery
         if self._closed is not None:
-            self.finish(append, self._closed)
-        elif self._queue or len(self._in_flight) >= MAX_IN_FLIGHT or (recovery is not None and recovery.muted):
+            self._finish(append, self._closed)
+        elif self._queue or len(self._in_flight) >= MAX_IN_FLIGHT or self.muted:
             self._queue.append(append)
         else:
-            self.ship(append)
+            self._ship(append)
 
     def foreign_topic(self) -> None:
         """Another topic has taken the name: nothing of this lane's epoch belongs there. Its owner hears of it in the
@@ -205,13 +146,16 @@ class Lane:
         if self._closed is not None:
             return
         self._closed = outcome
-        waiting = [*(() if self._recovery is None else self._recovery.close()), *self._queue]
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting = [*self.retried, *self._queue]
+        self.retried = []
         self._queue.clear()
         for append in waiting:
-            self.finish(append, outcome)
+            self._finish(append, outcome)
 
-    def ship(self, append: Append) -> None:
-        """Send a batch now."""
+    def _ship(self, append: Append) -> None:
         self.begin(append)
         self._shipper.ship(self, append)
 
@@ -234,24 +178,27 @@ class Lane:
 
     def overtakes(self, append: Append) -> bool:
         """Whether an earlier batch has failed that no leader is known to have appended."""
-        return self._recovery is not None and self._recovery.overtakes(append)
+        if not self.muted or append is self._alone:
+            return False
+        return append.order > self._hole or any(
+            earlier.order < append.order and not earlier.is_appended for earlier in self.retried
+        )
 
     def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
         """A batch that overtakes none is in the log, and its client is answered elsewhere: as `settled`, without
         `done`. A witness hears the outcome.
         """
-        recovery = self._recovery
         self._in_flight.remove(append)
-        if recovery is not None:
-            recovery.failures = 0
+        if self.failures:
+            self.failures = 0
         self._shipper.released(append.size)
         if append.space is not None:
             append.space.appended(append.client_sequence, append.client_records)
         if append.witness is not None:
             assert outcome is not None
             append.witness.landed(outcome)
-        if self._queue or (recovery is not None and recovery.muted):
-            self.go_on()
+        if self._queue or self.muted:
+            self._go_on()
 
     def settled(self, append: Append, outcome: Outcome) -> None:
         """The leader's answer for a batch of this lane, or the loss of the connection as an outcome."""
@@ -262,37 +209,32 @@ class Lane:
             self._appended(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
         elif self._closed is not None:
             append.note(error)
-            self.finish(append, self._closed)
+            self._finish(append, self._closed)
         elif error in FENCED:
             self._owner.fenced(self)
-            self.finish(append, self._closed or outcome)
+            self._finish(append, self._closed or outcome)
         elif self._goes_again(append, error):
             append.note(error)
-            self._recover().failed(append, outcome)
+            self._failed(append, outcome)
             if error in STALE_ROUTE or error == ErrorCode.NETWORK_EXCEPTION:
                 self._shipper.leader_lost(self.topic)
         else:
-            self._recover().refused(append, outcome)
-        if self._recovery is not None and append is self._recovery.alone:
-            self._recovery.alone = None
-        self.go_on()
-
-    def _recover(self) -> Recovery[Append]:
-        if self._recovery is None:
-            self._recovery = Recovery(self, self._random)
-        return self._recovery
+            self._refused(append, outcome)
+        if append is self._alone:
+            self._alone = None
+        self._go_on()
 
     def _appended(self, append: Append, outcome: Outcome) -> None:
         if not self.overtakes(append):
-            if self._recovery is not None:
-                self._recovery.failures = 0
-            self.finish(append, outcome)
+            self.failures = 0
+            self._finish(append, outcome)
             return
         append.in_doubt = True
         if self._closed is not None:
-            self.finish(append, self._closed)
-        else:
-            self._recover().wait(append, outcome)
+            self._finish(append, self._closed)
+        else:  # its answer waits for the batch that it overtook
+            append.error = outcome
+            self.retried.append(append)
 
     def _goes_again(self, append: Append, error: int) -> bool:
         """Whether a failure is retried here rather than answered.
@@ -302,38 +244,55 @@ class Lane:
         """
         if error in NOT_APPENDED or error in APPEND_IN_DOUBT:
             return True
-        recovery = self._recovery
-        if error != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or (recovery is not None and append is recovery.alone):
+        if error != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._alone:
             return False
         return self.muted or any(earlier.order < append.order for earlier in self._in_flight)
 
-    def go_on(self) -> None:
-        """Send what waits, as far as there is room; while muted, once everything is back, what has to go again."""
+    def _failed(self, append: Append, outcome: Outcome) -> None:
+        """A batch has to go again: from now on nothing new goes out."""
+        self.failures += append is self._alone or not self.muted
+        if outcome.error not in _OURS:
+            append.error = outcome
+        self.retried.append(append)
+        self.muted = True
+
+    def _refused(self, append: Append, outcome: Outcome) -> None:
+        """Kafka refused the batch. That says nothing of an earlier try in doubt, unless it is
+        OUT_OF_ORDER_SEQUENCE_NUMBER: Kafka looks at the sequence last, and knows a batch that is in the log. Otherwise
+        only the log shows it, after a fence; the client asks again.
+        """
+        if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._drop(append, outcome)
+        elif self.plain is not None:
+            self._drop(append, TIMED_OUT)
+        else:
+            self._finish(append, TIMED_OUT)
+            self._owner.numbering_lost(self)
+
+    def _drop(self, append: Append, outcome: Outcome) -> None:
+        """Give a batch up. It leaves a gap, which Kafka refuses with OUT_OF_ORDER_SEQUENCE_NUMBER: an idempotent client
+        gets that answer, a plain one must not.
+        """
+        if self.plain is None:
+            self._finish(append, outcome)
+            return
+        out_of_order = outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._finish(append, TIMED_OUT if out_of_order else outcome)
         if self._closed is not None:
             return
-        if self._recovery is None or not self._recovery.muted:
-            while self._queue and len(self._in_flight) < MAX_IN_FLIGHT:
-                self.ship(self._queue.popleft())
-        elif not self._in_flight:
-            self._recovery.go_on()
+        if append.in_doubt or out_of_order or append.is_in_order:
+            self._owner.numbering_lost(self)
+            return
+        self.muted = True
+        if self._gap is None or append.order < self._gap.order:
+            self._gap = append
 
-    def drop_late(self, now: float) -> None:
-        """Answer what waits behind a mute and has no time left."""
-        while self._closed is None and self._queue and self._queue[0].deadline <= now:
-            append = self._queue.popleft()
-            self.finish(append, TIMED_OUT)
-            if self.plain is not None and append.is_in_order:
-                self._owner.numbering_lost(self)
-
-    def numbering_lost(self) -> None:
-        """Only a new slot epoch can count on."""
-        self._owner.numbering_lost(self)
-
-    def finish(self, append: Append, outcome: Outcome) -> None:
+    def _finish(self, append: Append, outcome: Outcome) -> None:
         """Answer a batch; what keeps count of it hears first."""
         self._shipper.released(append.size)
         if outcome.error and append.order and not append.is_appended and (self.muted or self._closed is not None):
-            self._recover().left_out(append)
+            self.muted = True  # what comes after a batch that was given up proves nothing of it
+            self._hole = min(self._hole, append.order)
         if append.space is not None:
             if not outcome.error:
                 append.space.appended(append.client_sequence, append.client_records)
@@ -345,3 +304,70 @@ class Lane:
             else:
                 append.witness.failed(in_doubt=append.in_doubt)
         append.done(outcome)
+
+    # Going on -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Send what waits, as far as there is room; while muted, once everything is back, what has to go again."""
+        if self._closed is not None:
+            return
+        if not self.muted:
+            while self._queue and len(self._in_flight) < MAX_IN_FLIGHT:
+                self._ship(self._queue.popleft())
+        elif not self._in_flight and self._timer is None:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Everything is back: send again what must go again, alone and in order, or let the lane flow on."""
+        now = asyncio.get_running_loop().time()
+        self.retried.sort(key=attrgetter("order"))
+        self._close_gap()
+        while self._closed is None and self.retried:
+            append = self.retried[0]
+            if not append.error.error:  # acknowledged already
+                self._finish(self.retried.pop(0), append.error if append.order < self._hole else TIMED_OUT)
+            elif append.deadline <= now:
+                self._drop(self.retried.pop(0), append.error)
+                self._close_gap()
+            else:
+                break
+        while self._closed is None and self._queue and self._queue[0].deadline <= now:
+            append = self._queue.popleft()
+            self._finish(append, TIMED_OUT)
+            if self.plain is not None and append.is_in_order:
+                self._owner.numbering_lost(self)
+        if self._closed is not None:
+            return
+        if not self.retried:
+            self.muted, self._hole = False, _NO_HOLE
+            self._go_on()
+            return
+        delay = self._backoff() if self.failures else 0.0
+        self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
+
+    def _close_gap(self) -> None:
+        """Count anew after a plain batch that was given up: it is not in the log, so nothing numbered after it is.
+
+        Unless one of those is still on its way somewhere: with the gap closed it would get in after all, under a number
+        that is another batch's by then.
+        """
+        gap, self._gap = self._gap, None
+        if gap is None or self.plain is None or gap.sequence is None:
+            return
+        behind = [append for append in self.retried if append.order > gap.order]
+        if any(append.in_doubt for append in behind):
+            self._owner.numbering_lost(self)
+            return
+        self.plain.next = gap.sequence
+        for append in behind:
+            append.sequence, append.stamped = None, False
+
+    def _resend(self) -> None:
+        self._timer = None
+        if self._closed is None and self.retried:
+            self._alone = self.retried.pop(0)
+            self._ship(self._alone)
+
+    def _backoff(self) -> float:
+        ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2 ** min(self.failures - 1, 10))
+        return ceiling * (0.5 + 0.5 * self._random.random())

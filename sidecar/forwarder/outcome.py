@@ -50,8 +50,6 @@ class Witness(Protocol):
 
     def landed(self, outcome: Outcome) -> None:
         """It is in the log."""
-        ...
 
     def failed(self, *, in_doubt: bool) -> None:
         """It was given up; `in_doubt`: it may be in the log all the same, or still get there."""
-        ...

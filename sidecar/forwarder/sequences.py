@@ -1,4 +1,4 @@
-"""The sequence that a batch of a session is stamped with. Pure: docs/architecture.md "Sequences" has the theory.
+"""A batch on its way, and the sequence that it is stamped with. Pure: docs/architecture.md "Sequences" has the theory.
 
 Kafka judges gaps, repeats and order (KIP-98): a stamped sequence is the client's minus a base that is constant for
 one slot epoch and partition, so every verdict of the broker about the stamped sequence holds for the client's. The
@@ -20,11 +20,14 @@ same connection, and no refused one did since, its client knows of the refusal a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from sidecar.protocol.ids import ClientSequence, StampedSequence
+from sidecar.forwarder.outcome import LONGEST_WAIT_MS, TIMED_OUT, Outcome, Witness
+from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
+from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 
 MODULUS: Final = 2**31
 _TYPED_MODULUS: Final[Any] = MODULUS
@@ -49,6 +52,8 @@ _FIRST: Final = StampedSequence(0)
 _EPOCHS: Final = 2**15
 _AHEAD: Final = 2**14
 _SPANS_KEPT: Final = 16
+_APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""What a leader answers that has appended the batch, while its replicas have not."""
 
 
 def place_behind(sequence: int) -> ClientSequence:
@@ -185,10 +190,6 @@ class PlainSequences:
         self.next = (found + records) % _TYPED_MODULUS
         return found
 
-    def rewind(self, sequence: StampedSequence) -> None:
-        """The batches from `sequence` on are not in the log: count anew from there."""
-        self.next = sequence
-
 
 @dataclass(slots=True)
 class RefusedSequences:
@@ -252,3 +253,59 @@ class RefusedSequences:
             if (expected - first) % MODULUS < (behind - first) % MODULUS:
                 return place_behind(behind)
         return expected
+
+
+class Append:
+    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number; of an
+    idempotent session's batch it knows the space and the client's own sequences there. `witness`: somebody who keeps
+    count of what is in the log.
+    """
+
+    __slots__ = (
+        "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt",
+        "is_appended", "order", "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        batch: memoryview,
+        records: int,
+        deadline: float,
+        upstream_timeout_ms: int,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        self.batch = batch
+        self.size = len(batch)
+        self.records = self.client_records = records
+        self.witness: Witness | None = None
+        self.sequence: StampedSequence | None = None
+        self.space: SequenceSpace | None = None
+        self.client_sequence = NO_SEQUENCE
+        self.deadline = deadline
+        if not 0 <= upstream_timeout_ms <= LONGEST_WAIT_MS:
+            upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else LONGEST_WAIT_MS
+        self.upstream_timeout_ms = upstream_timeout_ms
+        self.done = done
+        self.order = 0
+        self.stamped = False
+        self.in_doubt = False
+        self.is_appended = False
+        """A leader said that it had it, though perhaps not all its replicas."""
+        self.error = TIMED_OUT
+
+    def belongs(self, space: SequenceSpace, client_sequence: ClientSequence) -> None:
+        """It is an idempotent session's: stamped by its space, which hears when it is in the log."""
+        self.space = space
+        self.client_sequence = client_sequence
+        self.sequence = space.stamped(client_sequence)
+        space.sent()
+
+    @property
+    def is_in_order(self) -> bool:
+        """See `Witness`."""
+        return self.witness is not None and self.witness.in_order
+
+    def note(self, error: int) -> None:
+        """What an error says of whether it is in the log."""
+        self.in_doubt = self.in_doubt or error in APPEND_IN_DOUBT
+        self.is_appended = self.is_appended or error in _APPENDED

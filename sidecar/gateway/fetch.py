@@ -57,7 +57,7 @@ from sidecar.protocol.primitives import at_once
 from sidecar.protocol.topic_ids import is_stand_in, unknown_ids
 from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
-from sidecar.shadow.readers import Readers
+from sidecar.shadow.cursor_room import Readers
 from sidecar.shadow.views import Read, Views
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70

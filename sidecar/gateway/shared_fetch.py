@@ -39,7 +39,7 @@ REST_S: Final = 10.0
 
 
 class SharedFetch(GatheredFetch):
-    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.waking.Reader`.
+    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.waiting.Reader`.
     Elements are of v11 until they are given.
     """
 
@@ -67,7 +67,7 @@ class SharedFetch(GatheredFetch):
         self._bears_more = self.version >= _PATIENT and not reads_more
 
     def begin(self, seconds: float) -> None:
-        """Wait so long for a first byte, or longer where many do (`sidecar.fanout.patience`).
+        """Wait so long for a first byte, or longer where many do (`sidecar.fanout.waiting`).
 
         No longer for a part of what the connection reads: clients leave out partitions whose records are not consumed
         yet (Java's `fetchablePartitions`), and ask for those by the next request alone.

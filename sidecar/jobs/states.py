@@ -18,8 +18,7 @@ from metadata import MetadataStore, MetadataUnavailable
 from sidecar.changelog import Appender, AppendRefusedError, RawRecord
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import snapshots
-from sidecar.dedup.recovery import Extent
-from sidecar.dedup.snapshot_log import scan
+from sidecar.dedup.recovery import Extent, scan
 from sidecar.dedup.snapshots import Collector, Found, Saved
 from sidecar.jobs.ids_before import Before, again
 from sidecar.pipeline.errors import PipelineError

@@ -11,7 +11,7 @@ from metadata import MetadataError, MetadataUnavailable
 from sidecar.gateway.audit import Act
 from sidecar.network.admission import Refusal
 from sidecar.protocol.session import Caller
-from sidecar.shadow.statistics import Statistics
+from sidecar.shadow.cursor_room import Statistics
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.seldom import Seldom
 from sidecar.telemetry.series import ShadowSeries

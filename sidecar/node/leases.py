@@ -11,7 +11,7 @@ from sidecar.resources.lease import CoordinatorLease
 
 
 class Leases:
-    """Implements `sidecar.cluster.membership.Asserted`."""
+    """Implements `sidecar.cluster.nodes.Asserted`."""
 
     def __init__(self, governed: GovernedTopics, claims: CoordinatorLease) -> None:
         self._governed = governed

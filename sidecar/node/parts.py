@@ -8,8 +8,7 @@ from typing import Protocol
 from metadata import MetadataStore
 from metadata.nodes import Node as Registration
 from sidecar.changelog import Changelog
-from sidecar.cluster.membership import Membership
-from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.nodes import Membership, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from metadata.ownership import AccessMode
-from sidecar.cluster.last_records import LastRecord
+from sidecar.cluster.logs import LastRecord
 from sidecar.cluster.nodes import NodeAddress
 from sidecar.exclusive.policies import PolicyFields as Policy
 from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
@@ -20,7 +20,7 @@ from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keep
 from sidecar.gateway.sequence_ids import State
 from sidecar.protocol.calls.admin import NewTopic  # noqa: F401 - as Kafka is asked for it
 from sidecar.protocol.metadata import Broker
-from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.cursor_room import Numbers
 
 
 class NodeState(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Changelog
-from sidecar.cluster.membership import Membership
+from sidecar.cluster.nodes import Membership
 from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governed_topics import GovernedTopics

@@ -3,29 +3,167 @@
 The reset happens when a group asks for its cursor: OffsetFetch returns the end instead of the committed offset, if more
 records than the shadow's limit lie between them. Kafka keeps the committed offset until the group commits again. If the
 backlog cannot be counted in time, the cursor is not reset.
+
+Records are counted from the headers of batches, so control batches and records that compaction removed do not count.
+Counting means reading the log, so it is done once: the next count continues where the last one stopped, in the
+background if it takes longer than the caller waits, and it stops as soon as it exceeds the limit in question.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from sidecar.cluster.logs import LogReader
+from sidecar.cluster.logs import LogMovedError, LogReader
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.network.tasks import take_failure
+from sidecar.protocol.batch import HEADER_BYTES, BatchHeader, batch_sizes, codec_of, read_header
 from sidecar.protocol.caller import Channel, UpstreamError
+from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
-from sidecar.shadow.backlog import Backlogs, Stretch
+from sidecar.protocol.records import each
 from sidecar.v1 import state_pb2 as state
+
+_REMEMBERED: Final = 10_000
+_AT_ONCE: Final = 4
+_UNDER_WAY: Final = 64
+_STEP_BYTES: Final = 256 * 1024
+"""Read at a time: the headers in it are looked at within milliseconds, however small the batches are."""
+_TRUE_S: Final = 600.0
+"""How long a count is taken for true: compaction makes it smaller."""
+_LARGEST_BATCH: Final = 64 * 1024 * 1024
+
+
+class Stretch(NamedTuple):
+    """What lies behind a cursor at `offset` in one partition of a topic (by its id, as it may be created anew)."""
+
+    topic_id: UUID
+    partition: TopicPartition
+    offset: int
+
+
+class _Count:
+    __slots__ = ("began", "next", "records", "task")
+
+    def __init__(self, began: float, first: int) -> None:
+        self.began = began
+        self.next = first
+        self.records = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class Backlogs:
+    """Counts of records, bounded: the longest not asked for is forgotten first."""
+
+    def __init__(self, logs: LogReader) -> None:
+        self._logs = logs
+        self._counts: OrderedDict[Stretch, _Count] = OrderedDict()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._under_way = 0
+
+    async def passes(self, stretch: Stretch, end: int, limit: int, wait: float) -> bool | None:
+        """Whether more than `limit` records lie between a cursor and `end`; None where `wait` seconds do not settle it.
+
+        The count goes on then. Raises `KafkaError`, `UpstreamError`.
+        """
+        if end - stretch.offset <= limit:
+            return False
+        count = self._count(stretch)
+        if count.task is None and count.records <= limit and count.next < end:
+            if self._under_way >= _UNDER_WAY:
+                return None
+            self._under_way += 1
+            count.task = asyncio.get_running_loop().create_task(self._read(stretch, count, end, limit))
+            count.task.add_done_callback(_ended)
+        task = count.task
+        if task is not None:
+            await asyncio.wait({task}, timeout=wait)
+            if not task.done():
+                return None
+            if count.task is task:
+                count.task = None
+            task.result()
+        if count.records > limit:
+            return True
+        return False if count.next >= end else None
+
+    def _count(self, stretch: Stretch) -> _Count:
+        now = asyncio.get_running_loop().time()
+        found = self._counts.get(stretch)
+        if found is None or (found.task is None and now - found.began > _TRUE_S):
+            found = self._counts[stretch] = _Count(now, stretch.offset)
+        self._counts.move_to_end(stretch)
+        if len(self._counts) > _REMEMBERED:
+            oldest = next((key for key, count in self._counts.items() if count.task is None), None)
+            if oldest is not None:
+                del self._counts[oldest]
+        return found
+
+    async def _read(self, stretch: Stretch, count: _Count, end: int, limit: int) -> None:
+        try:
+            async with self._slots:
+                while count.next < end and count.records <= limit:
+                    try:
+                        await self._read_on(stretch, count, end, limit)
+                    except LogMovedError as error:
+                        count.next = min(error.start, end)  # what retention took is no backlog any more
+        finally:
+            self._under_way -= 1
+
+    async def _read_on(self, stretch: Stretch, count: _Count, end: int, limit: int) -> None:
+        async with aclosing(self._logs.read(stretch.partition, count.next, end, _STEP_BYTES)) as found:
+            async for records in found:
+                _add(count, memoryview(records), end)
+                if count.records > limit:
+                    return
+
+    async def close(self) -> None:
+        """Count no more."""
+        tasks = [count.task for count in self._counts.values() if count.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _add(count: _Count, records: memoryview, end: int) -> None:
+    """Count the whole batches in front of `end`, the first of which may begin in front of the cursor."""
+    for start, size in batch_sizes(records, 0, len(records)):
+        if count.next >= end:
+            return
+        header = read_header(records, start, start + size)
+        if not header.is_control:
+            count.records += _behind(header, records[start : start + size], count.next)
+        count.next = max(count.next, header.base_offset + header.last_offset_delta + 1)
+
+
+def _behind(header: BatchHeader, batch: memoryview, offset: int) -> int:
+    """The records of a batch from `offset` on."""
+    ahead = offset - header.base_offset
+    if ahead <= 0:
+        return header.records
+    if header.records == header.last_offset_delta + 1:
+        return max(0, header.records - ahead)
+    section = decompress(codec_of(batch), batch[HEADER_BYTES:], _LARGEST_BATCH)
+    found = each(section, header.records, b"", b"", dense=False)
+    return sum(record.offset_delta >= ahead for record in found)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """No other caller may come for a failure."""
+    take_failure(task, UpstreamError, KafkaError)
+
 
 _CHANNEL: Final = Channel("backlogs")
 _WAIT_S: Final = 3.0
 """How long a group waits for its offsets while records are counted."""
 _ENDS_S: Final = 1.0
-_REMEMBERED: Final = 10_000
 
 
 class Moved(NamedTuple):
@@ -36,24 +174,21 @@ class Moved(NamedTuple):
     end: int
 
 
-class ResetHooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
-
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
-
-    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
-        """Called once for each reset, however often the cursor is asked for."""
-
-
+@dataclass(eq=False)
 class AutoReset:
-    """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go."""
+    """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go. `_failed` hears of
+    shadows that cannot be looked at; `_reset` of each reset once, however often the cursor is asked for: shadow, group,
+    limit, and the partitions in which it moved.
+    """
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, hooks: ResetHooks) -> None:
-        self.limits: Mapping[str, int] = {}
-        self._upstream = upstream
-        self._resolver = resolver
-        self._hooks = hooks
-        self._logs = LogReader(upstream, _CHANNEL)
+    _upstream: KafkaUpstream
+    _resolver: NameResolver
+    _failed: Callable[[str, BaseException], None]
+    _reset: Callable[[str, str, int, Collection[Moved]], None]
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def __post_init__(self) -> None:
+        self._logs = LogReader(self._upstream, _CHANNEL)
         self._backlogs = Backlogs(self._logs)
         self._moved: OrderedDict[tuple[str, str, int, int], int] = OrderedDict()
         """Where a cursor was reset to, by shadow, group, partition and what is committed: it stands there until the
@@ -76,7 +211,7 @@ class AutoReset:
             async with asyncio.timeout(_ENDS_S):
                 ends = await self._ends(source, committed)
         except (KafkaError, UpstreamError, TimeoutError) as error:
-            self._hooks.operation_failed(shadow, error)
+            self._failed(shadow, error)
             return {}
         places = {index: self._moved.get((shadow, group, index, committed[index]), committed[index]) for index in ends}
         stands = {index: place for index, place in places.items() if place != committed[index]}
@@ -89,7 +224,7 @@ class AutoReset:
             try:
                 return bool(await self._backlogs.passes(stretch, far[index], limit, max(0.0, deadline - loop.time())))
             except (KafkaError, UpstreamError) as error:
-                self._hooks.operation_failed(shadow, error)
+                self._failed(shadow, error)
                 return False
 
         found = await asyncio.gather(*map(passes, far))
@@ -111,7 +246,7 @@ class AutoReset:
             if len(self._moved) > _REMEMBERED:
                 self._moved.popitem(last=False)
         if moved:
-            self._hooks.cursor_reset(shadow, group, limit, moved)
+            self._reset(shadow, group, limit, moved)
 
     async def close(self) -> None:
         """Count no more."""
@@ -129,8 +264,8 @@ def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) ->
 def reset_of(group: str, limit: int, moved: Collection[Moved]) -> state.CursorReset:
     """The same for programs."""
     found = state.CursorReset(group=group, limit=limit)
-    for each in moved:
-        found.partition.append(each.partition)
-        found.from_offset.append(each.committed)
-        found.to_offset.append(each.end)
+    for cursor in moved:
+        found.partition.append(cursor.partition)
+        found.from_offset.append(cursor.committed)
+        found.to_offset.append(cursor.end)
     return found

@@ -18,13 +18,12 @@ from typing import Final
 from uuid import UUID
 
 from sidecar.changelog import Change, Changelog, Kind
-from sidecar.cluster.resolver import NameResolver, Source, is_legal
+from sidecar.cluster.resolver import ANONYMOUS, ANYBODY, NameResolver, Source, is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls.admin import CreateTopics, DeleteTopic, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.principals import EVERYBODY, checked
 from sidecar.shadow.records import OvertakenError, ShadowRecords
 from sidecar.v1 import state_pb2 as state
 
@@ -48,6 +47,12 @@ _REFUSED: Final = frozenset(
 )
 """No topic was created, and another try would fail the same way."""
 BACKLOG_LIMIT: Final = 2**63 - 1
+EVERYBODY: Final = (ANYBODY,)
+ENTRIES: Final = 1_000
+"""Principals in one allow list."""
+PRINCIPAL_BYTES: Final = 255
+"""Of one principal, in UTF-8: a full list fits into one record of the ownership topic."""
+_TYPE: Final = "User:"
 
 
 class NameTakenError(Exception):
@@ -96,17 +101,14 @@ class ShadowCatalog:
 
     def start(self) -> None:
         """Load the shadows from the changelog, which has been read to its end."""
-        self._unsubscribe = self._changelog.tailer.subscribe(self._changed, Kind.SHADOW)
+        self._unsubscribe = self._changelog.tailer.subscribe(self._apply, Kind.SHADOW)
         self._apply()
 
     def close(self) -> None:
         """Stop following the changelog."""
         self._unsubscribe()
 
-    def _changed(self, _: Change) -> None:
-        self._apply()
-
-    def _apply(self) -> None:
+    def _apply(self, _: Change | None = None) -> None:
         self._resolver.set_shadows({entry.key.topic.encode(): _source(entry.value) for entry in self._records.all()})
         every, self._of = self.all(), {}
         for shadow in every:
@@ -150,7 +152,7 @@ class ShadowCatalog:
         `BadShadowError`, LookupError without such a source, `NameTakenError`, and `changelog.FAILURES`.
         """
         self._check(source, name)
-        principals = _principals(allow)
+        principals = checked(allow)
         async with self._records.changing:
             self._check(source, name)  # meanwhile the source may have become a shadow
             try:
@@ -205,9 +207,8 @@ class ShadowCatalog:
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
             raise NameTakenError(f"there is a topic {name} already")
-        if (
-            outcome.error == ErrorCode.INVALID_TOPIC_EXCEPTION
-        ):  # the name is legal, so it collides with one that has . in the place of _
+        if outcome.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            # The name is legal, so it collides with one that has . in the place of _
             raise NameTakenError(f"there is a topic of nearly the name {name} already: {outcome.message}")
         if outcome.error in _REFUSED:
             raise BadShadowError(f"Kafka refuses a topic {name}: {error_name(outcome.error)}: {outcome.message}")
@@ -245,7 +246,7 @@ class ShadowCatalog:
 
         Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `changelog.FAILURES`.
         """
-        principals = None if allow is None else _principals(allow)
+        principals = None if allow is None else checked(allow)
         limit = auto_reset_backlog_entries
         if limit is not None and not 0 <= limit <= BACKLOG_LIMIT:
             raise BadShadowError(f"auto_reset_backlog_entries has to be 0 (never) to {BACKLOG_LIMIT}, not {limit}")
@@ -345,8 +346,28 @@ def _as_details(record: state.Shadow) -> state.EventDetails:
     return found
 
 
-def _principals(allow: Sequence[str]) -> tuple[str, ...]:
-    try:
-        return checked(allow)
-    except ValueError as error:
-        raise BadShadowError(str(error)) from None
+def checked(allow: Sequence[str]) -> tuple[str, ...]:
+    """A list of principals in Kafka's form (KIP-11), each once. An empty one means nobody. Raises `BadShadowError`."""
+    if len(allow) > ENTRIES:
+        raise BadShadowError(
+            f"allow has {len(allow)} entries, {ENTRIES} are the most: allow a principal that stands for more"
+        )
+    for principal in allow:
+        if not principal.startswith(_TYPE) or principal == _TYPE:
+            raise BadShadowError(f"{principal[:100]!r} is no principal: User:NAME, or {ANYBODY}")
+        if not principal.isprintable():
+            raise BadShadowError(f"{principal[:100]!r} is no principal: a name holds printable characters")
+        if len(principal.encode()) > PRINCIPAL_BYTES:
+            raise BadShadowError(f"{principal[:40]!r}… is too long: {PRINCIPAL_BYTES} bytes of UTF-8 are the most")
+    return tuple(dict.fromkeys(allow))
+
+
+def nobody_reads(allow: Sequence[str], *, authenticated: bool) -> str | None:
+    """Why none of the clients that can connect may read, None where some may. `authenticated`: whether a listener asks
+    clients who they are.
+    """
+    if not allow:
+        return f"nobody can read it: its list is empty: allow {ANYBODY}, or some"
+    if authenticated or ANYBODY in allow or ANONYMOUS in allow:
+        return None
+    return f"nobody can read it: no listener of this node asks clients who they are: allow {ANONYMOUS} or {ANYBODY}"

@@ -3,21 +3,27 @@ its source's log they are.
 
 Kafka stores them like those of any topic: each broker is asked for its groups, and then for what these groups have
 committed. There may be thousands of groups: one request asks for many, brokers are asked in parallel, and the result is
-kept for a few seconds.
+kept for a few seconds. Callers that ask while an answer is on its way share it.
+
+The cursor of a group without members is moved as `kafka-consumer-groups --reset-offsets` does (KIP-122). The target
+offset is looked up in the source's log, which the shadow's readers read. A group that Kafka does not know gets a
+cursor. Members would overwrite it, and Kafka accepts no commit from outside while a group has members.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
+from sidecar.cluster.hedging import Shared
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
+from sidecar.protocol.caller import Channel, CoordinatorKind, DisconnectedError, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.groups import (
+    CommitOffsets,
     DescribedGroup,
     DescribeGroups,
     GroupOffsets,
@@ -25,8 +31,43 @@ from sidecar.protocol.calls.groups import (
     ListGroups,
     OffsetFetch,
 )
+from sidecar.protocol.calls.logs import OffsetAt
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-from sidecar.shadow.recent import Recent
+
+AnswerT = TypeVar("AnswerT")
+_MOST: Final = 1_000
+
+
+class Recent(Shared[AnswerT]):
+    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered."""
+
+    def __init__(self, seconds: float, *expected: type[Exception]) -> None:
+        super().__init__(*expected)
+        self._seconds = seconds
+        self._kept: dict[Hashable, tuple[float, AnswerT]] = {}
+
+    async def answer(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        """The answer that is remembered, else what `ask` returns. Raises what that raises."""
+        kept = self._kept.get(key)
+        if kept is not None and asyncio.get_running_loop().time() - kept[0] < self._seconds:
+            return kept[1]
+        return await super().answer(key, ask)
+
+    def _ended(self, key: Hashable, task: asyncio.Task[AnswerT]) -> None:
+        is_asked = self.tasks.get(key) is task  # else forgotten meanwhile: it may be from before the change
+        super()._ended(key, task)
+        if is_asked and not task.cancelled() and task.exception() is None:
+            now = asyncio.get_running_loop().time()
+            if len(self._kept) >= _MOST:
+                self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < self._seconds}
+            if len(self._kept) < _MOST:
+                self._kept[key] = now, task.result()
+
+    def forget(self, key: Hashable) -> None:
+        """What `key` stands for has changed."""
+        self._kept.pop(key, None)
+        self.tasks.pop(key, None)
+
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -93,7 +134,46 @@ _Listed = dict[int, list["ListedGroup"]]
 _Found = dict[str, tuple[int, Cursor]]
 
 
-_FAILURES: Final = (ClosedError, KafkaError, UpstreamError, TimeoutError)
+CURSOR_FAILURES: Final = (ClosedError, KafkaError, UpstreamError, TimeoutError)
+
+
+_TRIES: Final = 20
+_PAUSE_S: Final = 0.25
+_LONGEST_GROUP: Final = 2**15 - 1
+_AGAIN: Final = STALE_COORDINATOR | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+_HAS_MEMBERS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+class InUseError(Exception):
+    """The group has members: they have to be stopped first."""
+
+
+class OutOfLogError(ValueError):
+    """There is no such offset, or no such partition; the message names what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record that is not older (Unix ms), the end where there is none."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """One offset, from the start of the log to its end."""
+
+    offset: int
+
+
+Target = OffsetAt | AtTime | AtOffset
 
 
 class Cursors:
@@ -103,13 +183,13 @@ class Cursors:
         self._upstream = upstream
         self._resolver = resolver
         self._logs = LogReader(upstream)
-        self._groups: Recent[_Listed] = Recent(FRESH_S, *_FAILURES)
-        self._found: Recent[_Found] = Recent(FRESH_S, *_FAILURES)
-        self._described: Recent[list[Cursor]] = Recent(FRESH_S, *_FAILURES)
+        self._groups: Recent[_Listed] = Recent(FRESH_S, *CURSOR_FAILURES)
+        self._found: Recent[_Found] = Recent(FRESH_S, *CURSOR_FAILURES)
+        self._described: Recent[list[Cursor]] = Recent(FRESH_S, *CURSOR_FAILURES)
 
     async def of(self, shadow: str) -> Sequence[Cursor]:
         """The cursors of a shadow by group, with the members of each, as of the last five seconds."""
-        return await self._described.get(shadow, lambda: _within(self._describe(shadow)))
+        return await self._described.answer(shadow, lambda: _within(self._describe(shadow)))
 
     async def lag(self, shadow: str) -> Lag:
         """How far behind they are, as of the last five seconds."""
@@ -150,10 +230,10 @@ class Cursors:
     # Looking ----------------------------------------------------------------------------------------------------------
 
     async def _look(self, shadow: str) -> _Found:
-        return await self._found.get(shadow, lambda: _within(self._read(shadow)))
+        return await self._found.answer(shadow, lambda: _within(self._read(shadow)))
 
     async def _read(self, shadow: str) -> _Found:
-        log, listed = await asyncio.gather(self.log(shadow), self._groups.get(None, self._list))
+        log, listed = await asyncio.gather(self.log(shadow), self._groups.answer(None, self._list))
         slots = asyncio.Semaphore(_BROKERS_AT_ONCE)
         try:
             by_broker = await asyncio.gather(
@@ -214,6 +294,64 @@ class Cursors:
                 some = groups[first : first + _MEMBERS_OF]
                 found |= await self._upstream.call(broker, DescribeGroups(some), channel=CHANNEL)
         return found
+
+    # Moving -----------------------------------------------------------------------------------------------------------
+
+    async def move(self, shadow: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
+        """Commit `to` for a group in some partitions of a shadow, all (None) at best; its cursor there afterwards.
+
+        Raises `InUseError`, `OutOfLogError`, `ClosedError`, `KafkaError`, `UpstreamError`.
+        """
+        if not group or len(group.encode()) > _LONGEST_GROUP:
+            raise OutOfLogError(f"a group's name has 1 to {_LONGEST_GROUP} bytes")
+        log = await self.log(shadow)
+        chosen = sorted(set(log.ends if partitions is None else partitions))
+        if unknown := [index for index in chosen if index not in log.ends]:
+            raise OutOfLogError(f"{shadow} has the partitions 0 to {len(log.ends) - 1}, not {unknown[0]}")
+        offsets = await self._offsets(log, to, chosen)
+        await self._coordinated(group, lambda broker: self._commit(broker, shadow, group, offsets))
+        self.forget(shadow)
+        positions = {index: position(offset, log.starts[index], log.ends[index]) for index, offset in offsets.items()}
+        return Cursor(group, "Empty", 0, positions)
+
+    async def _offsets(self, log: Log, to: Target, partitions: Collection[int]) -> dict[int, int]:
+        match to:
+            case OffsetAt.EARLIEST:
+                return {index: log.starts[index] for index in partitions}
+            case OffsetAt.LATEST:
+                return {index: log.ends[index] for index in partitions}
+            case AtOffset(offset):
+                for index in partitions:
+                    if not log.starts[index] <= offset <= log.ends[index]:
+                        raise OutOfLogError(
+                            f"offset {offset} is not in partition {index}, which goes from {log.starts[index]} to "
+                            f"{log.ends[index]}: choose one there, or other partitions"
+                        )
+                return dict.fromkeys(partitions, offset)
+            case AtTime(timestamp_ms):
+                found = await self._logs.listed(log.topic, partitions, timestamp_ms, channel=CHANNEL)
+                return {index: log.ends[index] if at.offset < 0 else at.offset for index, at in found.items()}
+
+    async def _coordinated(self, group: str, act: Callable[[int], Awaitable[None]]) -> None:
+        """Ask a group's coordinator, which may move or have to load first. Repeating is harmless."""
+        for attempt in range(_TRIES):
+            try:
+                return await act(await self._upstream.coordinator(group, CoordinatorKind.GROUP))
+            except (KafkaError, DisconnectedError) as error:
+                if (isinstance(error, KafkaError) and error.code not in _AGAIN) or attempt == _TRIES - 1:
+                    raise
+            self._upstream.forget_coordinator(group, CoordinatorKind.GROUP)
+            await asyncio.sleep(_PAUSE_S)
+        return None
+
+    async def _commit(self, broker: int, shadow: str, group: str, offsets: Mapping[int, int]) -> None:
+        errors = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), channel=CHANNEL)
+        for index in offsets:
+            error = errors.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if error in _HAS_MEMBERS:
+                raise InUseError(f"group {group} has members: stop them first, they would overwrite it")
+            if error:
+                raise KafkaError(error, f"the cursor of {group} in partition {index} of {shadow}")
 
 
 class TopicCursors(Cursors):

@@ -1,8 +1,13 @@
 """Keeps shadows in step with their sources: adds partitions, closes shadows without a source, finishes interrupted
 work.
 
-Each node checks the shadows that it is responsible for (by rendezvous hashing), all with one request. The record of a
-closed shadow has the reason, so that every node knows it without asking Kafka.
+Each node checks the shadows that it is responsible for (by rendezvous hashing), all with one request. What is to be
+done is decided from a shadow's record and Kafka's answer about the two topics (`judged`). The record of a closed shadow
+has the reason, so that every node knows it without asking Kafka.
+
+Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just created. So no
+shadow is closed or forgotten because of a single answer. The topic id distinguishes a topic from another one of its
+name (KIP-516).
 """
 
 from __future__ import annotations
@@ -10,18 +15,61 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from sidecar.changelog import FAILURES, Entry
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.calls.admin import CreatePartitions
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.metadata import MetadataRequest, TopicState
 from sidecar.shadow.records import ShadowRecords
-from sidecar.shadow.verdicts import ShadowVerdict, judged
 from sidecar.v1 import state_pb2 as state
+
+HALF_MADE_MS: Final = 30_000
+"""A record without its topic is somebody's work that takes no longer."""
+
+
+class ShadowVerdict(NamedTuple):
+    """`forget`: why the shadow is none any more. `closed`: why it cannot be read, empty where it can. `partitions`: how
+    many its topic has to get, 0 for none.
+    """
+
+    forget: str = ""
+    closed: str = ""
+    partitions: int = 0
+
+
+def judged(name: str, record: state.Shadow, topics: Mapping[str, TopicState], now_ms: int) -> ShadowVerdict | None:
+    """What an answer to Metadata that speaks of both topics says; None where it says nothing. `now_ms`: Unix ms."""
+    if not record.topic_id:
+        left = now_ms - record.created_ms > HALF_MADE_MS
+        return ShadowVerdict(forget="its creation was never finished", closed=record.closed) if left else None
+    own, source = topics.get(name), topics.get(record.source)
+    if _is_other(own, record.topic_id):
+        return ShadowVerdict(forget="its own topic was deleted in Kafka directly", closed=record.closed)
+    if _is_gone(source):
+        return ShadowVerdict(closed=f"its source {record.source} was deleted: delete the shadow too")
+    if _is_other(source, record.source_topic_id):
+        return ShadowVerdict(
+            closed=f"its source {record.source} was created again: delete the shadow and create it again"
+        )
+    if own is None or source is None or not own.partitions or not source.partitions:
+        return None
+    wanted = len(source.partitions)
+    return ShadowVerdict(partitions=wanted if wanted > len(own.partitions) else 0)
+
+
+def _is_gone(topic: TopicState | None) -> bool:
+    return topic is not None and topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_other(topic: TopicState | None, topic_id: bytes) -> bool:
+    """Whether there is no such topic, or another one of its name."""
+    return _is_gone(topic) or (topic is not None and bool(topic.partitions) and topic.topic_id != UUID(bytes=topic_id))
+
 
 _ROUND_S: Final = 2.0
 _CALL_MS: Final = 15_000
@@ -56,7 +104,8 @@ class ShadowKeeper:
 
     async def look(self) -> None:
         """Look after every shadow of this node once. Raises nothing."""
-        mine = [entry for entry in self._records.all() if self._is_mine(entry.key.topic)]
+        placement, me = self._nodes.placement, self._nodes.me.id
+        mine = [entry for entry in self._records.all() if placement.of_topic(entry.key.topic.encode()) == me]
         try:
             topics = await self._ask(mine)
         except FAILURES as error:
@@ -69,9 +118,6 @@ class ShadowKeeper:
                     await self._look_after(entry, topics)
             except FAILURES as error:
                 self._hooks.shadow_failed(entry.key.topic, error)
-
-    def _is_mine(self, name: str) -> bool:
-        return self._nodes.placement.of_topic(name.encode()) == self._nodes.me.id
 
     async def _ask(self, entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
         names = sorted({name for entry in entries for name in (entry.key.topic, entry.value.source)})

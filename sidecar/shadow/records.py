@@ -29,7 +29,7 @@ SHADOW_SLOT: Final = SlotName("shadow")
 
 
 class Members(Protocol):
-    """What is needed of the nodes around (`cluster.membership`)."""
+    """What is needed of the nodes around (`cluster.nodes.Membership`)."""
 
     async def seen_by_all(self, offset: int) -> None:
         """Returns once every live node has read the changelog up to there, or has let its lease run out."""

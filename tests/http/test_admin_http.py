@@ -25,8 +25,7 @@ from sidecar.admin.server import AdminServer
 from sidecar.gateway.owners import OwnerAnswer, Waiter
 from sidecar.node.port import AccessMode, Check, NotFoundError, Policy, ProducerIds, Shadow, Topic
 from sidecar.settings import Address, load
-from sidecar.shadow.cursor_reset import AtTime
-from sidecar.shadow.cursors import Cursor, Position
+from sidecar.shadow.cursors import AtTime, Cursor, Position
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.v1 import state_pb2 as state
 from tests.unit.admin.paper_node import PaperNode

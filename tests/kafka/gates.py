@@ -21,8 +21,7 @@ from metadata.errors import Reason
 from metadata.nodes import Node as Registration
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Changelog, Clock
-from sidecar.cluster.membership import Asserted, Membership
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.cluster.nodes import Asserted, Membership, NodeAddress, NodeDirectory
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.tasks import Tasks

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.node import port
 from sidecar.node.view import NodeView
-from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, Latest
+from sidecar.protocol.calls.logs import OffsetAt
+from sidecar.shadow.cursors import AtOffset, AtTime
 from sidecar.shadow.subjects import Related, Standing, Subject, claim, topics
 from tests.sim.words import Fields, Words, no_policy, no_shadow, policy_fields, shadow_fields
 from tests.sim.world import TOPICS
@@ -178,7 +179,7 @@ async def _cursors(who: Operator) -> None:
 
 async def _reset(who: Operator) -> None:
     rng = who.rng
-    make = rng.choice((lambda _: Earliest(), lambda _: Latest(), AtTime, AtOffset))
+    make = rng.choice((lambda _: OffsetAt.EARLIEST, lambda _: OffsetAt.LATEST, AtTime, AtOffset))
     to = make(rng.choice((0, 1, 5, 10**6, 1_760_000_003_000)))
     partitions = rng.choice((None, None, [0], [0, 1], [7]))
     group = rng.choice((*GROUPS, *GROUPS, "", "g" * 40_000))

@@ -45,10 +45,8 @@ CARRIERS: Final = (
     "metadata/connection.py",
     "metadata/ownership.py",
     "metadata/replies.py",
-    "sidecar/changelog/changelog.py",
-    "sidecar/changelog/columns.py",
-    "sidecar/changelog/keys.py",
     "sidecar/changelog/records.py",
+    "sidecar/changelog/keys.py",
 )
 """What carries and encodes for every request of a node, whatever it is about: sockets and tasks, Kafka's wire format,
 which broker is asked and how, Redis' wire format, how records of the ownership topic are spelled and handed on.

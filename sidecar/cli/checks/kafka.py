@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sidecar.changelog.configuration import NamedConfigs, check
-from sidecar.changelog.topics import TopicNames
+from sidecar.changelog.topics import NamedConfigs, TopicNames, check
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cli.output import counted

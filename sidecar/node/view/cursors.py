@@ -10,10 +10,8 @@ from sidecar.node.port import ConflictError, InvalidError, NotFoundError, Unavai
 from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
-from sidecar.shadow.cursor_reset import InUseError, OutOfLogError, Target
-from sidecar.shadow.cursor_room import CursorRoom
-from sidecar.shadow.cursors import ClosedError, Cursor
-from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.cursor_room import CursorRoom, Numbers
+from sidecar.shadow.cursors import ClosedError, Cursor, InUseError, OutOfLogError, Target
 
 _AWAY = (UpstreamError, KafkaError, TimeoutError)
 
@@ -51,7 +49,7 @@ class CursorView:
         """
         room = self._room_of(name)
         try:
-            return await room.reset.move(name, group, to, partitions)
+            return await room.cursors.move(name, group, to, partitions)
         except (ClosedError, InUseError) as error:
             raise ConflictError(str(error)) from None
         except OutOfLogError as error:

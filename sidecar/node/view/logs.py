@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
-from sidecar.cluster.last_records import Names, last_records
-from sidecar.cluster.logs import LogMovedError, LogReader
+from sidecar.cluster.logs import LogMovedError, LogReader, Names, last_records
 from sidecar.node import port
 from sidecar.node.parts import Running
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError

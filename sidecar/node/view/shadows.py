@@ -14,8 +14,16 @@ from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest, TopicState
-from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, Shadow, ShadowCatalog, UnmadeError
-from sidecar.shadow.principals import EVERYBODY, nobody_reads
+from sidecar.shadow.catalog import (
+    EVERYBODY,
+    BadShadowError,
+    HasShadowsError,
+    NameTakenError,
+    Shadow,
+    ShadowCatalog,
+    UnmadeError,
+    nobody_reads,
+)
 
 _REFUSED: Final = frozenset(
     {

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sidecar.changelog import MASTER_SLOT, AppendRefusedError, AppendUncertainError, Changelog, Key, Kind, Record
-from sidecar.changelog.append import Appender
+from sidecar.changelog.changelog import Appender
 from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing.slot import WriterSlot

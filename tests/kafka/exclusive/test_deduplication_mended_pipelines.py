@@ -15,8 +15,9 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.sequences import Append
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write

@@ -13,9 +13,9 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields, Scope
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import MODULUS, PlainSequences
+from sidecar.forwarder.sequences import MODULUS, Append, PlainSequences
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp, StampedSequence
 from sidecar.protocol.produce import ProduceResult

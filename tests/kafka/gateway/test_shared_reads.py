@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.fanout import patience
 from sidecar.fanout import tails as fanout
+from sidecar.fanout import waiting as patience
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import VERSION
 from sidecar.protocol.errors import ErrorCode
@@ -372,7 +372,7 @@ def test_who_goes_leaves_nothing(topics: Topics, readers: list[Reader]) -> None:
     wait_for(lambda: fetches.tails.waiting == 0, "nobody waits")
     wait_for(lambda: fetches.tails.crowd.connections == 0, "nobody is known")
     wait_for(lambda: fetches.tails.polls == 0, "no poll stands")
-    assert fetches.tails.ends.known == 0
+    assert not fetches.tails.ends._ends
 
 
 def test_an_offset_behind_the_end_is_refused_as_kafka_refuses_it(topics: Topics, readers: list[Reader]) -> None:

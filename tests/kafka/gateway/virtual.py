@@ -25,7 +25,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProduceResult
 from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset, Moved
-from sidecar.shadow.readers import Readers
+from sidecar.shadow.cursor_room import Readers
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class VirtualCluster:
         await wait_for_async(asked, "what Kafka serves")
         await cluster.learn_features()
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
-        auto_reset = AutoReset(upstream, self.resolver, self.events)
+        auto_reset = AutoReset(upstream, self.resolver, self.events.operation_failed, self.events.cursor_reset)
         hot = {
             0: ProduceApi(upstream, nodes, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,
             1: fetches.handle,

@@ -15,8 +15,7 @@ from metadata.nodes import LiveNodes
 from metadata.ownership import Ownership
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Changelog, Key, claim_key
-from sidecar.cluster.membership import Membership
-from sidecar.cluster.nodes import NodeDirectory
+from sidecar.cluster.nodes import Membership, NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
@@ -127,7 +126,7 @@ class Caller:
 
 
 class Asserted:
-    """What the heartbeat says: claims alone. Implements `sidecar.cluster.membership.Asserted`."""
+    """What the heartbeat says: claims alone. Implements `sidecar.cluster.nodes.Asserted`."""
 
     def __init__(self, nodes: NodeDirectory) -> None:
         self.coordinator: Coordinator | None = None

@@ -258,13 +258,13 @@ async def test_an_append_whose_outcome_nobody_knows_ends_the_term(room: Room) ->
     plain = room.caller()
     assert await plain.own(wish("leader")) == [1]
     assert await room.caller().own(wish("steady"), session="pid:3") == [1]
-    room.changelog.appender._deadline = 0.2
+    room.changelog.appender.deadline = 0.2
     room.gates.fail("ProduceBatch", DisconnectedError("lost", sent=True), times=50, after=True)
     late = room.caller()
     with pytest.raises(KafkaError):
         await late.own(wish("late"))
     room.gates.heal()
-    room.changelog.appender._deadline = 30.0
+    room.changelog.appender.deadline = 30.0
     assert plain.severed
     newer = room.caller()
     assert await answer_of(newer, "leader", "late") == [1, 1]  # whether it was in the log or not

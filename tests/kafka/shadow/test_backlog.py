@@ -10,7 +10,7 @@ import pytest
 from sidecar.cluster.logs import LogReader
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
-from sidecar.shadow.backlog import Backlogs, Stretch
+from sidecar.shadow.auto_reset import Backlogs, Stretch
 from tests.conftest import Unique
 from tests.kafka.shadow.groups import write
 from tests.kafka_calls import KafkaCalls, kafka_calls

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.changelog import Changelog, Key, Kind, Record, StampedJournal, append
+from sidecar.changelog import Changelog, Key, Kind, Record, StampedJournal, changelog
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.fencing.record_writer import RecordWriter
 from sidecar.protocol.caller import FencedError, Upstream
@@ -185,8 +185,8 @@ async def test_a_node_that_was_away_since_it_looked_looks_again(pair: Pair, monk
         changed.CopyFrom(entry.value)
         limit(7)(changed)
         await pair.there_log.append([Record(Key(Kind.SHADOW, NAME), changed)])
-        passed = append.elapsed() + 60.0
-        monkeypatch.setattr(append, "elapsed", lambda: passed)
+        passed = changelog.elapsed() + 60.0
+        monkeypatch.setattr(changelog, "elapsed", lambda: passed)
         pair.writer.happens.append(back)
 
     async def back() -> None:

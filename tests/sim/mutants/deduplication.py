@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MARKS: Final = "sidecar/dedup/marks.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 GATE: Final = "sidecar/dedup/gate.py"
-DECISION: Final = "sidecar/dedup/decision.py"
+DECISION: Final = "sidecar/dedup/content.py"
 
 _TOO_LARGE: Final = Schedule(
     [

@@ -33,7 +33,7 @@ TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 SLOTS: Final = "sidecar/exclusive/slots.py"
 LOGS: Final = "sidecar/cluster/logs.py"
 UPSTREAM: Final = "sidecar/cluster/upstream.py"
-APPEND: Final = "sidecar/changelog/append.py"
+APPEND: Final = "sidecar/changelog/changelog.py"
 
 SMALL_CIRCLE: Final = (
     Edit(SEQUENCES, "MODULUS: Final = 2**31", "MODULUS: Final = 2**12"),
@@ -337,7 +337,7 @@ MUTANTS: Final = (
         "Batches that are small, and a megabyte when they are opened, are opened on the loop, all of a turn.",
         (
             Edit(
-                "sidecar/dedup/arrival.py",
+                "sidecar/dedup/batches.py",
                 "        if not (at_once and TURN.running):\n",
                 "        if True:\n",
             ),

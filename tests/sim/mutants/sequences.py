@@ -17,7 +17,7 @@ from tests.sim.mutants.schedules import Schedule, hold, led, produce, refusals
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
-RECOVERY: Final = "sidecar/forwarder/recovery.py"
+LANE: Final = "sidecar/forwarder/lane.py"
 SLOT: Final = "sidecar/fencing/slot.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 GATE: Final = "sidecar/dedup/gate.py"
@@ -161,12 +161,12 @@ MUTANTS: Final = (
         "Behind a plain batch of which nobody knows the numbers go on as if it were not in the log.",
         (
             Edit(
-                RECOVERY,
-                "        self.retry.append(append)\n        self.muted = True\n",
+                LANE,
+                "        self.retried.append(append)\n        self.muted = True\n",
                 "        append.in_doubt = False\n"
-                "        if self._lane.plain is not None:\n"
+                "        if self.plain is not None:\n"
                 "            append.sequence, append.stamped = None, False\n"
-                "        self.retry.append(append)\n        self.muted = True\n",
+                "        self.retried.append(append)\n        self.muted = True\n",
             ),
         ),
         Schedule([produce(library="plain", topic="shared"), *refusals(0.5, 0.8, 1.1, 1.4)]),

@@ -79,7 +79,7 @@ MUTANTS: Final = (
         "model EndFirst",
         "Where partitions end is asked behind what their leaders remember: what lands between is never seen.",
         (
-            Edit(TAILS, _ASKED, f"{_ASKED}        late = await self._logs.listed_ends(self._topic, indexes)\n"),
+            Edit(TAILS, _ASKED, f"{_ASKED}        late = await self._logs.listed(self._topic, indexes)\n"),
             Edit(
                 TAILS,
                 "            {index: each.offset for index, each in listed.items()},\n",
@@ -97,7 +97,7 @@ MUTANTS: Final = (
                 TAILS,
                 _ASKED,
                 f"{_ASKED}        await self._upstream.layout(self._topic, refresh=True)\n"
-                "        late = await self._logs.listed_ends(self._topic, indexes)\n",
+                "        late = await self._logs.listed(self._topic, indexes)\n",
             ),
             Edit(
                 TAILS,

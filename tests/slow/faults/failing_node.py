@@ -97,7 +97,7 @@ def patch_failpoints(points: Failpoints) -> None:
     """Put every point of `POINTS` where it is."""
     from metadata import MetadataStore  # noqa: PLC0415  the path has to be right first, and the node's imports small
     from sidecar.dedup import recovery, snapshots  # noqa: PLC0415
-    from sidecar.dedup.outgoing import Outgoing  # noqa: PLC0415
+    from sidecar.dedup.batches import Flight, Outgoing  # noqa: PLC0415
     from sidecar.exclusive.epoch import SlotEpoch  # noqa: PLC0415
     from sidecar.exclusive.takeover import Takeover  # noqa: PLC0415
     from sidecar.forwarder import forwarder as links  # noqa: PLC0415
@@ -107,20 +107,19 @@ def patch_failpoints(points: Failpoints) -> None:
         return lambda *_: points.passed(point)
 
     def answered(reply: Any, *_: Any) -> None:
-        appends = [append for _, append in (reply._sent if hasattr(reply, "_sent") else reply._batches.values())]
-        if any(append.records != append.client_records for append in appends):
+        if any(append.records != append.client_records for _, append in reply.sent):
             points.passed("rest-forwarded")
         else:
             points.passed("forwarded")
 
-    def landed(_: Any, flight: Any, *__: Any) -> None:
+    def landed(flight: Any, *_: Any) -> None:
         points.passed("rest-answered" if flight.shift else "answered")
 
     after(Outgoing, "watch", at("marked"))
     after(links.LeaderLink, "_send", at("shipped"))
     before(gathered.GatheredReply, "answer_received", answered)
     before(links.WholeReply, "answer_received", answered)
-    after(Outgoing, "landed", landed)
+    after(Flight, "landed", landed)
     before(SlotEpoch, "shift", at("before-shift"))
     after(SlotEpoch, "shift", at("after-shift"))
     before(MetadataStore, "keep_snapshot", at("snapshot-in-kafka"))

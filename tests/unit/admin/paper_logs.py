@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sidecar.cluster.last_records import CutBytes, LastRecord
+from sidecar.cluster.logs import CutBytes, LastRecord
 from sidecar.node.port import InvalidError, NotFoundError, PartitionLog, ShownRecord
 from sidecar.node.view.logs import LogView
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.node.port import ConflictError, NotFoundError, Shadow
 from sidecar.node.view.shadows import ShadowView
-from sidecar.shadow.cursor_reset import AtOffset, Target
-from sidecar.shadow.cursors import Cursor, Lag, Position
-from sidecar.shadow.readers import Reading
-from sidecar.shadow.statistics import Numbers
+from sidecar.shadow.cursor_room import Numbers, Reading
+from sidecar.shadow.cursors import AtOffset, Cursor, Lag, Position, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence

@@ -1,4 +1,4 @@
-"""What an appender and a journal make of every answer of a leader, and of none: `sidecar.changelog.append`."""
+"""What an appender and a journal make of every answer of a leader, and of none: `sidecar.changelog.changelog`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError, Journal, append
+from metadata.clock import elapsed
+from sidecar.changelog import Appender, AppendRefusedError, AppendUncertainError, Journal
 from sidecar.changelog.records import RawRecord
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol import caller
@@ -228,7 +229,7 @@ async def test_an_offset_in_front_of_what_was_read_before_is_another_records() -
 
 
 async def test_nothing_is_sent_under_an_epoch_whose_fence_may_be_forgotten() -> None:
-    leader, now = Leader(), append.elapsed()
+    leader, now = Leader(), elapsed()
     kept = Appender(cast("Upstream", leader), {PARTITION.topic: UUID(int=1)})
     assert await Journal(kept, PARTITION, WRITER, until=now + 60.0).append(A) == 0
     with pytest.raises(FencedError):

@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
-from sidecar.changelog.topics import TopicNames, replicas_of
+from sidecar.changelog.topics import Finding, NamedConfigs, TopicNames, check, replicas_of, wanted_configs
 from sidecar.protocol.calls.admin import PartitionDescription, TopicDescription
 
 ROLES = ["ownership", "snapshots", "events"]

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from sidecar.cluster import last_records as found_in
-from sidecar.cluster.last_records import CutBytes, Names, last_records, open_last
-from sidecar.cluster.logs import LogReader
+from sidecar.cluster import logs as found_in
+from sidecar.cluster.logs import CutBytes, LogReader, Names, last_records, open_last
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import KafkaError

@@ -9,9 +9,7 @@ import pytest
 
 from metadata import MetadataStore, MetadataUnavailable, Reason
 from metadata.nodes import Beat, ListenerAddress, LiveNodes, Node
-from sidecar.cluster import membership
-from sidecar.cluster.membership import Membership
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.cluster.nodes import Membership, NodeAddress, NodeDirectory
 
 ME, OTHER = Node(1, "aa", "here", 1, position=9), Node(2, "bb", "there", 2, position=6)
 
@@ -54,7 +52,7 @@ def member(store: PaperStore) -> Membership:
 
 async def test_a_node_that_lives_and_does_not_read_is_not_taken_for_one_that_knows(monkeypatch: pytest.MonkeyPatch):
     """It would serve the empty topic that bears a shadow's name."""
-    monkeypatch.setattr(membership, "_READ_S", 0.05)
+    monkeypatch.setattr("sidecar.cluster.nodes._READ_S", 0.05)
     with pytest.raises(TimeoutError, match="node 2 lives, and has not read it"):
         await member(PaperStore([ME, OTHER])).seen_by_all(7)
 
@@ -67,7 +65,7 @@ async def test_it_is_waited_for_until_it_reads_or_its_lease_is_over(after: list[
 
 
 async def test_without_redis_nobody_knows_which_nodes_live(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(membership, "_READ_S", 0.05)
+    monkeypatch.setattr("sidecar.cluster.nodes._READ_S", 0.05)
     with pytest.raises(TimeoutError, match="Redis does not say which nodes live"):
         await member(PaperStore(None)).seen_by_all(7)
 

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from sidecar.changelog import Clock
-from sidecar.dedup.arrival import Arrival, Session
-from sidecar.dedup.environment import IdsServices
+from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.gate import Gate
+from sidecar.dedup.partition import IdsServices
 from sidecar.dedup.topic import TopicIds
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
+from sidecar.forwarder.sequences import Append, PlainSequences, SequenceSpace
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp
 from tests.unit.dedup.paper import HEADERS, Rec, batch, ids_of, recs

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.dedup.content import Content
-from sidecar.dedup.decision import Next, decide, is_new
+from sidecar.dedup.content import Content, Next, decide, is_new
 from sidecar.dedup.marks import Marks
 from sidecar.dedup.names import NameHolders
 from sidecar.protocol.ids import ClientSequence as Client

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sidecar.dedup.marks import Judgement, Mark, Pushed
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.sequences import Append
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ClientSequence
 from tests.unit.dedup.paper import Rec, batch, recs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.dedup.order import KEPT, ClientOrder, OrderVerdict
+from sidecar.dedup.batches import KEPT, ClientOrder, OrderVerdict
 from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW
 from sidecar.protocol.ids import ClientSequence as Client
 

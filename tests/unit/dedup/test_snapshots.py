@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from sidecar.changelog import Clock, RawRecord
 from sidecar.dedup import snapshots
 from sidecar.dedup.content import Headers
-from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.marks import Mark, Pushed
 from sidecar.dedup.names import NAME_BYTES
-from sidecar.dedup.partition import PartitionIds
+from sidecar.dedup.partition import IdsServices, PartitionIds
 from sidecar.dedup.snapshots import Collector, Saved
 from sidecar.dedup.topic import TopicIds
 from sidecar.v1 import state_pb2 as state

@@ -11,8 +11,8 @@ import pytest
 
 from sidecar.dedup import topic
 from sidecar.dedup.content import Headers
-from sidecar.dedup.environment import IdsServices
 from sidecar.dedup.names import WriterNames
+from sidecar.dedup.partition import IdsServices
 from sidecar.dedup.topic import TopicIds
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

@@ -23,9 +23,9 @@ from sidecar.changelog.records import read_batches
 from sidecar.exclusive import requests, succession
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.forwarder.lane import Append, Lane, LaneOwner
+from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
+from sidecar.forwarder.sequences import EPOCH_RECORDS, Append, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

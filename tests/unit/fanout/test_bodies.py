@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.fanout import bodies as module
-from sidecar.fanout.bodies import Bodies
+from sidecar.fanout import recent as module
+from sidecar.fanout.recent import Bodies
 from sidecar.protocol import fetch
 
 
@@ -58,7 +58,7 @@ def test_a_partition_among_several_is_made_once_for_all_readers(version: int) ->
 
 def test_what_is_kept_is_bounded_and_never_mistaken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that is late asks with an element that lives where one stood that nobody has any more."""
-    monkeypatch.setattr(module, "_MOST", 4)
+    monkeypatch.setattr(module, "_BODIES", 4)
     bodies = Bodies()
     for number in range(100):
         given = element(number, b"%d" % number)
@@ -66,7 +66,7 @@ def test_what_is_kept_is_bounded_and_never_mistaken_for_another(monkeypatch: pyt
             fetch.encode_answer(7, 11, [(b"orders", given)])
         )
         assert len(bodies._bodies) <= 4
-    monkeypatch.setattr(module, "_MOST_BYTES", 250_000)
+    monkeypatch.setattr(module, "_BODIES_BYTES", 250_000)
     for number in range(10):
         bodies.answer(7, 11, b"orders", element(number, bytes(100_000)))
         assert bodies._bytes <= 250_000

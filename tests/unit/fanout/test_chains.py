@@ -7,10 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.fanout import chains as module
-from sidecar.fanout.chains import Chains
+from sidecar.fanout import recent as module
 from sidecar.fanout.question import Question
-from sidecar.fanout.recent import KEPT_S, Kept, Recent
+from sidecar.fanout.recent import KEPT_S, Chains, Kept, Recent
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import Fetched, Position
 

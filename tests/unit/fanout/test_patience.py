@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.fanout.patience import EACH_S, wait_s
+from sidecar.fanout.waiting import EACH_S, wait_s
 
 _TIMES = st.floats(0.0, 60.0)
 _COUNTS = st.integers(0, 200_000)

@@ -34,7 +34,7 @@ def test_the_newest_answers_stay_within_the_bytes_allowed(kept: list[tuple[int, 
         while taken() > most:
             del order[next(iter(order))]
         assert [number for number in range(10) if recent.get(question(number), 0.0)] == sorted(order)
-        assert recent.kept_bytes == taken()
+        assert recent._bytes == taken()
         for index in range(3):
             assert recent.has((b"orders", index)) == any(number % 3 == index for number in order)
 
@@ -47,10 +47,10 @@ def test_an_answer_ages() -> None:
     assert recent.get(question(0), 10.0 + KEPT_S) is None
     assert recent.age(10.0) == KEPT_S
     assert recent.age(10.0 + KEPT_S) == 0.5
-    assert recent.kept_bytes == 7 + ENTRY_BYTES
+    assert recent._bytes == 7 + ENTRY_BYTES
     assert not recent.has((b"orders", 0))
     assert recent.age(10.5 + KEPT_S) is None
-    assert recent.kept_bytes == 0
+    assert recent._bytes == 0
 
 
 def test_a_partitions_answers_can_be_forgotten() -> None:
@@ -60,7 +60,7 @@ def test_a_partitions_answers_can_be_forgotten() -> None:
     recent.forget((b"orders", 0))
     recent.forget((b"unknown", 0))
     assert [number for number in range(6) if recent.get(question(number), 0.0)] == [1, 2, 4, 5]
-    assert recent.kept_bytes == 4 * (5 + ENTRY_BYTES)
+    assert recent._bytes == 4 * (5 + ENTRY_BYTES)
 
 
 def test_of_an_answer_about_many_partitions_only_the_one_that_is_kept_stays() -> None:

@@ -177,13 +177,13 @@ async def test_answers_that_grow_too_old_one_by_one_are_dropped_many_at_a_time(
     """A look takes its time: with one for each answer a node did nothing else a minute after a busy one."""
     monkeypatch.setattr(recent, "KEPT_S", 0.1)
     tails, looks = Tails(PaperUpstream(), Tasks(print), longest_s=5.0), list[int]()  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr(tails, "_changed", lambda: looks.append(tails._recent.kept_bytes))
+    monkeypatch.setattr(tails, "_changed", lambda: looks.append(tails._recent._bytes))
     now = asyncio.get_running_loop().time()
     for number in range(40):
         question = _QUESTION._replace(position=_QUESTION.position._replace(offset=number))
         tails._recent.keep(question, Fetched(0, 10, bytes(10)), now + number / 100)
     tails._age(now)
-    await wait_until(lambda: not tails._recent.kept_bytes, "all are dropped")
+    await wait_until(lambda: not tails._recent._bytes, "all are dropped")
     assert len(looks) <= 2
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.fanout.waking import AT_A_TIME, Waking
+from sidecar.fanout.waiting import AT_A_TIME, Waking
 from tests.wait import wait_until
 
 if TYPE_CHECKING:

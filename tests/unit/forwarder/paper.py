@@ -12,9 +12,9 @@ from itertools import count
 from typing import Any, cast
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
+from sidecar.forwarder.sequences import Append, PlainSequences, SequenceSpace
 from sidecar.protocol.batch import BatchHeader, read_header
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.forwarder.lane import Append, Lane
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import SequenceSpace
+from sidecar.forwarder.sequences import Append, SequenceSpace
 from sidecar.network.listening import close_server
 from sidecar.protocol import produce
 from sidecar.protocol.batch import BatchHeader, read_header

@@ -245,7 +245,7 @@ def test_a_plain_session_is_counted_without_gaps_and_anew_from_a_batch_given_bac
     numbers = [plain.take(records) for records in batches]
     assert numbers == [(start + sum(batches[:index])) % MODULUS for index in range(len(batches))]
     back = numbers[min(kept, len(numbers) - 1)]
-    plain.rewind(back)
+    plain.next = back
     assert plain.take(1) == back
 
 

@@ -19,7 +19,7 @@ from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.tails import Fetched, Position, element_of
 from sidecar.resources.readers import ReaderClaims
-from sidecar.shadow.readers import Readers
+from sidecar.shadow.cursor_room import Readers
 from tests.wait import wait_until
 
 if TYPE_CHECKING:

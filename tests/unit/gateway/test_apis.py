@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from sidecar.gateway.handler import ColdApi
 from sidecar.protocol.api import APIS, Route
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.readers import ReaderClaims
-from sidecar.shadow.auto_reset import AutoReset, Moved
+from sidecar.shadow.auto_reset import AutoReset
 
 _HOT = {0, 1, 2, 18, 21, 23}
 _DESCRIBING_NODES = {3, 10, 60, 75}
@@ -36,20 +35,14 @@ class NoSessions:
         """Not looked at."""
 
 
-class NoHooks:
+def not_looked_at(*_: object) -> None:
     """A node that wants to know nothing."""
-
-    def operation_failed(self, topic: str, error: BaseException) -> None:
-        """Not looked at."""
-
-    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
-        """Not looked at."""
 
 
 def handlers(upstream: KafkaUpstream) -> dict[int, ColdApi]:
     nodes, resolver = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver()
     claims = ReaderClaims(lambda _: False)
-    auto_reset = AutoReset(upstream, resolver, NoHooks())
+    auto_reset = AutoReset(upstream, resolver, not_looked_at, not_looked_at)
     return cold_apis(upstream, nodes, resolver, claims, cast(Any, NoSessions()), auto_reset)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.cluster.resolver import Source
-from sidecar.fanout.waking import AT_A_TIME
+from sidecar.fanout.waiting import AT_A_TIME
 from sidecar.gateway.client import ClientLogin
 from sidecar.protocol.calls.tails import error_of
 from sidecar.protocol.errors import ErrorCode

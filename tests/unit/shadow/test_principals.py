@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.shadow.principals import ENTRIES, EVERYBODY, PRINCIPAL_BYTES, checked, nobody_reads
+from sidecar.shadow.catalog import ENTRIES, EVERYBODY, PRINCIPAL_BYTES, checked, nobody_reads
 
 
 def test_a_list_keeps_its_order_and_each_principal_once():

@@ -8,8 +8,7 @@ import pytest
 
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.protocol import fetch
-from sidecar.shadow import readers
-from sidecar.shadow.readers import WINDOW_S, Readers, Reading
+from sidecar.shadow.cursor_room import WINDOW_S, Readers, Reading
 
 AUDIT, COPY = b"orders-audit", b"orders-copy"
 
@@ -30,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(readers, "time", found)
+    monkeypatch.setattr("sidecar.shadow.cursor_room.time", found)
     return found
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.protocol.metadata import PartitionState, TopicState
-from sidecar.shadow.verdicts import HALF_MADE_MS, ShadowVerdict, judged
+from sidecar.shadow.keeper import HALF_MADE_MS, ShadowVerdict, judged
 from sidecar.v1 import state_pb2 as state
 
 OWN, SOURCE, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)

@@ -1,0 +1,296 @@
+"""The batches of one session in one partition: at their gate, with what is in them, and in their lane, with what each
+one means for the marks, and for the client's order, once its outcome is known.
+
+Once records are dropped, the sequences that Kafka sees are not the client's any more, so the node checks those itself
+(`ClientOrder`, pure): a gap is answered 45 OUT_OF_ORDER_SEQUENCE_NUMBER before any id is looked at, as Kafka would
+(KIP-98). Without that librdkafka reports overtaken batches as delivered (docs/architecture.md, "Sequences").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from sidecar.dedup.content import Content, Headers, TooLargeAtOnceError
+from sidecar.dedup.marks import Pushed, UnderWay
+from sidecar.dedup.partition import PartitionIds
+from sidecar.forwarder.lane import Lane
+from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW, Append, SequenceSpace
+from sidecar.network.aside import Allowance
+from sidecar.network.turn import TURN
+from sidecar.protocol import limits
+from sidecar.protocol.batch import HEADER_BYTES
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import ClientSequence
+from sidecar.protocol.records import RecordIds
+
+_BYTES_AN_ELEMENT: Final = 8 * 1024
+"""What is looked at in the time that an element of a request takes."""
+
+
+class Session(NamedTuple):
+    """The writer: its session id, its producer name (None where no name identifies it), and the producer id
+    of its slot.
+    """
+
+    id: str
+    name: bytes | None
+    producer_id: int
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session. `turn` is asked once, with
+    its ids: the answer to a batch that its connection sends out of turn. `allowance` is its connection's.
+    """
+
+    batch: memoryview
+    first: ClientSequence
+    records: int
+    timeout_ms: int
+    done: Callable[[Outcome], None]
+    turn: Callable[[Content], Outcome | None] | None = None
+    allowance: Allowance = field(default_factory=Allowance)
+    content: Content | None = None
+    is_large: bool = False
+    """It cannot be opened at once."""
+    fault: KafkaError | None = None
+    rest: tuple[list[RecordIds], tuple[bytearray, tuple[Pushed, ...]]] | None = None
+    """The batch without its duplicates, and the records that were kept for that."""
+    until: float = 0.0
+
+    def cut(self, content: Content, kept: list[RecordIds]) -> None:
+        """Write it again with these records alone; takes a while."""
+        self.rest = kept, content.without_duplicates(kept)
+
+
+class Contents:
+    """Looks into the batches of one session. Faults of one are reported when it has its turn (`Arrival.fault`)."""
+
+    __slots__ = ("_headers", "_name", "_names_limit", "_read")
+
+    def __init__(self, headers: Headers, name: bytes | None, names_limit: int) -> None:
+        self._headers = headers
+        self._name = name
+        self._names_limit = names_limit
+        self._read: tuple[bytes, Content] | None = None
+        """The batch that was looked at last and not let out at once: its header, with the CRC, and what is in it."""
+
+    def at_once(self, batch: memoryview, records: int) -> Content | None:
+        """None for a bad one, and for a large one: both are looked at when their turn has come."""
+        try:
+            return self.opened(batch, records, at_once=True)
+        except (KafkaError, TooLargeAtOnceError):
+            return None
+
+    def look_into(self, arrival: Arrival) -> None:
+        """Open a large batch that is offered; takes a while. Raises `KafkaError`."""
+        arrival.content = self.opened(arrival.batch, arrival.records)
+
+    def opened(self, batch: memoryview, records: int, *, at_once: bool = False) -> Content:
+        """What is in a batch. Raises `KafkaError`; with `at_once`, `TooLargeAtOnceError` for a large one, and where the
+        turn has opened enough.
+        """
+        counts = at_once and TURN.running
+        if counts and TURN.opened > limits.OPENED_A_TURN:
+            raise TooLargeAtOnceError
+        size = limits.BATCH_AT_ONCE_BYTES  # one that fails may have taken all that it was allowed
+        try:
+            found = Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
+            size = found.size
+        finally:
+            if counts:
+                TURN.opened += size
+                TURN.elements += size // _BYTES_AN_ELEMENT
+        return found
+
+    def remember(self, batch: memoryview, content: Content) -> None:
+        """A batch that is not let out at once is about to be offered: `of` need not read it again."""
+        self._read = bytes(batch[:HEADER_BYTES]), content
+
+    def of(self, arrival: Arrival) -> Content | None:
+        """What is in a batch that is offered; None where it has a fault, or is large: noted there."""
+        read, self._read = self._read, None
+        if read is not None and read[0] == bytes(arrival.batch[:HEADER_BYTES]):
+            return read[1]
+        try:
+            return self.opened(arrival.batch, arrival.records, at_once=True)
+        except TooLargeAtOnceError:
+            arrival.is_large = True
+        except KafkaError as error:
+            arrival.fault = error
+        return None
+
+
+_HALF: Final = 2**30
+KEPT: Final = 5
+"""Batches whose repeats get their own answer, as many as a broker remembers (KIP-98)."""
+
+
+class OrderVerdict(Enum):
+    """Where a batch stands."""
+
+    NEXT = "the next one"
+    GAP = "ahead of one that is missing, or nowhere near: out of order (45)"
+    REPEAT = "one of those that came last"
+    OLD = "in front of them: in the log, or dropped as a duplicate"
+    ASTRIDE = "overlaps what came before: out of order, as Kafka would say of no batch that it knows"
+
+
+@dataclass(slots=True, eq=False)
+class Passed:
+    """A batch that went through; `answer` is None until it has an outcome."""
+
+    first: ClientSequence
+    records: int
+    answer: tuple[int, int, int] | None = None
+    """Offset, log append time, log start offset; -1 each where nothing was written."""
+
+
+class ClientOrder:
+    """`expected` is the client's next sequence, modulo 2^31; everything in front of `_reached` is in the
+    log, or dropped.
+    """
+
+    __slots__ = ("_begin", "_has_past", "_passed", "_reached", "expected")
+
+    def __init__(self, expected: ClientSequence, *, has_past: bool = True) -> None:
+        """`has_past`: the client's sequences in front of `expected` are in the log; without it there were none."""
+        self.expected: int = expected
+        self._reached: int = expected
+        self._begin = expected
+        self._has_past = has_past
+        self._passed: deque[Passed] = deque(maxlen=KEPT)
+
+    def place(self, first: ClientSequence, records: int) -> OrderVerdict:
+        """Where a batch of so many records stands."""
+        ahead = (first - self.expected) % MODULUS
+        if not ahead:
+            return OrderVerdict.NEXT
+        if ahead < _HALF:
+            return OrderVerdict.GAP
+        if self.passed(first, records) is not None:
+            return OrderVerdict.REPEAT
+        behind = MODULUS - ahead
+        if behind > REPEAT_WINDOW or not (self._has_past or behind <= (self.expected - self._begin) % MODULUS):
+            return OrderVerdict.GAP
+        return OrderVerdict.OLD if behind >= records else OrderVerdict.ASTRIDE
+
+    def passed(self, first: ClientSequence, records: int) -> Passed | None:
+        """The batch that this one repeats."""
+        return next((found for found in self._passed if (found.first, found.records) == (first, records)), None)
+
+    def take(self, first: ClientSequence, records: int) -> Passed:
+        """The next batch goes through."""
+        found = Passed(first, records)
+        self._passed.append(found)
+        self.expected = (first + records) % MODULUS
+        return found
+
+    def landed(self, batch: Passed, answer: tuple[int, int, int]) -> None:
+        """It is in the log or needs not be; so is everything in front of it."""
+        batch.answer = answer
+        behind = (batch.first + batch.records) % MODULUS
+        if (behind - self._reached) % MODULUS < _HALF:
+            self._reached = behind
+        if (behind - self.expected) % MODULUS < _HALF:
+            self.expected = behind
+
+    def failed(self, batch: Passed) -> bool:
+        """It was given up: its client sends it again, and what is behind it cannot get into the log before. False where
+        something after it is there already: then so is this one, and its client gets that answer when it sends it
+        again.
+        """
+        if batch in self._passed:
+            self._passed.remove(batch)
+        if (batch.first - self._reached) % MODULUS >= _HALF:
+            return False
+        if (batch.first - self.expected) % MODULUS >= _HALF:
+            self.expected = batch.first
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A batch of `records` in its lane. Implements `sidecar.forwarder.outcome.Witness`. `shift`: records of the
+    client's batch that were left out; `passed` is None for a plain session.
+    """
+
+    _out: Outgoing
+    under_way: UnderWay
+    passed: Passed | None
+    records: int
+    shift: int
+    in_order: bool
+
+    def landed(self, outcome: Outcome) -> None:
+        """A batch is in the log."""
+        out = self._out
+        out.under_way -= 1
+        out.state.landed(self.under_way, outcome.offset, self.records)
+        if self.passed is not None:
+            assert out.order is not None
+            assert out.space is not None
+            offset = -1 if self.shift else outcome.offset
+            out.order.landed(self.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
+            if self.shift:
+                out.space.base = ClientSequence((out.space.base + self.shift) % MODULUS)
+        out.over(self, True)
+
+    def failed(self, *, in_doubt: bool) -> None:
+        """A batch was given up."""
+        out = self._out
+        out.under_way -= 1
+        is_there = False
+        if self.passed is not None:
+            assert out.order is not None
+            is_there = not out.order.failed(self.passed) and in_doubt
+        if is_there:  # the lane gives up when all is back: what was sent after it may have landed
+            out.state.landed(self.under_way, -1, self.records)
+        else:
+            out.state.failed(self.under_way, in_doubt=in_doubt)
+        out.over(self, False)
+
+
+@dataclass(eq=False)
+class Outgoing:
+    """What is under way, by batch. Space and order are None for a plain session. `over`: called when an outcome is
+    known, with whether the batch is in the log.
+    """
+
+    state: PartitionIds
+    _producer_id: int
+    _lane: Lane
+    space: SequenceSpace | None
+    order: ClientOrder | None
+    over: Callable[[Flight, bool], None]
+    under_way: int = 0
+
+    def watch(self, append: Append, marks: tuple[Pushed, ...], first: ClientSequence, shift: int = 0) -> None:
+        """A batch with these marks goes out: the caller hands it to the lane. `shift`: see `Flight`."""
+        records = append.client_records
+        under_way = self.state.marks.push(marks, self._producer_id, first, records)
+        passed = self.order.take(first, records) if self.order is not None else None
+        self.under_way += 1
+        append.witness = Flight(self, under_way, passed, append.records, shift, bool(marks))
+
+    def send(self, arrival: Arrival, content: Content) -> None:
+        """Hand a whole batch to the lane."""
+        self.send_part(arrival, arrival.batch, arrival.records, content.marks, 0)
+
+    def send_part(
+        self, arrival: Arrival, batch: memoryview, records: int, marks: tuple[Pushed, ...], shift: int
+    ) -> None:
+        """Hand what is new of a batch to the lane."""
+        deadline = asyncio.get_running_loop().time() + arrival.timeout_ms / 1000
+        append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
+        append.client_records = arrival.records
+        if self.space is not None:
+            append.belongs(self.space, arrival.first)
+        self.watch(append, marks, arrival.first, shift)
+        self._lane.append(append)
