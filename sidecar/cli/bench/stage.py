@@ -17,8 +17,7 @@ import rich_click as click
 
 from sidecar.cli.api import AdminApi, ApiError, topic_path
 from sidecar.cli.bench.client import OPEN, Connection, DeleteTopic, RefusedError
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.output import complain
+from sidecar.cli.output import CommandError, Exit, complain
 from sidecar.cli.signals import handled_by
 from sidecar.pipeline.security import Security
 from sidecar.protocol.caller import Request
