@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
-from sidecar.pipeline.connection import CLIENT_ID, Connection, Pending
 from sidecar.pipeline.errors import (
     CorruptLogError,
     OffsetRangeError,
@@ -19,7 +18,7 @@ from sidecar.pipeline.errors import (
     PointError,
     UnreachableError,
 )
-from sidecar.pipeline.routes import PassingError, Routes
+from sidecar.pipeline.routes import CLIENT_ID, Connection, PassingError, Pending, Routes
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.calls.logs import IsolationLevel, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.calls.tails import Fetched, FetchTails, Position

@@ -23,8 +23,7 @@ from sidecar.cli.pipeline.running import failures_in_a_sentence
 from sidecar.cli.progress import Rounds
 from sidecar.cli.setting_flags import settings_here
 from sidecar.cli.signals import handled_by
-from sidecar.pipeline import clients
-from sidecar.pipeline.security import PROTOCOL, Security
+from sidecar.pipeline.security import PROTOCOL, Security, of_file, of_settings
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
@@ -216,8 +215,8 @@ def bench(
     if not no_direct:
         targets = {DIRECT: settings.bootstrap_servers if kafka is None else _addresses("--kafka", kafka)} | targets
     with failures_in_a_sentence():
-        direct = clients.of_settings(settings)
-        at_node = _as_the_node(api, direct) if client_config is None else clients.of_file(client_config)
+        direct = of_settings(settings)
+        at_node = _as_the_node(api, direct) if client_config is None else of_file(client_config)
         securities = {DIRECT: Security.of(direct), NODE: Security.of(at_node)}
     _check(targets, securities)
     with handled_by(signal.default_int_handler, ENDING):  # topics are deleted then, too

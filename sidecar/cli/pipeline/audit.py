@@ -114,9 +114,6 @@ def audit(
     bootstrap, kafka = bootstrap or servers, kafka or servers
     security = running.security_of(settings, client_config)
     with running.failures_in_a_sentence():
-        from sidecar.jobs.session import check_installed  # noqa: PLC0415 - as all of these
-
-        check_installed()
         from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
 
         asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html, security)

@@ -17,8 +17,8 @@ from sidecar.cli.output import CommandError, Exit, pairs, write
 from sidecar.cli.pipeline import running
 from sidecar.cli.signals import handled_by
 from sidecar.jobs import MAX_OFFSETS
-from sidecar.pipeline import clients
 from sidecar.pipeline.folders import absolute
+from sidecar.pipeline.security import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +126,7 @@ def export(
             security=security,
             **options,
         )
-    found = {"topic": shadow, "path": path, **asdict(done), "offsets": clients.by_partition(done.offsets)}
+    found = {"topic": shadow, "path": path, **asdict(done), "offsets": by_partition(done.offsets)}
     write(found, shared.output, lambda: pairs(found))
 
 

@@ -10,14 +10,12 @@ import rich_click as click
 from sidecar.cli.options import examples
 from sidecar.cli.output import table, write
 from sidecar.cli.pipeline import running
-from sidecar.jobs.report import check_path
-from sidecar.jobs.report import report as run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sidecar.cli.options import Shared
-    from sidecar.pipeline.report import TopicReport
+    from sidecar.jobs.report import TopicReport
 
 
 @examples(
@@ -36,8 +34,10 @@ def report(
     of shadows were: out of the tables at PATH that `audit --table` writes. Asks neither Kafka nor a node.
     """
     with running.failures_in_a_sentence():
-        check_path(path, conf)
-        found = run(path, topics, lambda: running.spark_session(master, conf), running.say, html=html)
+        from sidecar.jobs import report as job  # noqa: PLC0415 - loads PySpark, an extra
+
+        job.check_path(path, conf)
+        found = job.report(path, topics, lambda: running.spark_session(master, conf), running.say, html=html)
     write([each.as_json() for each in found], shared.output, lambda: _as_text(found))
 
 
