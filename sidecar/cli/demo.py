@@ -20,18 +20,17 @@ import rich_click as click
 from rich.console import Console
 
 from sidecar.changelog.records import RawRecord, build_batch, read_batches
-from sidecar.cli import secured
 from sidecar.cli.api import AdminApi
 from sidecar.cli.bench.client import OPEN, Connection
-from sidecar.cli.embedded import embedded_parts, plain_arguments, start_node
+from sidecar.cli.embedded import embedded_parts, start_node
 from sidecar.cli.options import examples
 from sidecar.cli.output import CommandError
+from sidecar.cli.signals import interruptible
 from sidecar.local import Endpoints, Stack, StackConfig
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.progress import ProgressDisplay
 from sidecar.local.secured import APPLICATION, PREFIX
-from sidecar.local.stack import interruptible
-from sidecar.pipeline.security import Security
+from sidecar.pipeline.security import Security, of_file
 from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
 from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.admin import CreateTopics, NewTopic
@@ -46,7 +45,7 @@ _PATIENCE_S: Final = 30.0
 class KafkaItself:
     """The broker at `address`, host:port; `security`: TLS and a login where it wants them."""
 
-    def __init__(self, address: str, security: Security = OPEN) -> None:
+    def __init__(self, address: str, security: Security) -> None:
         host, port = address.rsplit(":", 1)
         self._address = host, int(port)
         self._security = security
@@ -133,7 +132,8 @@ class _Demo:
         say(f"[bold]Kafka[/] {endpoints.kafka}   [bold]Redis[/] {endpoints.redis}   [bold]sidecar[/] {bootstrap}\n")
         if self._login is not None:
             say("All clients log in by SCRAM-SHA-512 over TLS; alpha and beta as the user app.\n")
-        kafka, topic = self._kafka(endpoints), self._topic
+        security = OPEN if self._login is None else Security.of(of_file(self._login))
+        kafka, topic = KafkaItself(endpoints.kafka, security), self._topic
         kafka.create_topic(topic)
         api.put(f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})
         say(f"1. Topic [bold]{topic}[/] is exclusive: sidecar topic set {topic} --access exclusive")
@@ -168,35 +168,13 @@ class _Demo:
         with ProgressDisplay() as progress:
             endpoints = self._stack.start(progress)
             bootstrap, admin = (f"{HOST}:{port}" for port in free_ports(2))
-            if self._stack.config.secured is None:
-                arguments = plain_arguments(endpoints, admin, "--listen", bootstrap)
-                access, environment = AdminAccess(f"http://{admin}", None), {}
-            else:
-                access, arguments, environment = self._secured(endpoints, bootstrap, admin)
-            api = start_node(self._stack, progress, bootstrap, access, arguments, environment)
+            access = AdminAccess(f"http://{admin}", None)
+            if self._stack.config.secured is not None:
+                secrets = self._stack.secrets
+                self._topic, self._login = f"{PREFIX}{_TOPIC}", secrets.directory / f"{APPLICATION}.conf"
+                access = AdminAccess(f"https://{admin}", secrets.text("admin.token"), ca=str(secrets.ca))
+            api = start_node(self._stack, endpoints, progress, access, bootstrap, admin, advertised=bootstrap)
         return endpoints, bootstrap, api
-
-    def _secured(
-        self, endpoints: Endpoints, bootstrap: str, admin: str
-    ) -> tuple[AdminAccess, list[str], dict[str, None]]:
-        arguments, environment = secured.prepare_node(self._stack, endpoints, None, bootstrap, admin, bootstrap)
-        secrets = self._stack.secrets
-        self._topic, self._login = f"{PREFIX}{_TOPIC}", secrets.directory / f"{APPLICATION}.conf"
-        access = AdminAccess(f"https://{admin}", secrets.text("admin.token"), ca=str(secrets.ca))
-        return access, arguments, environment
-
-    def _kafka(self, endpoints: Endpoints) -> KafkaItself:
-        if self._login is None:
-            return KafkaItself(endpoints.kafka)
-        secrets = self._stack.secrets
-        login = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": APPLICATION,
-            "sasl.password": secrets.password(APPLICATION),
-            "ssl.ca.location": str(secrets.ca),
-        }
-        return KafkaItself(endpoints.kafka, Security.of(login))
 
     def _producer(self, bootstrap: str, name: str) -> _Producer:
         return _Producer(bootstrap, self._topic, name, self._login)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
+from sidecar.cli import secured
 from sidecar.cli.api import AdminApi
 from sidecar.cli.output import CommandError
 from sidecar.local import Endpoints, LocalError, Stack
@@ -34,27 +36,33 @@ def embedded_parts() -> Iterator[None]:
         ) from None
 
 
-def plain_arguments(endpoints: Endpoints, admin_listen: str, *more: str) -> list[str]:
-    """Of `serve`, for a node before a stack that takes no logins."""
-    arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-    return [*arguments, "--admin-listen", admin_listen, *more]
-
-
 def start_node(
     stack: Stack,
+    endpoints: Endpoints,
     progress: ProgressDisplay,
-    listen: str,
     access: AdminAccess,
-    arguments: Sequence[str],
-    environment: Mapping[str, str | None] | None = None,
+    listen: str,
+    admin_listen: str,
+    *,
+    advertised: str,
+    config: Path | None = None,
+    has_listeners: bool = False,
 ) -> AdminApi:
-    """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, for people;
-    `access`: to its HTTP side; `arguments`: of `serve`; `environment` is laid over ours, None removes.
+    """Start a node before a started stack and wait until it is ready, secured as the stack is. `access`: to its HTTP
+    side; `advertised`: where clients find it; `config`: the person's own file; `has_listeners`: that or the environment
+    says where it listens. Raises LocalError.
     """
+    environment: Mapping[str, str | None] = {}
+    if stack.config.secured is None:
+        arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
+        arguments += ["--admin-listen", admin_listen, *(() if has_listeners else ("--listen", listen))]
+        arguments += () if config is None else ("--config", str(config))
+    else:
+        arguments, environment = secured.prepare_node(stack, endpoints, config, listen, admin_listen, advertised)
     progress(Step(_NODE, "starting the node", 0, 1))
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)
     log = stack.config.directory / "node.log"
-    command = Command(_NODE, program, log, environment or {}, dies_by=signal.SIGTERM)
+    command = Command(_NODE, program, log, environment, dies_by=signal.SIGTERM)
     api = AdminApi(access, _TIMEOUT_S)
     stack.spawn(command, listen, lambda: _ready(api), _STARTED_S)
     progress(Step(_NODE, "the node serves", 1, 1))

@@ -16,18 +16,16 @@ from typing import Any
 import rich_click as click
 
 from sidecar.cli import secured
-from sidecar.cli.embedded import embedded_parts, plain_arguments, start_node
+from sidecar.cli.embedded import embedded_parts, start_node
 from sidecar.cli.options import Shared, config_option, examples, pass_shared
 from sidecar.cli.output import CommandError, Exit, pairs
 from sidecar.cli.setting_flags import resolve_settings
+from sidecar.cli.signals import interruptible
 from sidecar.local import Endpoints, Stack, StackConfig, VariablesError, find_running
 from sidecar.local.ports import HOST, is_free
 from sidecar.local.progress import ProgressDisplay
-from sidecar.local.stack import Running, default_state_directory, interruptible
+from sidecar.local.stack import Running, default_state_directory
 from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, Settings, local_url
-
-_NodeProgram = tuple[list[str], dict[str, None]]
-"""Arguments of `serve`, and what its environment must not have."""
 
 
 @examples(
@@ -112,21 +110,18 @@ def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
     access = AdminAccess(_admin_url(settings), None, own=settings.admin_ssl_certificate)
     with ProgressDisplay() as progress:
         endpoints = stack.start(progress)
-        arguments, environment = (_secured if stack.config.secured else _plain)(stack, endpoints, shared, settings)
-        start_node(stack, progress, str(settings.listen), access, arguments, environment)
+        start_node(
+            stack,
+            endpoints,
+            progress,
+            access,
+            str(settings.listen),
+            str(settings.admin_listen),
+            advertised=str(settings.advertise),
+            config=shared.config,
+            has_listeners=bool(settings.listeners),
+        )
     return endpoints
-
-
-def _plain(_stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
-    more = () if shared.config is None else ("--config", str(shared.config))
-    if not settings.listeners:
-        more += ("--listen", str(settings.listen))
-    return plain_arguments(endpoints, str(settings.admin_listen), *more), {}
-
-
-def _secured(stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
-    listen, admin_listen = str(settings.listen), str(settings.admin_listen)
-    return secured.prepare_node(stack, endpoints, shared.config, listen, admin_listen, str(settings.advertise))
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:

@@ -133,7 +133,7 @@ class _Auditor:
         )
 
     def _learn(self) -> Knowledge:
-        return learn(self.internal, self.asked.kafka, self.settings.cluster)
+        return learn(self.internal, self.settings.cluster)
 
     def _pinned(self, topic: str) -> dict[int, tuple[int, int]]:
         """The range of each partition, fixed before anything else is asked."""

@@ -19,18 +19,13 @@ from metadata import MetadataError, MetadataStore
 from sidecar.changelog import Entry, Key, Kind, TopicNames, View, partition_of, read_batches, unpack_offsets
 from sidecar.changelog.records import LoggedBatch, UnreadableBatchError
 from sidecar.changelog.topics import SNAPSHOT_PARTITIONS
-from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.snapshots import Collector, Saved, of_value
 from sidecar.jobs.epochs import Former, Opening, PolicyChange, ungoverned, writers
 from sidecar.jobs.session import Say
 from sidecar.pipeline.audit.facts import Facts, Mark, Takeover
-from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError, UsageError
+from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.pipeline.kafka import Kafka
-from sidecar.pipeline.routes import addresses
-from sidecar.protocol import caller
-from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
-from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, access_of
 from sidecar.settings import Settings
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
@@ -81,7 +76,6 @@ def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequenc
     return {partition: kept[0] for partition, kept in found.items() if kept is not None}
 
 
-_TIMEOUT_S: Final = 15.0
 _OPENS: Final = frozenset({state.Event.CLAIMED, state.Event.FAILOVER})
 _CHANGES: Final = frozenset({*_OPENS, state.Event.DEPOSED, state.Event.RELEASED})
 
@@ -93,7 +87,6 @@ class Knowledge:
     """
 
     kafka: Kafka
-    bootstrap: str
     names: TopicNames
     view: View = field(default_factory=View)
     opened: list[Entry[Any]] = field(default_factory=list)
@@ -113,11 +106,9 @@ class Knowledge:
         )
 
 
-def learn(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
-    """Read the changelog and the events to their ends; `bootstrap` is where `kafka` is. Raises `PipelineError` for what
-    cannot be read.
-    """
-    found = Knowledge(kafka, bootstrap, TopicNames.of(cluster))
+def learn(kafka: Kafka, cluster: str) -> Knowledge:
+    """Read the changelog and the events to their ends. Raises `PipelineError` for what cannot be read."""
+    found = Knowledge(kafka, TopicNames.of(cluster))
     try:
         for batch in batches_of(kafka, found.names.ownership, 0):
             _take(found, batch)
@@ -162,11 +153,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Fact
     """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
-    try:
-        access = access_of(settings)
-    except ValueError as error:
-        raise UsageError(f"SIDECAR_KAFKA_…: {error}") from None
-    topic_id = _topic_id(known.bootstrap, topic, access)
+    topic_id = known.kafka.topic_id(topic)
     entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
     events = [event for event in known.events if event.topic == topic]
     openings = [*_opened_by(entries), *_openings_in(events)]
@@ -186,24 +173,6 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Fact
         ungoverned=tuple(without),
         takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),
     )
-
-
-def _topic_id(bootstrap: str, topic: str, access: BrokerAccess = PLAIN_TCP) -> bytes:
-    async def ask() -> bytes:
-        upstream = KafkaUpstream(
-            list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S, access=access
-        )
-        try:
-            return (await upstream.layout(topic)).topic_id.bytes
-        finally:
-            await upstream.close()
-
-    try:
-        return asyncio.run(ask())
-    except caller.UnknownTopicError:
-        raise UnknownTopicError(f"there is no topic {topic} at {bootstrap}") from None
-    except (caller.UpstreamError, KafkaError) as error:
-        raise UnreachableError(f"{bootstrap}: {error}") from None
 
 
 def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:

@@ -21,7 +21,7 @@ from sidecar.jobs import PORTION
 from sidecar.jobs.portions import Reader
 from sidecar.jobs.progress import PortionIds, Progress, Range, next_portion, ranges
 from sidecar.jobs.session import Say, Sessions, rate
-from sidecar.jobs.states import Before, States, Written, look
+from sidecar.jobs.states import Before, States, look
 from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
@@ -192,8 +192,7 @@ class _Run:
 
     async def _write(self, progress: Progress) -> None:
         partition = progress.partition
-        written = await self.states.put(partition, progress.to_save())
-        if written is Written.DONE:
+        if await self.states.put(partition, progress.to_save()):
             progress.written = True
             return
         self._tries[partition] = self._tries.get(partition, 0) + 1

@@ -84,16 +84,16 @@ def apart(audits: Sequence[Mapping[str, Any]]) -> list[str]:
     found: list[str] = []
     for each in audits:
         ranges = {partition: (start, each["ends"][partition]) for partition, start in each["starts"].items()}
-        if any(_overlap(span, other) for partition, span in ranges.items() for other in taken.get(partition, ())):
+        if any(
+            max(start, other) < min(end, behind)
+            for partition, (start, end) in ranges.items()
+            for other, behind in taken.get(partition, ())
+        ):
             continue
         found.append(each["audit"])
         for partition, span in ranges.items():
             taken.setdefault(partition, []).append(span)
     return found
-
-
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return max(one[0], other[0]) < min(one[1], other[1])
 
 
 def writers(runs: DataFrame) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, TypeVar
 
 from metadata import MetadataStore, MetadataUnavailable
@@ -181,14 +180,6 @@ _REDIS_TRIES: Final = 3
 _REDIS_PAUSE_S: Final = 0.3
 
 
-class Written(Enum):
-    """What became of a state."""
-
-    DONE = "it is the one that the next node goes on from"
-    OUTDONE = "there is one by now that holds as much or more"
-    STALE = "a node wrote one that it does not know of: it has to go on from that"
-
-
 class States:
     """The snapshots of one topic. `redis_lacks`: the partitions whose newest one could not be copied to Redis."""
 
@@ -251,8 +242,10 @@ class States:
         copy = self._copies.get(partition)
         return max([*numbers, 0 if copy is None else copy.number])
 
-    async def put(self, partition: int, saved: Saved) -> Written:
-        """Write a state that goes on from the best one here. Raises `PipelineError` where Kafka does not take it."""
+    async def put(self, partition: int, saved: Saved) -> bool:
+        """Write a state that goes on from the best one here; False where there is another one by now from which a
+        rebuild has to go on. Raises `PipelineError` where Kafka does not take it.
+        """
         await self._check_topic()
         copy = snapshots.new_copy()
         chunks = snapshots.encode(self._before.topic_id, saved, int(time.time() * 1000))
@@ -265,18 +258,20 @@ class States:
             for record in snapshots.to_records(self._topic, partition, chunks, copy):
                 await self._append(record._replace(value=None))
             await self._read_on()
-            return Written.OUTDONE if newest is not None and newest.covered >= saved.covered else Written.STALE
+            return False
         await self.copy_to_redis(partition)
         for record in self._collector.outdone(partition, mine):
             await self._append(record)
         await self._read_on()
-        return Written.DONE
+        return True
 
-    async def copy_to_redis(self, partition: int) -> bool:
-        """Have Redis know the best one of the snapshot topic, unless it knows as much; False where it is away."""
+    async def copy_to_redis(self, partition: int) -> None:
+        """Have Redis know the best one of the snapshot topic, unless it knows as much. Where it is away, the partition
+        is in `redis_lacks`.
+        """
         found, copy = self.in_topic(partition), self._copies.get(partition)
         if found is None or (copy is not None and copy.order >= found.saved.order):
-            return True
+            return
         chunks = snapshots.encode(self._before.topic_id, found.saved, int(time.time() * 1000))
         value, topic_id = snapshots.to_value(chunks, found.position), self._before.topic_id
         try:
@@ -285,11 +280,10 @@ class States:
             )
         except MetadataUnavailable:
             self.redis_lacks.add(partition)
-            return False
+            return
         self.redis_lacks.discard(partition)
         if kept:
             self._copies[partition] = found.saved
-        return True
 
     async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
         """Of Redis, a few times: every question and every word to it may be repeated."""

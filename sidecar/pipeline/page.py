@@ -120,7 +120,8 @@ class _Axes:
 
     def __init__(self, first: int, last: int, most: float) -> None:
         self._first, self._last = first, max(last, first + 1)
-        self._step = next((step for step in _magnitudes() if most <= step * _Y_TICKS), most)
+        steps = (number * 10.0**power for power in range(-3, 19) for number in (1, 2, 5))
+        self._step = next((step for step in steps if most <= step * _Y_TICKS), most)
         self._top = self._step * max(1, -(-most // self._step))
 
     def x(self, at: int) -> float:
@@ -154,11 +155,6 @@ def _sums(series: Mapping[str, Points]) -> dict[int, float]:
     return found
 
 
-def _magnitudes() -> Iterator[float]:
-    """Steps of an axis: 1, 2, 5, 10 …"""
-    return (number * 10.0**power for power in range(-3, 19) for number in (1, 2, 5))
-
-
 def _legend(series: Mapping[str, Points], mark: str | None = None) -> Markup:
     found = [_NAME.format(f"s{index % SERIES}", name) for index, name in enumerate(series)]
     if mark is not None:
@@ -184,20 +180,9 @@ def _clock(at_ms: int, step_ms: int) -> str:
 
 _BARS: Final = 120
 _OTHERS: Final = "others"
-_NOBODY: Final = "-"
 _GENERATION: Final = "generation "
 _BEHIND_MS: Final = 4_102_444_800_000
 """The year 2100: a producer that counts microseconds is far behind it."""
-
-
-def by_producer() -> Column:
-    """The series of a run: its producer's name."""
-    return F.coalesce("name", F.lit(_NOBODY))
-
-
-def by_generation() -> Column:
-    """The series of a run: under which generation it was written."""
-    return F.coalesce(F.concat(F.lit(_GENERATION), F.col("generation").cast("string")), F.lit("no owner"))
 
 
 def _in_order(series: Sequence[str]) -> list[str]:
@@ -252,7 +237,9 @@ def plots(runs: DataFrame, takeovers: Iterable[Mapping[str, Any]]) -> dict[str, 
         if each["kind"] in ("claimed", "failover") and first <= each["at_ms"] <= last
     }
     found: dict[str, Markup] = {}
-    for title, series, its in (("producer", by_producer(), {}), ("generation", by_generation(), marks)):
+    producer = F.coalesce("name", F.lit("-"))
+    generation = F.coalesce(F.concat(F.lit(_GENERATION), F.col("generation").cast("string")), F.lit("no owner"))
+    for title, series, its in (("producer", producer, {}), ("generation", generation, marks)):
         heights = bars(data.withColumn("series", series), first, width)
         found[f"Records over time, by {title}"] = over_time(heights, width, "Records", its)
     return found

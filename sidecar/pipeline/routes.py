@@ -233,16 +233,19 @@ class Routes:
         return described.leaders
 
     def describe(self, topics: tuple[str, ...] | None) -> ClusterLayout:
-        """Metadata from the first of all known addresses that answers."""
+        """Metadata of these topics, of None of all."""
+        layout = self.ask(DescribeCluster(topics))
+        self._brokers = layout.brokers or self._brokers
+        return layout
+
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """The answer of the first of all known addresses that answers."""
         failures: list[str] = []
         for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._seeds]):
             try:
-                layout = self._at(address).call(DescribeCluster(topics), self.timeout)
+                return self._at(address).call(request, self.timeout)
             except UnreachableError as error:
                 failures.append(str(error))
-                continue
-            self._brokers = layout.brokers or self._brokers
-            return layout
         raise UnreachableError("; ".join(failures))
 
     def leader(self, where: TopicPartition) -> Connection:

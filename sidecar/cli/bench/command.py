@@ -16,13 +16,13 @@ import rich_click as click
 from sidecar.cli.api import AdminApi
 from sidecar.cli.bench.client import RefusedError
 from sidecar.cli.bench.load import Clients, Load, Rate, alternate
-from sidecar.cli.bench.stage import ENDING, Stage, describe
+from sidecar.cli.bench.stage import Stage, describe
 from sidecar.cli.options import Shared, asks_a_node, examples
 from sidecar.cli.output import CommandError, Exit, table, write
 from sidecar.cli.pipeline.running import failures_in_a_sentence
 from sidecar.cli.progress import Rounds
 from sidecar.cli.setting_flags import settings_here
-from sidecar.cli.signals import handled_by
+from sidecar.cli.signals import ENDING, handled_by
 from sidecar.pipeline.security import PROTOCOL, Security, of_file, of_settings
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec

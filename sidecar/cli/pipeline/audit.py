@@ -75,7 +75,7 @@ _EXAMPLE: Final = (
     help='Where to begin: 2026-01-31T12:00:00Z, or {"0": 5, "1": 7}.  [default: what the log has]',
 )
 @click.option("--to", "until", default="now", show_default=True, metavar="TIME|OFFSETS|now", help="Where to end.")
-@click.option("--table", "path", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
+@click.option("--table", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
 @running.html_option
 @running.bootstrap_option
 @running.client_config_option
@@ -90,16 +90,13 @@ def audit(
     shared: Shared,
     topics: tuple[str, ...],
     every: bool,
-    begin: str | None,
-    until: str,
-    path: str | None,
-    html: Path | None,
     bootstrap: str | None,
     client_config: Path | None,
     kafka: str | None,
     cluster: str | None,
     master: str,
     conf: tuple[str, ...],
+    **said: Any,
 ) -> None:
     """Look through the whole log of each TOPIC, up to its end of now, for what nodes promise never happens.
 
@@ -116,7 +113,8 @@ def audit(
     with running.failures_in_a_sentence():
         from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
 
-        asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html, security)
+        lags = lags_of(shared.api(_ASK_S))
+        asked = job.Asked(topics, bootstrap, kafka, lags=lags, security=security, **said)
         brief = job.is_brief(asked)
         found = job.audit(asked, settings, lambda: running.spark_session(master, conf, brief=brief), running.say)
     as_data = [each.as_json() for each in found]
