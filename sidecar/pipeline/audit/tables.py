@@ -23,7 +23,8 @@ from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, Lag, Takeover, as_fram
 from sidecar.pipeline.audit.judge import Audit, Bounds
 from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
-from sidecar.pipeline.source.options import RUNS, ddl
+from sidecar.pipeline.source.options import RUNS
+from sidecar.pipeline.source.tables import ddl
 from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, look, make_or_check
 
 _WHOSE: Final = "audit string, cluster_id string, topic string"

@@ -22,8 +22,8 @@ from pyspark.sql.types import DataType, StructType
 from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.source.batches import Range
-from sidecar.pipeline.source.options import COLUMNS, RUNS, Options, ddl, ranges, splits
-from sidecar.pipeline.source.tables import record_batches, run_batches
+from sidecar.pipeline.source.options import RUNS, Options, ranges, splits
+from sidecar.pipeline.source.tables import COLUMNS, ddl, record_batches, run_batches
 from sidecar.protocol.batch import batch_sizes
 from sidecar.protocol.ids import TopicPartition
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError
-from sidecar.pipeline.source.options import COLUMNS, Options, ranges, splits
+from sidecar.pipeline.source.options import Options, ranges, splits
+from sidecar.pipeline.source.tables import COLUMNS
 
 NEEDED = {"bootstrap.servers": "h:1", "topic": "orders"}
 
