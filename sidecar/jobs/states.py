@@ -42,14 +42,7 @@ from sidecar.exclusive.slots import writer_names
 from sidecar.network.backoff import Retry
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.protocol.caller import Upstream
-from sidecar.protocol.calls.admin import (
-    ApiVersions,
-    ConfigResource,
-    DescribeConfigs,
-    DescribeTopics,
-    Resource,
-    TopicDescription,
-)
+from sidecar.protocol.calls import admin
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name, no_topic
 from sidecar.settings import Settings
 from sidecar.v1 import state_pb2 as state
@@ -95,9 +88,9 @@ async def again(call: Callable[[], Awaitable[T]], what: str) -> T:
 
 async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Before:
     """Ask for everything. Raises `PipelineError` where there is nothing to rebuild, and what reading Kafka raises."""
-    if _WRITE_TXN_MARKERS not in await upstream.call(None, ApiVersions()):
+    if _WRITE_TXN_MARKERS not in await upstream.call(None, admin.ApiVersions()):
         raise PipelineError("--bootstrap names a node: name Kafka's own brokers, whose snapshot topic is written")
-    described = await upstream.call(None, DescribeTopics((topic, *TopicNames.of(settings.cluster).all)))
+    described = await upstream.call(None, admin.DescribeTopics((topic, *TopicNames.of(settings.cluster).all)))
     found = {each.name: each for each in described.topics}
     internal = _internal(found, settings.cluster)
     ours = found[topic]
@@ -124,7 +117,7 @@ async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Befor
     )
 
 
-def _internal(found: Mapping[str, TopicDescription], cluster: str) -> InternalTopics:
+def _internal(found: Mapping[str, admin.TopicDescription], cluster: str) -> InternalTopics:
     names = TopicNames.of(cluster)
     for name in names.all:
         if found[name].error:
@@ -169,8 +162,8 @@ def _ids_from(view: View, topic: str, topic_id: bytes, ends: Mapping[int, int]) 
 
 
 async def _is_compacted(upstream: KafkaUpstream, topic: str) -> bool:
-    resource = Resource(ConfigResource.TOPIC, topic)
-    answer = (await upstream.call(None, DescribeConfigs((resource,)))).get(resource)
+    resource = admin.Resource(admin.ConfigResource.TOPIC, topic)
+    answer = (await upstream.call(None, admin.DescribeConfigs((resource,)))).get(resource)
     if answer is None or answer.error:
         return True  # unknown: every offset is looked up
     return "compact" in (answer.values.get("cleanup.policy") or "")

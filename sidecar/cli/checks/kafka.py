@@ -23,16 +23,7 @@ from sidecar.fencing import KeepAlive, read_keep_alives
 from sidecar.gateway.relay import lacking
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest, UpstreamError
-from sidecar.protocol.calls.admin import (
-    ApiVersions,
-    ConfigResource,
-    CreateTopics,
-    DescribeConfigs,
-    DescribeTopics,
-    FindCoordinator,
-    Resource,
-    ServedVersions,
-)
+from sidecar.protocol.calls import admin
 from sidecar.protocol.calls.groups import ListGroups
 from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, ProduceBatch
 from sidecar.protocol.calls.transactions import AddPartitionsToTxn, DescribeProducers, EndTxn, InitProducerId
@@ -154,14 +145,14 @@ def judged(members: Sequence[Member], hosts: Collection[str]) -> Finding:
 _TIMEOUT: Final = 10.0
 _NEEDED: Final[tuple[type[FixedRequest], ...]] = (
     AddPartitionsToTxn,
-    ApiVersions,
-    CreateTopics,
-    DescribeConfigs,
+    admin.ApiVersions,
+    admin.CreateTopics,
+    admin.DescribeConfigs,
     DescribeProducers,
-    DescribeTopics,
+    admin.DescribeTopics,
     EndTxn,
     FetchPartition,
-    FindCoordinator,
+    admin.FindCoordinator,
     InitProducerId,
     ListOffsets,
     ProduceBatch,
@@ -238,9 +229,9 @@ async def _silence(server: Address, settings: Settings, access: BrokerAccess) ->
     """Why a bootstrap server does not answer; "" where it does. Before a login brokers answer ApiVersions alone."""
     upstream = _upstream([server], settings, access)
     try:
-        served = await upstream.call(None, ApiVersions())
-        if _covers(served.get(DescribeTopics.api_key), DescribeTopics.api_version):
-            await upstream.call(None, DescribeTopics(()))
+        served = await upstream.call(None, admin.ApiVersions())
+        if _covers(served.get(admin.DescribeTopics.api_key), admin.DescribeTopics.api_version):
+            await upstream.call(None, admin.DescribeTopics(()))
     except UpstreamError as error:
         reason = str(error)
         if reason.endswith(" closed the connection") and access.protocol != "SASL_SSL":
@@ -259,7 +250,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
     for number, broker in sorted(upstream.view.brokers.items()):
         name, address = f"broker {number}", Address(broker.host, broker.port)
         try:
-            served = await upstream.call(number, ApiVersions())
+            served = await upstream.call(number, admin.ApiVersions())
         except UpstreamError as error:
             found.append(fail(name, f"{address}: {error}", _EVERY_BROKER, "the partitions that this broker leads"))
             continue
@@ -278,7 +269,7 @@ async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
     return found
 
 
-def _versions(name: str, address: Address, served: Mapping[int, ServedVersions]) -> Finding:
+def _versions(name: str, address: Address, served: Mapping[int, admin.ServedVersions]) -> Finding:
     lacking = [
         f"{request.__name__} v{request.api_version}"
         for request in _NEEDED
@@ -292,22 +283,23 @@ def _versions(name: str, address: Address, served: Mapping[int, ServedVersions])
     return ok(name, f"{address} serves {shared} of {len(APIS)} APIs that clients may use ({ranges})")
 
 
-def _covers(served: ServedVersions | None, version: int) -> bool:
+def _covers(served: admin.ServedVersions | None, version: int) -> bool:
     return served is not None and served.lowest <= version <= served.highest
 
 
 async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Finding]:
     names = TopicNames.of(cluster)
     roles = {names.ownership: "ownership", names.snapshots: "snapshots", names.events: "events"}
-    described = await upstream.call(None, DescribeTopics(names.all))
-    answers = await upstream.call(None, DescribeConfigs(tuple(Resource(ConfigResource.TOPIC, name) for name in roles)))
+    described = await upstream.call(None, admin.DescribeTopics(names.all))
+    resources = tuple(admin.Resource(admin.ConfigResource.TOPIC, name) for name in roles)
+    answers = await upstream.call(None, admin.DescribeConfigs(resources))
     found: list[Finding] = []
     missing: list[str] = []
     for topic in described.topics:
         if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             missing.append(topic.name)
             continue
-        answer = answers.get(Resource(ConfigResource.TOPIC, topic.name))
+        answer = answers.get(admin.Resource(admin.ConfigResource.TOPIC, topic.name))
         if topic.error or answer is None or answer.error:
             code = topic.error or (answer.error if answer else ErrorCode.UNKNOWN_SERVER_ERROR)
             remedy = "the node has to be allowed to read and describe it"
