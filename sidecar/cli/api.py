@@ -68,8 +68,6 @@ class AdminApi:
     def __init__(self, access: AdminAccess, timeout: float = _TIMEOUT) -> None:
         self.url = text_of("admin_url", access.url)
         """As people may see it: without a password."""
-        self._url = access.url
-        self._token = access.token
         self._access = access
         self._tls: ssl.SSLContext | None = None
         self._timeout = timeout
@@ -135,7 +133,7 @@ class AdminApi:
                 f"{self.url} answers {status} with something that is no JSON: is it a sidecar?"
             ) from None
         if status == http.client.UNAUTHORIZED:
-            raise ApiError(status, _ANOTHER if self._token else _UNSAID, found, target)
+            raise ApiError(status, _ANOTHER if self._access.token else _UNSAID, found, target)
         if status >= http.client.BAD_REQUEST:
             raise ApiError(status, str(found.get("message") or f"{self.url} answers {status}"), found, target)
         return found
@@ -144,14 +142,14 @@ class AdminApi:
         self, method: str, target: str, body: str | None, if_generation: int | None = None
     ) -> tuple[int, str]:
         headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self._access.token:
+            headers["Authorization"] = f"Bearer {self._access.token}"
         if if_generation is not None:
             headers["If-Match"] = f'"{if_generation}"'
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            url = urlsplit(self._url)
+            url = urlsplit(self._access.url)
             connection = self._connection(url.scheme, url.hostname or "", url.port)
         except (KeyError, ValueError, http.client.InvalidURL):
             raise self._wrong_url() from None
@@ -198,7 +196,8 @@ class AdminApi:
             return f"{in_words(error)}; {remedy}"
         if isinstance(error, ssl.SSLError):
             return in_words(error)
-        if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError) and self._url.startswith("http:"):
+        is_cut = isinstance(error, http.client.RemoteDisconnected | ConnectionResetError)
+        if is_cut and self._access.url.startswith("http:"):
             return f"{error}; if its admin port has TLS, the URL begins with https://"
         return str(error) or type(error).__name__
 

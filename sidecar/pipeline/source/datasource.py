@@ -98,10 +98,7 @@ class SidecarDataSource(DataSource):
         super().__init__(options)
         self.wanted = Options.of(dict(options), COLUMNS)
         with Kafka(self.wanted.bootstrap, security=self.wanted.security) as kafka:
-            topic = self.wanted.topic
-            earliest, latest = kafka.starts(topic), kafka.ends(topic)
-        wanted = self.wanted
-        self.ranges = ranges(topic, wanted.starts, wanted.ends, earliest, latest, wanted.partitions)
+            self.ranges = ranges(self.wanted, kafka.starts(self.wanted.topic), kafka.ends(self.wanted.topic))
 
     @classmethod
     def name(cls) -> str:
