@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from docs.generate import markdown
-from sidecar.cli.examples import examples_of
-from sidecar.cli.failure import Exit
+from sidecar.cli.options import examples_of
+from sidecar.cli.output import Exit
 from sidecar.cli.root import cli
 from sidecar.settings.schema import Schema
 

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.hints import hint
+from sidecar.cli.output import CommandError, Exit
 from sidecar.security.tls import TlsFileError, TlsFiles, client_context, pinned_context
 from sidecar.security.words import in_words
 from sidecar.settings import AdminAccess
 from sidecar.settings.loaded import text_of
+
+_HINTS: Final = (
+    (404, r"/v1/topics/\S* there is no topic ", "sidecar topic list"),
+    (404, r"/v1/topics/[^/]+/policy", "sidecar topic list --governed"),
+    (404, r"/v1/topics/([^/]+)/dedup/.", "sidecar dedup show {0}"),
+    (404, r"/v1/topics/([^/]+)/shadows/.", "sidecar shadow list {0}"),
+    (404, r"/v1/topics/", "sidecar topic list"),
+    (404, r"/v1/shadows/", "sidecar shadow list"),
+    (409, r"/v1/topics/([^/]+)/(?:fence|release)", "sidecar producer list {0}"),
+    (412, r"/v1/topics/([^/]+)/", "sidecar producer list {0}"),
+    (409, r"/v1/topics/([^/]+)/dedup", "sidecar topic show {0}"),
+    (409, r"/v1/topics/([^/? ]+)(?:\?\S*)? .* is a shadow", "sidecar shadow delete {0}"),
+    (409, r"/v1/topics/([^/? ]+)[? ]", "sidecar shadow list {0}"),
+    (409, r"/v1/shadows/([^/]+)/cursors/.", "sidecar cursor list {0}"),
+    (503, r"/", "sidecar doctor"),
+)
+"""The first one that fits: HTTP's status, a pattern of the target, a space and the message."""
+
+
+def hint(status: int, target: str, message: str) -> str | None:
+    """A command that shows more about a refusal; None where the message says all there is."""
+    for code, pattern, command in _HINTS:
+        if code == status and (found := re.match(pattern, f"{target} {message}")):
+            return command.format(*map(unquote, found.groups()))
+    return None
+
 
 _CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0
@@ -42,8 +68,6 @@ class AdminApi:
     def __init__(self, access: AdminAccess, timeout: float = _TIMEOUT) -> None:
         self.url = text_of("admin_url", access.url)
         """As people may see it: without a password."""
-        self._url = access.url
-        self._token = access.token
         self._access = access
         self._tls: ssl.SSLContext | None = None
         self._timeout = timeout
@@ -109,7 +133,7 @@ class AdminApi:
                 f"{self.url} answers {status} with something that is no JSON: is it a sidecar?"
             ) from None
         if status == http.client.UNAUTHORIZED:
-            raise ApiError(status, _ANOTHER if self._token else _UNSAID, found, target)
+            raise ApiError(status, _ANOTHER if self._access.token else _UNSAID, found, target)
         if status >= http.client.BAD_REQUEST:
             raise ApiError(status, str(found.get("message") or f"{self.url} answers {status}"), found, target)
         return found
@@ -118,14 +142,14 @@ class AdminApi:
         self, method: str, target: str, body: str | None, if_generation: int | None = None
     ) -> tuple[int, str]:
         headers = {"Accept": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self._access.token:
+            headers["Authorization"] = f"Bearer {self._access.token}"
         if if_generation is not None:
             headers["If-Match"] = f'"{if_generation}"'
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            url = urlsplit(self._url)
+            url = urlsplit(self._access.url)
             connection = self._connection(url.scheme, url.hostname or "", url.port)
         except (KeyError, ValueError, http.client.InvalidURL):
             raise self._wrong_url() from None
@@ -172,7 +196,8 @@ class AdminApi:
             return f"{in_words(error)}; {remedy}"
         if isinstance(error, ssl.SSLError):
             return in_words(error)
-        if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError) and self._url.startswith("http:"):
+        is_cut = isinstance(error, http.client.RemoteDisconnected | ConnectionResetError)
+        if is_cut and self._access.url.startswith("http:"):
             return f"{error}; if its admin port has TLS, the URL begins with https://"
         return str(error) or type(error).__name__
 

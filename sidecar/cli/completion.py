@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import rich_click as click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from sidecar.cli.api import AdminApi, shadow_path, topic_path
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import Shared
+from sidecar.cli.api import shadow_path, topic_path
+from sidecar.cli.options import Shared, examples
+from sidecar.cli.output import CommandError, Exit
 
 _TIMEOUT_S: Final = 1.0
 _MOST: Final = 1000
@@ -46,39 +45,35 @@ def completion(shell: str | None) -> None:
     click.echo(found(cli, {}, "sidecar", "_SIDECAR_COMPLETE").source())
 
 
-def topic_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of topics and of prefixes that have a policy."""
-    return _asked(context, incomplete, lambda api: _named(api, "/v1/topics", "topic"))
+def _names(field: str, path: Callable[[click.Context], str]) -> Callable[..., list[CompletionItem]]:
+    """What completes a word by the field of a list that a node has at `path`. One page alone: the shell waits."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            api = (context.find_object(Shared) or Shared()).api(_TIMEOUT_S)
+            found = [str(each[field]) for each in api.get(path(context), page_size=_MOST)["items"]]
+        except (CommandError, LookupError, TypeError):  # of another program too, which answers something else
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(incomplete) and _is_plain(name)]
+
+    return complete
 
 
-def shadow_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of shadows."""
-    return _asked(context, incomplete, lambda api: _named(api, "/v1/shadows", "name"))
-
-
-def group_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Groups that have a cursor in the shadow that stands before."""
+def _cursors(context: click.Context) -> str:
     said = context.params.get("shadow") or next(iter(context.args), "")  # in front of `--group` it is not parsed yet
-    return _asked(context, incomplete, lambda api: _named(api, shadow_path(str(said), "cursors"), "group"))
+    return shadow_path(str(said), "cursors")
 
 
-def producer_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Producers whose sequence ids are known in the topic that stands before."""
-    topic = str(context.params.get("topic"))
-    return _asked(context, incomplete, lambda api: _named(api, topic_path(topic, "dedup"), "name"))
+topic_names = _names("topic", lambda _: "/v1/topics")
+"""Names of topics and of prefixes that have a policy."""
 
+shadow_names = _names("name", lambda _: "/v1/shadows")
 
-def _named(api: AdminApi, path: str, field: str) -> Iterable[str]:
-    """One page alone: the shell waits."""
-    return [str(each[field]) for each in api.get(path, page_size=_MOST)["items"]]
+group_names = _names("group", _cursors)
+"""Groups that have a cursor in the shadow that stands before."""
 
-
-def _asked(context: click.Context, incomplete: str, ask: Callable[[AdminApi], Iterable[str]]) -> list[CompletionItem]:
-    try:
-        found = ask((context.find_object(Shared) or Shared()).api(_TIMEOUT_S))
-    except (CommandError, LookupError, TypeError):  # of an older node too, which answers something else
-        return []
-    return [CompletionItem(name) for name in found if name.startswith(incomplete) and _is_plain(name)]
+producer_names = _names("name", lambda context: topic_path(str(context.params.get("topic")), "dedup"))
+"""Producers whose sequence ids are known in the topic that stands before."""
 
 
 def _is_plain(name: str) -> bool:

@@ -6,9 +6,8 @@ from typing import Any
 
 import rich_click as click
 
-from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import Shared, config_option, output_option, pass_shared
+from sidecar.cli.options import Shared, config_option, examples, output_option, pass_shared
 from sidecar.cli.output import listing, write
 from sidecar.cli.setting_flags import SettingsCommand, resolve_settings, with_setting_flags
 

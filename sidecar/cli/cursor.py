@@ -11,11 +11,9 @@ import rich_click as click
 from sidecar.cli.api import AdminApi, shadow_path
 from sidecar.cli.completion import group_names, shadow_names
 from sidecar.cli.confirm import confirm, yes_option
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import Shared, asks_a_node
-from sidecar.cli.output import by_key, listing, write, write_list
+from sidecar.cli.options import Shared, asks_a_node, examples
+from sidecar.cli.output import CommandError, Exit, by_key, listing, write, write_list
 
 _SHADOW = click.argument("shadow", shell_complete=shadow_names)
 CURSORS: Final = ("group", "state", "members", "partition", "offset", "end", "lag")

@@ -9,9 +9,8 @@ import rich_click as click
 from sidecar.cli.api import AdminApi, topic_path
 from sidecar.cli.completion import producer_names
 from sidecar.cli.confirm import confirm, yes_option
-from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import Shared, asks_a_node
+from sidecar.cli.options import Shared, asks_a_node, examples
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
 from sidecar.cli.topic import PRODUCERS, topic_argument
 

@@ -12,28 +12,85 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import rich_click as click
 from rich.console import Console
 
-from sidecar.cli.embedded import embedded_parts, plain_arguments, start_node
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError
+from sidecar.changelog.records import RawRecord, build_batch, read_batches
+from sidecar.cli.api import AdminApi
+from sidecar.cli.bench.client import OPEN, Connection
+from sidecar.cli.embedded import embedded_parts, start_node
+from sidecar.cli.options import examples
+from sidecar.cli.output import CommandError
+from sidecar.cli.signals import interruptible
+from sidecar.local import Endpoints, Stack, StackConfig
+from sidecar.local.ports import HOST, free_ports
+from sidecar.local.progress import ProgressDisplay
+from sidecar.local.secured import APPLICATION, PREFIX
+from sidecar.pipeline.security import Security, of_file
+from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
+from sidecar.protocol.caller import Request
+from sidecar.protocol.calls.admin import CreateTopics, NewTopic
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt, ProduceBatch
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.settings import AdminAccess
 
-if TYPE_CHECKING:
-    from types import TracebackType
+AnswerT = TypeVar("AnswerT")
+_PATIENCE_S: Final = 30.0
 
-    from sidecar.cli.api import AdminApi
-    from sidecar.cli.demo_kafka import KafkaItself
-    from sidecar.local import Endpoints, Stack
+
+class KafkaItself:
+    """The broker at `address`, host:port; `security`: TLS and a login where it wants them."""
+
+    def __init__(self, address: str, security: Security) -> None:
+        host, port = address.rsplit(":", 1)
+        self._address = host, int(port)
+        self._security = security
+
+    def _ask(self, request: Request[AnswerT]) -> AnswerT:
+        with Connection(self._address, "demo", self._security) as connection:
+            return connection.ask(request)
+
+    def create_topic(self, topic: str) -> None:
+        """One partition; waits until it has a leader."""
+        self._ask(CreateTopics((NewTopic(topic, 1, 1),), timeout_ms=10_000))
+        partition = TopicPartition(topic, 0)
+        deadline = time.monotonic() + _PATIENCE_S
+        while self._ask(ListOffsets({partition: OffsetAt.LATEST}))[partition].error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"topic {topic} has no leader")
+            time.sleep(0.05)
+
+    def read_log(self, topic: str) -> list[tuple[BatchHeader, list[str]]]:
+        """Every batch of partition 0 of a short log: its header and its values as text."""
+        request = FetchPartition(TopicPartition(topic, 0), Offset(0), max_wait_ms=100, max_bytes=10_000_000)
+        records = self._ask(request).records
+        found: list[tuple[BatchHeader, list[str]]] = []
+        for start, size in batch_sizes(records, 0, len(records)):
+            header = read_header(records, start, start + size)
+            values: list[str] = []
+            if not header.is_control:
+                (batch,) = read_batches(records[start : start + size])
+                values = [(record.value or b"").decode() for _, record in batch.records]
+            found.append((header, values))
+        return found
+
+    def newest_batch(self, topic: str) -> BatchHeader:
+        """The header of the last batch of records."""
+        return [header for header, _ in self.read_log(topic) if not header.is_control][-1]
+
+    def send_late(self, topic: str, stale: BatchHeader) -> int:
+        """Send what a delayed batch would be: the next sequence under a stamp of before. Returns Kafka's error code."""
+        writer = Stamp(ProducerId(stale.producer_id), ProducerEpoch(stale.producer_epoch))
+        batch = build_batch([RawRecord(b"", b"alpha, too late")], writer, stale.last_sequence + 1)
+        return self._ask(ProduceBatch(TopicPartition(topic, 0), batch, 10_000)).error
+
 
 _TOPIC: Final = "orders"
 _COLOURS: Final = ("cyan", "magenta", "yellow", "green")
-_PATIENCE_S: Final = 30.0
 _RECORDS: Final = 5
 _INVALID_PRODUCER_EPOCH: Final = 47
 _POLICY_VIOLATION: Final = 44
@@ -46,9 +103,6 @@ def demo(*, secure: bool) -> None:
     """Show exclusive producers at work on a real Kafka and a real Valkey, in under a minute when warm."""
     console = Console(highlight=False, soft_wrap=True)
     with embedded_parts(), tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
-        from sidecar.local import Stack, StackConfig  # noqa: PLC0415 - an extra, and heavy
-        from sidecar.local.stack import interruptible  # noqa: PLC0415
-
         hosts = () if secure else None
         stack = Stack(StackConfig(directory=Path(directory), kafka_port=0, redis_port=0, secured=hosts))
         try:
@@ -78,7 +132,8 @@ class _Demo:
         say(f"[bold]Kafka[/] {endpoints.kafka}   [bold]Redis[/] {endpoints.redis}   [bold]sidecar[/] {bootstrap}\n")
         if self._login is not None:
             say("All clients log in by SCRAM-SHA-512 over TLS; alpha and beta as the user app.\n")
-        kafka, topic = self._kafka(endpoints), self._topic
+        security = OPEN if self._login is None else Security.of(of_file(self._login))
+        kafka, topic = KafkaItself(endpoints.kafka, security), self._topic
         kafka.create_topic(topic)
         api.put(f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})
         say(f"1. Topic [bold]{topic}[/] is exclusive: sidecar topic set {topic} --access exclusive")
@@ -110,48 +165,16 @@ class _Demo:
         self._print_log(kafka)
 
     def _start(self) -> tuple[Endpoints, str, AdminApi]:
-        from sidecar.local.ports import HOST, free_ports  # noqa: PLC0415
-        from sidecar.local.progress import ProgressDisplay  # noqa: PLC0415
-
         with ProgressDisplay() as progress:
             endpoints = self._stack.start(progress)
             bootstrap, admin = (f"{HOST}:{port}" for port in free_ports(2))
-            if self._stack.config.secured is None:
-                arguments = plain_arguments(endpoints, admin, "--listen", bootstrap)
-                access, environment = AdminAccess(f"http://{admin}", None), {}
-            else:
-                access, arguments, environment = self._secured(endpoints, bootstrap, admin)
-            api = start_node(self._stack, progress, bootstrap, access, arguments, environment)
+            access = AdminAccess(f"http://{admin}", None)
+            if self._stack.config.secured is not None:
+                secrets = self._stack.secrets
+                self._topic, self._login = f"{PREFIX}{_TOPIC}", secrets.directory / f"{APPLICATION}.conf"
+                access = AdminAccess(f"https://{admin}", secrets.text("admin.token"), ca=str(secrets.ca))
+            api = start_node(self._stack, endpoints, progress, access, bootstrap, admin, advertised=bootstrap)
         return endpoints, bootstrap, api
-
-    def _secured(
-        self, endpoints: Endpoints, bootstrap: str, admin: str
-    ) -> tuple[AdminAccess, list[str], dict[str, None]]:
-        from sidecar.cli import secured  # noqa: PLC0415
-        from sidecar.local.secured import APPLICATION, PREFIX  # noqa: PLC0415
-
-        arguments, environment = secured.prepare_node(self._stack, endpoints, None, bootstrap, admin, bootstrap)
-        secrets = self._stack.secrets
-        self._topic, self._login = f"{PREFIX}{_TOPIC}", secrets.directory / f"{APPLICATION}.conf"
-        access = AdminAccess(f"https://{admin}", secrets.text("admin.token"), ca=str(secrets.ca))
-        return access, arguments, environment
-
-    def _kafka(self, endpoints: Endpoints) -> KafkaItself:
-        from sidecar.cli.demo_kafka import KafkaItself  # noqa: PLC0415 - heavy
-        from sidecar.local.secured import APPLICATION  # noqa: PLC0415
-        from sidecar.pipeline.security import Security  # noqa: PLC0415
-
-        if self._login is None:
-            return KafkaItself(endpoints.kafka)
-        secrets = self._stack.secrets
-        login = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": APPLICATION,
-            "sasl.password": secrets.password(APPLICATION),
-            "ssl.ca.location": str(secrets.ca),
-        }
-        return KafkaItself(endpoints.kafka, Security.of(login))
 
     def _producer(self, bootstrap: str, name: str) -> _Producer:
         return _Producer(bootstrap, self._topic, name, self._login)
@@ -181,12 +204,6 @@ def _require(holds: bool, otherwise: str) -> None:
         raise CommandError(f"the demo did not go as it must: {otherwise}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    word: str
-    detail: str
-
-
 class _Producer:
     """A producer in its own process; `login`: the file with its user and password, if it needs one."""
 
@@ -199,24 +216,23 @@ class _Producer:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self._outcomes: queue.Queue[_Outcome] = queue.Queue()
+        self._outcomes: queue.Queue[tuple[str, str]] = queue.Queue()
+        """A word and its detail, as `demo_producer` prints them."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             word, _, detail = line.strip().partition(" ")
-            self._outcomes.put(_Outcome(word, detail))
+            self._outcomes.put((word, detail))
 
-    def _next(self) -> _Outcome:
+    def _next(self) -> tuple[str, str]:
         try:
             return self._outcomes.get(timeout=_PATIENCE_S)
         except queue.Empty:
@@ -225,14 +241,14 @@ class _Producer:
     def expect_acks(self, count: int) -> None:
         """Wait for more acknowledged records."""
         for _ in range(count):
-            outcome = self._next()
-            _require(outcome.word == "ack", f"{self._name} was refused: {outcome.detail}")
+            word, detail = self._next()
+            _require(word == "ack", f"{self._name} was refused: {detail}")
 
     def expect_refusal(self) -> int:
         """Wait for the refusal; its error code."""
-        outcome = self._next()
-        _require(outcome.word == "refused", f"{self._name} was let in")
-        return int(outcome.detail.split(" ", 1)[0])
+        word, detail = self._next()
+        _require(word == "refused", f"{self._name} was let in")
+        return int(detail.split(" ", 1)[0])
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""

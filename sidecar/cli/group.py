@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import rich_click as click
 from click.exceptions import Abort, ClickException
 
-from sidecar.cli.failure import Exit, format_of, report
+from sidecar.cli.output import Exit, format_of, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,9 +5,8 @@ from __future__ import annotations
 import rich_click as click
 
 from sidecar.cli.api import ApiError
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import Shared, admin_url_option, config_option, pass_shared
+from sidecar.cli.options import Shared, admin_url_option, config_option, examples, pass_shared
+from sidecar.cli.output import CommandError, Exit
 
 _TIMEOUT = 4.0
 

@@ -1,23 +1,24 @@
-"""Options that many commands share, and what they add up to. Each may stand before or after the command's name."""
+"""What many commands share: options, which may stand before or after the command's name, and examples, shown below the
+options and in docs/reference/cli.md. Tests parse each example and run most.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from sidecar.cli.failure import settings_error
-from sidecar.cli.output import Format
+from sidecar.cli.output import Format, settings_error
 from sidecar.settings import SettingsError, admin_access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sidecar.cli.api import AdminApi
 
-CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+GivenT = TypeVar("GivenT", bound=click.Command)
 
 
 @dataclass(slots=True)
@@ -84,3 +85,21 @@ def asks_a_node(function: Callable[..., None]) -> Callable[..., None]:
 def asks_without_config(function: Callable[..., None]) -> Callable[..., None]:
     """The same for a command whose own `--config` is something else: the file with settings is named in front of it."""
     return admin_url_option(output_option(pass_shared(function)))
+
+
+_HEAD: Final = "Examples:"
+
+
+def examples(*lines: str) -> Callable[[GivenT], GivenT]:
+    """Give a command examples, each one whole command line."""
+
+    def give(command: GivenT) -> GivenT:
+        command.epilog = "\n\n".join((_HEAD, *lines))  # a paragraph is a line
+        return command
+
+    return give
+
+
+def examples_of(command: click.Command) -> tuple[str, ...]:
+    """The examples of a command; none where it is a group of commands."""
+    return tuple((command.epilog or _HEAD).split("\n\n")[1:])

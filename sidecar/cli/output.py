@@ -1,4 +1,8 @@
-"""Data on stdout as a table, JSON or YAML. Tables are for people and may change; JSON is the REST interface's own."""
+"""What a command prints: data on stdout as a table, JSON or YAML; on stderr why it fails, with a documented exit code.
+
+Tables are for people and may change; JSON is the REST interface's own. With `-o json` or `-o yaml` a failure has that
+format too.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import IO, Any, Final, Literal, cast
 
 import click
 
 from sidecar.cli.folding import named, narrow_table, natural, padded
+from sidecar.settings import SettingsError
 
 
 class Format(StrEnum):
@@ -204,3 +209,67 @@ def _scalar(value: Any) -> str:
     if isinstance(value, float) and "e" in text and "." not in text:
         return text.replace("e", ".0e")  # without a point YAML 1.1 takes it for a text
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+
+
+class Exit(IntEnum):
+    """What a command's exit code means."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+    UNHEALTHY = 10
+
+
+class CommandError(click.ClickException):
+    """A failure, shown in one sentence with a command that shows more."""
+
+    def __init__(self, message: str, code: Exit = Exit.FAILURE, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.exit_code = int(code)  # pyright: ignore[reportAttributeAccessIssue] - click reads it from the object
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the message to stderr."""
+        complain("error", self.message, file)
+        if self.remedy:
+            click.echo(f"  -> {printable(self.remedy)}", file=file, err=True)
+
+
+def report(error: click.ClickException, form: Format) -> None:
+    """Write to stderr why a command fails. In JSON and YAML `error_code` is the HTTP status, null if no node answered;
+    `remedy` is a command that shows more, or null.
+    """
+    if form is Format.TABLE:
+        error.show()
+        return
+    found = {
+        "error_code": getattr(error, "status", None),
+        "message": error.format_message(),
+        "exit_code": int(error.exit_code),
+        "remedy": getattr(error, "remedy", None),
+    }
+    click.echo(to_json(found) if form is Format.JSON else to_yaml(found), err=True)
+
+
+def format_of(arguments: Sequence[str]) -> Format:
+    """The output format that a command line asks for, even one with errors in it; the last one counts."""
+    found = Format.TABLE.value
+    for at, word in enumerate(arguments):
+        if word == "--":
+            break
+        if word == "--json":
+            found = Format.JSON.value
+        elif word in ("-o", "--output"):
+            found = "".join(arguments[at + 1 : at + 2])
+        elif word.startswith(("-o", "--output=")):
+            found = word.removeprefix("--output=").removeprefix("-o")
+    return Format(found) if found in set(Format) else Format.TABLE
+
+
+def settings_error(error: SettingsError) -> CommandError:
+    """All problems of the settings, one per line."""
+    lines = "\n".join(f"  {problem}" for problem in error.problems)
+    return CommandError(f"{counted(len(error.problems), 'problem')} in the settings:\n{lines}", Exit.USAGE)

@@ -10,9 +10,8 @@ import rich_click as click
 from sidecar.cli.api import topic_path
 from sidecar.cli.completion import topic_names
 from sidecar.cli.confirm import confirm, described, has_to_ask, owner_of, yes_option
-from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import Shared, asks_a_node
+from sidecar.cli.options import Shared, asks_a_node, examples
 from sidecar.cli.output import listing, printable, write, write_list
 from sidecar.cli.topic import owner_text, topic_argument
 

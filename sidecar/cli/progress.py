@@ -63,18 +63,14 @@ class Alive:
                 line = ", ".join(filter(None, (self._doing, f"{time.monotonic() - self._began:.0f} s", detail)))
                 if self._moves:
                     turn += 1
-                    click.echo(f"{_CLEAR}{_FRAMES[turn % len(_FRAMES)]} {_fitting(line)}", err=True, nl=False)
+                    room = shutil.get_terminal_size().columns - 3  # a line that wraps could not be cleared
+                    click.echo(f"{_CLEAR}{_FRAMES[turn % len(_FRAMES)]} {line[:room]}", err=True, nl=False)
                 else:
                     click.echo(line, err=True)
 
     def _clear(self) -> None:
         if self._moves:
             click.echo(_CLEAR, err=True, nl=False)
-
-
-def _fitting(line: str) -> str:
-    """A line that wraps could not be cleared."""
-    return line[: shutil.get_terminal_size().columns - 3]
 
 
 class Rounds(Alive):

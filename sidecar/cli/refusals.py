@@ -9,8 +9,7 @@ import rich_click as click
 from sidecar.cli.api import AdminApi, ApiError
 from sidecar.cli.board import Board, Table
 from sidecar.cli.completion import topic_names
-from sidecar.cli.examples import examples
-from sidecar.cli.options import Shared, asks_a_node
+from sidecar.cli.options import Shared, asks_a_node, examples
 from sidecar.cli.output import Column, listing, write_list
 
 _NONE: Final = "nothing was refused lately"

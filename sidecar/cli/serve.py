@@ -8,10 +8,9 @@ from typing import Any
 
 import rich_click as click
 
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.launch import become_node, hangups_held
-from sidecar.cli.options import Shared, pass_shared
+from sidecar.cli.options import Shared, examples, pass_shared
+from sidecar.cli.output import CommandError, Exit
 from sidecar.cli.setting_flags import SettingsCommand, resolve_settings, with_setting_flags
 from sidecar.settings import Settings
 from sidecar.settings.listeners import ListenerSettings

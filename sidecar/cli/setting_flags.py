@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from sidecar.cli.failure import settings_error
 from sidecar.cli.options import Shared, config_option
-from sidecar.cli.output import complain
+from sidecar.cli.output import complain, settings_error
 from sidecar.settings import ENV_PREFIX, Problem, Settings, SettingsError, resolve
 from sidecar.settings.listeners import own_setting
 from sidecar.settings.loaded import Resolved
@@ -95,10 +94,8 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
     said = {each.setting for each in resolved.shown if each.origin != "default"}
     if said & {"SIDECAR_BOOTSTRAP_SERVERS", "SIDECAR_REDIS_URL"}:
         return resolved, ""
-    try:
-        from sidecar.local.stack import default_state_directory, find_running  # noqa: PLC0415 - an extra
-    except ImportError:
-        return resolved, ""
+    from sidecar.local.stack import default_state_directory, find_running  # noqa: PLC0415 - heavy
+
     running = find_running(default_state_directory())
     if running is None or running.endpoints is None:
         return resolved, ""

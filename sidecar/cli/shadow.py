@@ -9,11 +9,9 @@ import rich_click as click
 from sidecar.cli.api import given, shadow_path, topic_path
 from sidecar.cli.completion import shadow_names, topic_names
 from sidecar.cli.confirm import confirm, yes_option
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import Shared, asks_a_node
-from sidecar.cli.output import complain, counted, listing, pairs, write, write_list
+from sidecar.cli.options import Shared, asks_a_node, examples
+from sidecar.cli.output import CommandError, Exit, complain, counted, listing, pairs, write, write_list
 
 _SHADOW = click.argument("shadow", shell_complete=shadow_names)
 _NEW = click.argument("shadow")

@@ -11,11 +11,9 @@ import rich_click as click
 from sidecar.cli.api import AdminApi, ApiError, given, topic_path
 from sidecar.cli.completion import topic_names
 from sidecar.cli.confirm import confirm, ownership, yes_option
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import Shared, asks_a_node, asks_without_config
-from sidecar.cli.output import Column, by_key, listing, pairs, write, write_list
+from sidecar.cli.options import Shared, asks_a_node, asks_without_config, examples
+from sidecar.cli.output import Column, CommandError, Exit, by_key, listing, pairs, write, write_list
 from sidecar.cli.refusals import COLUMNS as REFUSALS
 from sidecar.cli.refusals import kept
 

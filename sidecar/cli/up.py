@@ -8,30 +8,24 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
-from sidecar.cli.embedded import embedded_parts, plain_arguments, start_node
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, pass_shared
-from sidecar.cli.output import pairs
+from sidecar.cli import secured
+from sidecar.cli.embedded import embedded_parts, start_node
+from sidecar.cli.options import Shared, config_option, examples, pass_shared
+from sidecar.cli.output import CommandError, Exit, pairs
 from sidecar.cli.setting_flags import resolve_settings
-from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, local_url
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sidecar.cli.options import Shared
-    from sidecar.local import Endpoints, Stack, StackConfig
-    from sidecar.local.stack import Running
-    from sidecar.settings import Settings
-
-    _NodeProgram = tuple[list[str], dict[str, None]]
-    """Arguments of `serve`, and what its environment must not have."""
+from sidecar.cli.signals import interruptible
+from sidecar.local import Endpoints, Stack, StackConfig, VariablesError, find_running
+from sidecar.local.ports import HOST, is_free
+from sidecar.local.progress import ProgressDisplay
+from sidecar.local.stack import Running, default_state_directory
+from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, Settings, local_url
 
 
 @examples(
@@ -59,9 +53,6 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
     closed: a start without --secure is refused.
     """
     with embedded_parts():
-        from sidecar.local import find_running  # noqa: PLC0415 - an extra, and heavy
-        from sidecar.local.stack import default_state_directory, interruptible  # noqa: PLC0415
-
         directory = state_dir or default_state_directory()
         running = find_running(directory)
         if running is not None:
@@ -76,9 +67,6 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
 
 def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig, Settings]:
     """What to run, from flags and everywhere else. Raises CommandError that names every problem."""
-    from sidecar.cli import secured  # noqa: PLC0415
-    from sidecar.local import StackConfig, VariablesError  # noqa: PLC0415
-
     flags = {name: said[name] for name in ("listen", "admin_listen")}
     if said["secure"]:
         flags |= secured.node_settings(said["directory"])
@@ -103,8 +91,6 @@ def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig
 
 def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
     """Start everything, wait for the end of anything, stop everything."""
-    from sidecar.local import Stack  # noqa: PLC0415
-
     stack = Stack(config)
     try:
         endpoints = _start(stack, shared, settings)
@@ -121,34 +107,25 @@ def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
 
 
 def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
-    from sidecar.local.progress import ProgressDisplay  # noqa: PLC0415
-
     access = AdminAccess(_admin_url(settings), None, own=settings.admin_ssl_certificate)
     with ProgressDisplay() as progress:
         endpoints = stack.start(progress)
-        arguments, environment = (_secured if stack.config.secured else _plain)(stack, endpoints, shared, settings)
-        start_node(stack, progress, str(settings.listen), access, arguments, environment)
+        start_node(
+            stack,
+            endpoints,
+            progress,
+            access,
+            str(settings.listen),
+            str(settings.admin_listen),
+            advertised=str(settings.advertise),
+            config=shared.config,
+            has_listeners=bool(settings.listeners),
+        )
     return endpoints
-
-
-def _plain(_stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
-    more = () if shared.config is None else ("--config", str(shared.config))
-    if not settings.listeners:
-        more += ("--listen", str(settings.listen))
-    return plain_arguments(endpoints, str(settings.admin_listen), *more), {}
-
-
-def _secured(stack: Stack, endpoints: Endpoints, shared: Shared, settings: Settings) -> _NodeProgram:
-    from sidecar.cli import secured  # noqa: PLC0415
-
-    listen, admin_listen = str(settings.listen), str(settings.admin_listen)
-    return secured.prepare_node(stack, endpoints, shared.config, listen, admin_listen, str(settings.advertise))
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:
     """Raise CommandError with every address at which nothing could be started, each with the option that moves it."""
-    from sidecar.local.ports import HOST  # noqa: PLC0415
-
     named = {f"--listeners ({each.name})": each.listen for each in settings.all_listeners}
     served = {
         **(named if settings.listeners else {"--listen": settings.listen}),
@@ -169,8 +146,6 @@ def _check_free(settings: Settings, config: StackConfig) -> None:
 
 def _taken(address: Address) -> str:
     """Why nothing can be started at `address`, "" where it can."""
-    from sidecar.local.ports import is_free  # noqa: PLC0415
-
     try:
         return "" if is_free(address.port, address.host) else f"{address} is in use by another program"
     except OSError as error:
@@ -190,9 +165,6 @@ def _print_running(running: Running, directory: Path) -> None:
 
 
 def _print_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
-    from sidecar.cli import secured  # noqa: PLC0415
-    from sidecar.local.stack import default_state_directory  # noqa: PLC0415
-
     url, directory = _admin_url(settings), stack.config.directory.absolute()
     lines: dict[str, str | list[str]] = {
         "sidecar": _for_clients(settings),

@@ -24,9 +24,8 @@ from rich.live import Live
 
 from sidecar.cli.api import AdminApi
 from sidecar.cli.board import Board, View, draw, rows_in
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import Shared
-from sidecar.cli.output import Format, printable, printable_lines, write
+from sidecar.cli.output import CommandError, Exit, Format, printable, printable_lines, write
 from sidecar.cli.signals import handled_by
 
 _EVERY_S: Final = 2.0

@@ -2,7 +2,8 @@
 
 A job gets the address of the Kafka to read, gets Spark from a function that opens a session (`session`), and raises
 `sidecar.pipeline.errors.PipelineError` where it cannot go on. What nodes keep in Kafka and Redis is gathered here
-(`knowledge`, `ids_before`, `states`); what Spark does with a log is `sidecar.pipeline`'s. Knows no command line.
+(`knowledge`, `states`). What Spark does for an export, a compaction and a report is in their modules, for an audit in
+`sidecar.pipeline.audit`, for a rebuild in `portions`. Knows no command line.
 """
 
 from typing import Final

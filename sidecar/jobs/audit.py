@@ -9,27 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn, ParamSpec, TypeVar
 
+from markupsafe import Markup
 from pyspark.sql import DataFrame, SparkSession
 
 from sidecar.jobs.knowledge import Knowledge, facts_of, learn
 from sidecar.jobs.session import Say, Sessions, rate
-from sidecar.pipeline.audit.facts import Lag
-from sidecar.pipeline.audit.judge import Audit, ReadRecords
+from sidecar.pipeline.audit.explained import EXPLAINED, spread_gaps
+from sidecar.pipeline.audit.facts import Lag, Takeover
+from sidecar.pipeline.audit.judge import Audit, ReadRecords, Stretch, thrift
 from sidecar.pipeline.audit.judge import audit as judge
-from sidecar.pipeline.audit.page import Shown, page, shown
-from sidecar.pipeline.audit.stretches import Stretch
 from sidecar.pipeline.audit.tables import AuditTables
-from sidecar.pipeline.audit.thrift import thrift
-from sidecar.pipeline.clients import of_settings
+from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, pipeline_error_of
 from sidecar.pipeline.folders import absolute
 from sidecar.pipeline.kafka import Kafka
-from sidecar.pipeline.page import write
+from sidecar.pipeline.page import plots, render, write
 from sidecar.pipeline.points import Extent, resolve
+from sidecar.pipeline.security import of_settings
 from sidecar.pipeline.source import Log, is_small, register, view
 from sidecar.settings import Settings
 
@@ -38,6 +38,7 @@ _COLUMNS: Final = (
     "id_problem",
 )  # fmt: skip
 
+_TAKEOVERS: Final = 200
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -89,7 +90,9 @@ def audit(asked: Asked, settings: Settings, sessions: Sessions, say: Say) -> lis
             auditor = _Auditor(spark, settings, asked, data, internal, say)
             found = auditor.run()
         if asked.html is not None:
-            write(asked.html, page(auditor.pages, data.cluster_id, int(time.time() * 1000)))
+            at_ms = int(time.time() * 1000)
+            its = {"audits": auditor.shown, "cluster_id": data.cluster_id, "at_ms": at_ms}
+            write(asked.html, render("audit.html", **its, explained=EXPLAINED, spread=spread_gaps))
             say(f"the page: {asked.html}")
     return found
 
@@ -104,7 +107,8 @@ class _Auditor:
     data: Kafka
     internal: Kafka
     say: Say
-    pages: list[Shown] = field(default_factory=list)
+    shown: list[tuple[Audit, Sequence[Takeover], Mapping[str, Markup]]] = field(default_factory=list)
+    """What the page has of each topic: the audit, who took it over (the newest), and plots by title."""
     _knows_source: bool = False
 
     def run(self) -> list[Audit]:
@@ -129,7 +133,7 @@ class _Auditor:
         )
 
     def _learn(self) -> Knowledge:
-        return learn(self.internal, self.asked.kafka, self.settings.cluster)
+        return learn(self.internal, self.settings.cluster)
 
     def _pinned(self, topic: str) -> dict[int, tuple[int, int]]:
         """The range of each partition, fixed before anything else is asked."""
@@ -163,7 +167,9 @@ class _Auditor:
         if self.asked.html is not None:
             self.say(f"adding up what the page shows of {topic}")
             with thrift(self.spark, is_due=is_small(held)):
-                self.pages.append(shown(found, facts.takeovers))
+                takeovers = sorted(facts.takeovers, key=lambda each: each.at_ms)[-_TAKEOVERS:]
+                drawn = plots(found.runs.where(is_data), map(asdict, takeovers))
+                self.shown.append((found, takeovers, drawn))
         found.free()
         return found
 

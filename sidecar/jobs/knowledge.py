@@ -1,38 +1,81 @@
 """What a cluster of nodes knows of its topics, read from the internal topics: writers, policies, takeovers, last ids.
 
 Read after the data whose writers it is to explain: every batch in front of an end that was pinned before was written
-under an epoch that the changelog knows by then. Straight from Kafka, as nodes keep these topics to themselves. Writes
-nothing.
+under an epoch that the changelog knows by then. Straight from Kafka, as nodes keep these topics to themselves; last ids
+from Redis too. Writes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from zlib import crc32
 
 from google.protobuf.message import DecodeError
 
-from sidecar.changelog import Entry, Key, Kind, TopicNames, View, partition_of, unpack_offsets
-from sidecar.changelog.records import LoggedBatch
-from sidecar.cluster.upstream import KafkaUpstream
+from metadata import MetadataError, MetadataStore
+from sidecar.changelog import Entry, Key, Kind, TopicNames, View, partition_of, read_batches, unpack_offsets
+from sidecar.changelog.records import LoggedBatch, UnreadableBatchError
+from sidecar.changelog.topics import SNAPSHOT_PARTITIONS
+from sidecar.dedup.snapshots import Collector, Saved, of_value
 from sidecar.jobs.epochs import Former, Opening, PolicyChange, ungoverned, writers
-from sidecar.jobs.last_ids import batches_of, marks_of
 from sidecar.jobs.session import Say
-from sidecar.pipeline.audit.facts import Facts, Takeover
-from sidecar.pipeline.errors import UnknownTopicError, UnreachableError, UsageError
+from sidecar.pipeline.audit.facts import Facts, Mark, Takeover
+from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.pipeline.kafka import Kafka
-from sidecar.pipeline.routes import addresses
-from sidecar.protocol import caller
-from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
-from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, access_of
 from sidecar.settings import Settings
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
-_TIMEOUT_S: Final = 15.0
+
+def batches_of(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch]:
+    """All that an internal topic holds in a partition. Raises `PipelineError` for what no node wrote."""
+    start, end = kafka.starts(topic).get(partition, 0), kafka.ends(topic).get(partition, 0)
+    try:
+        for records in kafka.read(topic, partition, start, end):
+            yield from read_batches(bytes(records))
+    except UnreadableBatchError as error:
+        raise PipelineError(f"{topic}-{partition}: {error}. No node wrote that: is it the right cluster?") from None
+
+
+def marks_of(kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings: Settings, say: Say) -> Iterator[Mark]:
+    """The last ids of a topic by the newest snapshot of each partition, of the topic `snapshots` or of Redis."""
+    collector = Collector(topic, topic_id)
+    count = min(len(kafka.partitions(snapshots)), SNAPSHOT_PARTITIONS)
+    for batch in batches_of(kafka, snapshots, crc32(topic.encode()) % count):
+        for _, record in batch.records:
+            collector.add(record)
+    partitions = kafka.partitions(topic)
+    copies = _copies(settings, topic, topic_id, partitions, say)
+    for partition in partitions:
+        both = [each for each in (collector.newest(partition), copies.get(partition)) if each is not None]
+        saved = max(both, key=lambda each: each.covered, default=None)
+        for mark in saved.marks if saved is not None else ():
+            name = mark.name.decode(errors="replace")
+            yield Mark(partition, name, mark.id, mark.offset, saved.covered if saved is not None else 0)
+
+
+def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequence[int], say: Say) -> dict[int, Saved]:
+    """Redis' copies of the snapshots; none where it is away: the snapshot topic has them too."""
+
+    async def ask() -> dict[int, bytes]:
+        async with MetadataStore(
+            settings.redis_url, settings.cluster, command_timeout_ms=settings.redis_timeout_ms
+        ) as store:
+            return await store.snapshots(topic, topic_id, partitions)
+
+    try:
+        values = asyncio.run(ask())
+    except MetadataError as error:
+        say(f"Redis has no word in this ({error}): the last ids are those of the snapshot topic alone")
+        return {}
+    found = {partition: of_value(value, topic_id) for partition, value in values.items()}
+    return {partition: kept[0] for partition, kept in found.items() if kept is not None}
+
+
 _OPENS: Final = frozenset({state.Event.CLAIMED, state.Event.FAILOVER})
 _CHANGES: Final = frozenset({*_OPENS, state.Event.DEPOSED, state.Event.RELEASED})
 
@@ -44,7 +87,6 @@ class Knowledge:
     """
 
     kafka: Kafka
-    bootstrap: str
     names: TopicNames
     view: View = field(default_factory=View)
     opened: list[Entry[Any]] = field(default_factory=list)
@@ -64,11 +106,9 @@ class Knowledge:
         )
 
 
-def learn(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
-    """Read the changelog and the events to their ends; `bootstrap` is where `kafka` is. Raises `PipelineError` for what
-    cannot be read.
-    """
-    found = Knowledge(kafka, bootstrap, TopicNames.of(cluster))
+def learn(kafka: Kafka, cluster: str) -> Knowledge:
+    """Read the changelog and the events to their ends. Raises `PipelineError` for what cannot be read."""
+    found = Knowledge(kafka, TopicNames.of(cluster))
     try:
         for batch in batches_of(kafka, found.names.ownership, 0):
             _take(found, batch)
@@ -113,11 +153,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Fact
     """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
-    try:
-        access = access_of(settings)
-    except ValueError as error:
-        raise UsageError(f"SIDECAR_KAFKA_…: {error}") from None
-    topic_id = _topic_id(known.bootstrap, topic, access)
+    topic_id = known.kafka.topic_id(topic)
     entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
     events = [event for event in known.events if event.topic == topic]
     openings = [*_opened_by(entries), *_openings_in(events)]
@@ -137,24 +173,6 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Fact
         ungoverned=tuple(without),
         takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),
     )
-
-
-def _topic_id(bootstrap: str, topic: str, access: BrokerAccess = PLAIN_TCP) -> bytes:
-    async def ask() -> bytes:
-        upstream = KafkaUpstream(
-            list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S, access=access
-        )
-        try:
-            return (await upstream.layout(topic)).topic_id.bytes
-        finally:
-            await upstream.close()
-
-    try:
-        return asyncio.run(ask())
-    except caller.UnknownTopicError:
-        raise UnknownTopicError(f"there is no topic {topic} at {bootstrap}") from None
-    except (caller.UpstreamError, KafkaError) as error:
-        raise UnreachableError(f"{bootstrap}: {error}") from None
 
 
 def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:

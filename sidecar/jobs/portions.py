@@ -1,44 +1,199 @@
-"""How a rebuild reads a portion of a log with Spark: the only part of it that needs PySpark."""
+"""How a rebuild reads a portion of a log with Spark: the highest sequence id and its offset by partition and name.
+
+All but `Reader` is pure: from data frames of the source's view `runs`, and the names under which writers wrote by the
+changelog, to data frames. What counts is what counts for a node that reads a log after a takeover
+(`sidecar.dedup.recovery`): ids of no name add nothing, and ids whose writer is forgotten are never somebody's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
 
+from sidecar.dedup.names import FORGOTTEN
 from sidecar.jobs.progress import PortionIds, Range, Row
-from sidecar.pipeline import rebuild
-from sidecar.pipeline.rebuild import Writer
+from sidecar.jobs.states import Before
+from sidecar.pipeline.security import of_settings
 from sidecar.pipeline.source import Log, register, view
+from sidecar.settings import Settings
+
+_WRITERS: Final = "writer_id long, first_epoch int, last_epoch int, writer string, forgotten boolean"
+
+
+class Writer(NamedTuple):
+    """Whose the epochs of a producer id from `first_epoch` to `last_epoch` were, by the changelog; None: a session that
+    has a name. `forgotten`: a session's that is not known any more.
+    """
+
+    producer_id: int
+    first_epoch: int
+    last_epoch: int
+    name: str | None
+    forgotten: bool = False
+
+
+def writers_frame(spark: SparkSession, writers: Iterable[Writer]) -> DataFrame:
+    """The writers as a data frame, for `by_name` and `offsets_of`."""
+    return spark.createDataFrame(list(writers), _WRITERS)
+
+
+def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> DataFrame:
+    """What runs hold of each partition and name. `compacted`: batches of the log may have lost their last records, so
+    that a run's last offset need not be a record's. Ids in transactions are none, as in a node's own recovery.
+
+    Columns: partition int, name string (null: records without ids, or without a name), forgotten boolean, id long,
+    offset long (of the first record with that id; null: somewhere from `first_offset` to `last_offset`), seen long
+    (offset of the last record with an id), records long, malformed long, begin long (offset of the first record with an
+    id).
+    """
+    data = _named(runs.where(F.col("control").isNull()), writers)
+    has_ids = (F.col("ids") > 0) & ~F.col("is_transactional")
+    data = data.withColumns(
+        {
+            "name": F.when(has_ids & ~F.col("is_forgotten"), F.col("its_name")),
+            "forgotten": has_ids & F.col("is_forgotten"),
+        }
+    )
+    run = F.struct(
+        F.col("last_id").alias("id"),
+        (-F.col("last_offset")).alias("nearest"),
+        F.col("first_offset"),
+        ((F.col("ids") == F.col("records")) & F.lit(not compacted)).alias("is_last"),
+    )
+    highest = F.max(F.when(has_ids, run))
+    found = data.groupBy("partition", "name", "forgotten").agg(
+        highest.alias("highest"),
+        F.max(F.when(has_ids, F.col("last_offset"))).alias("seen"),
+        F.sum("records").alias("records"),
+        F.sum("malformed").alias("malformed"),
+        F.min(F.when(has_ids, F.col("first_offset"))).alias("begin"),
+    )
+    last = -F.col("highest.nearest")
+    return found.select(
+        "partition",
+        "name",
+        "forgotten",
+        F.col("highest.id").alias("id"),
+        F.when(F.col("highest.is_last"), last).alias("offset"),
+        F.col("highest.first_offset").alias("first_offset"),
+        last.alias("last_offset"),
+        "seen",
+        "records",
+        "malformed",
+        "begin",
+    )
+
+
+def totals(found: DataFrame) -> DataFrame:
+    """Of what `by_name` made, by partition: records long, malformed long, forgotten long (offset of the first id whose
+    writer is forgotten; null: none), names long, uncertain long (names whose offset is not known).
+    """
+    return found.groupBy("partition").agg(
+        F.sum("records").alias("records"),
+        F.sum("malformed").alias("malformed"),
+        F.min(F.when(F.col("forgotten"), F.col("begin"))).alias("forgotten"),
+        F.count("name").alias("names"),
+        F.count(F.when(F.col("offset").isNull(), F.col("name"))).alias("uncertain"),
+    )
+
+
+def newest(found: DataFrame, limit: int) -> DataFrame:
+    """Of what `by_name` made, the names: of each partition the `limit` that were written under last."""
+    order = Window.partitionBy("partition").orderBy(F.col("seen").desc(), F.col("name"))
+    named = found.where(F.col("name").isNotNull())
+    return named.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= limit).drop("rank")
+
+
+def uncertain(names: DataFrame) -> DataFrame:
+    """Of what `newest` made, the names whose offset is to be looked up among the records of the view `records`: the
+    run's last record may have none, or a bad id.
+    """
+    return names.where(F.col("offset").isNull()).select("partition", "name", "id", "first_offset", "last_offset")
+
+
+def bounds_of(wanted: DataFrame) -> DataFrame:
+    """Where to look for what `uncertain` made: partition int, from offset begin long up to after long, exclusive."""
+    return wanted.groupBy("partition").agg(
+        F.min("first_offset").alias("begin"), (F.max("last_offset") + 1).alias("behind")
+    )
+
+
+def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Columns partition int, name string, offset long: the first of `records` (the view of that name) that has the id
+    of a name in `wanted`, as `uncertain` makes it, in the range given there.
+    """
+    is_data = F.col("control").isNull() & ~F.col("is_transactional")
+    numbered = records.where(is_data & F.col("sequence_id").isNotNull())
+    data = _named(numbered.select("partition", "offset", "producer_id", "producer_epoch", "producer_name",
+                                  "sequence_id"), writers)  # fmt: skip
+    of = wanted.select(
+        F.col("partition").alias("of"), "name", "id", F.col("first_offset").alias("low"),
+        F.col("last_offset").alias("high"),
+    )  # fmt: skip
+    meets = (
+        (F.col("partition") == F.col("of"))
+        & (F.col("its_name") == F.col("name"))
+        & (F.col("sequence_id") == F.col("id"))
+        & F.col("offset").between(F.col("low"), F.col("high"))
+    )
+    found = data.join(F.broadcast(of), meets)
+    return found.groupBy("partition", "name").agg(F.min("offset").alias("offset"))
+
+
+def _named(data: DataFrame, writers: DataFrame) -> DataFrame:
+    """With `its_name`, the header's or else the writer's, and `is_forgotten`, where it would be the writer's and is
+    not known any more.
+    """
+    written = (F.col("producer_id") == F.col("writer_id")) & F.col("producer_epoch").between(
+        F.col("first_epoch"), F.col("last_epoch")
+    )
+    joined = data.join(F.broadcast(writers), written, "left")
+    return joined.withColumns(
+        {
+            "its_name": F.coalesce("producer_name", "writer"),
+            "is_forgotten": F.coalesce(F.col("producer_name").isNull() & F.col("forgotten"), F.lit(False)),
+        }
+    ).drop("writer_id", "first_epoch", "last_epoch", "writer", "forgotten")
+
 
 _NEEDED: Final = "partition,offset,producer_id,producer_epoch,is_transactional,control,sequence_id,producer_name"
 
 
 class Reader:
-    """Reads portions of `log`, which `writers` wrote. What it collects is bounded by the names that are kept of each
-    partition, `limit`. `compacted` as `sidecar.pipeline.rebuild.by_name` has it.
+    """Reads portions of the log of one topic. What it collects is bounded by the names that nodes keep of each
+    partition.
     """
 
-    def __init__(
-        self, spark: SparkSession, log: Log, writers: Iterable[Writer], limit: int, *, compacted: bool
-    ) -> None:
+    def __init__(self, spark: SparkSession, before: Before, settings: Settings) -> None:
         self._spark = spark
-        self._log = log
-        self._writers = rebuild.writers_frame(spark, writers)
-        self._limit = limit
-        self._compacted = compacted
+        self._log = Log(
+            ",".join(map(str, settings.bootstrap_servers)),
+            before.topic,
+            settings.sequence_id_header,
+            settings.producer_name_header,
+            of_settings(settings),
+        )
+        writers = [
+            Writer(producer_id, first, last, None if name is None else name.decode(), name == FORGOTTEN)
+            for producer_id, first, last, name in before.writers.spans()
+        ]
+        self._writers = writers_frame(spark, writers)
+        self._limit = settings.producer_names_limit
+        self._compacted = before.is_compacted
         register(spark)
 
     def read(self, portion: Mapping[int, Range]) -> dict[int, PortionIds]:
         """What the log holds at these offsets, by partition. Raises `PipelineError`."""
         runs = view(self._spark, self._log, "runs", portion)
-        found = rebuild.by_name(runs, self._writers, compacted=self._compacted).persist()
+        found = by_name(runs, self._writers, compacted=self._compacted).persist()
         try:
-            totals = rebuild.totals(found).collect()
-            by_partition = {row.partition: PortionIds(row.records, row.malformed, row.forgotten, []) for row in totals}
-            names = rebuild.newest(found, self._limit)
-            looked_up = self._look_up(names) if any(row.uncertain for row in totals) else {}
+            counts = totals(found).collect()
+            by_partition = {row.partition: PortionIds(row.records, row.malformed, row.forgotten, []) for row in counts}
+            names = newest(found, self._limit)
+            looked_up = self._look_up(names) if any(row.uncertain for row in counts) else {}
             for row in names.toLocalIterator():
                 offset = row.offset if row.offset is not None else looked_up.get((row.partition, row.name), -1)
                 by_partition[row.partition].rows.append(Row(row.name.encode(), row.id, offset, row.seen))
@@ -48,11 +203,11 @@ class Reader:
 
     def _look_up(self, names: DataFrame) -> dict[tuple[int, str], int]:
         """The offsets that runs do not hold."""
-        wanted = rebuild.uncertain(names)
-        bounds = rebuild.bounds_of(wanted).collect()
+        wanted = uncertain(names)
+        bounds = bounds_of(wanted).collect()
         if not bounds:
             return {}
         ranges = {row.partition: (row.begin, row.behind) for row in bounds}
         records = view(self._spark, self._log, "records", ranges, columns=_NEEDED)
-        found = rebuild.offsets_of(records, self._writers, wanted).collect()
+        found = offsets_of(records, self._writers, wanted).collect()
         return {(row.partition, row.name): row.offset for row in found}

@@ -9,29 +9,24 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from metadata import MetadataError, MetadataStore, MetadataUnavailable
 from sidecar.changelog import ChangelogError
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.names import FORGOTTEN
 from sidecar.jobs import PORTION
-from sidecar.jobs.ids_before import Before, look
-from sidecar.jobs.progress import PortionIds, Progress, next_portion, ranges
-from sidecar.jobs.session import rate
-from sidecar.jobs.states import States, Written
+from sidecar.jobs.portions import Reader
+from sidecar.jobs.progress import PortionIds, Progress, Range, next_portion, ranges
+from sidecar.jobs.session import Say, Sessions, rate
+from sidecar.jobs.states import Before, States, look
 from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.broker_access import access_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from sidecar.jobs.portions import Reader
-    from sidecar.jobs.progress import Range
-    from sidecar.jobs.session import Say, Sessions
-    from sidecar.settings import Settings
+from sidecar.settings import Settings
 
 _TRIES: Final = 5
 """To write a partition's state while a node writes its own."""
@@ -95,7 +90,7 @@ def rebuild(
                 before = runner.run(look(upstream, settings, topic))
                 run = _Run(settings, before, States(before, upstream, store), store, portion, say)
                 runner.run(run.prepare(until))
-            if run.has_work:
+            if run.left():
                 with sessions() as spark:
                     run.read_all(runner, spark)
             with _in_a_sentence():
@@ -161,21 +156,17 @@ class _Run:
         known, extent = states.known_number(partition), states.extents[partition]
         found.go_on_from(states.best(partition), extent, known, self._before.topic)
 
-    def _left(self) -> dict[int, Range]:
+    def left(self) -> dict[int, Range]:
+        """What of the log is still to be read, by partition."""
         return {each.partition: left for each in self.progress.values() if (left := each.left) is not None}
-
-    @property
-    def has_work(self) -> bool:
-        """Whether anything of the log is to be read."""
-        return bool(self._left())
 
     def read_all(self, runner: asyncio.Runner, spark: SparkSession) -> None:
         """Read with Spark what is left, and write it down portion by portion."""
-        reader, records, began = self._reader(spark), 0, time.monotonic()
+        reader, records, began = Reader(spark, self._before, self._settings), 0, time.monotonic()
         # Ids of a forgotten writer are lost on one side of the cut alone: no portion may be on both.
         has_forgotten = any(name == FORGOTTEN for _, _, _, name in self._before.writers.spans())
         cuts = self._before.ids_from if has_forgotten else {}
-        while left := self._left():
+        while left := self.left():
             portion = next_portion(left, self._portion, cuts)
             found = reader.read(portion)
             with _in_a_sentence():
@@ -183,29 +174,9 @@ class _Run:
             records += sum(each.records for each in found.values())
             self._say(
                 f"{self._before.topic}: {records:,} records are read and written down,"
-                f" {sum(behind - first for first, behind in self._left().values()):,} offsets are left"
+                f" {sum(behind - first for first, behind in self.left().values()):,} offsets are left"
             )
         self._say(rate(records, time.monotonic() - began))
-
-    def _reader(self, spark: SparkSession) -> Reader:
-        from sidecar.jobs.portions import Reader  # noqa: PLC0415 - loads PySpark
-        from sidecar.pipeline.clients import of_settings  # noqa: PLC0415
-        from sidecar.pipeline.rebuild import Writer  # noqa: PLC0415
-        from sidecar.pipeline.source import Log  # noqa: PLC0415
-
-        settings, before = self._settings, self._before
-        log = Log(
-            ",".join(map(str, settings.bootstrap_servers)),
-            before.topic,
-            settings.sequence_id_header,
-            settings.producer_name_header,
-            of_settings(settings),
-        )
-        writers = [
-            Writer(producer_id, first, last, None if name is None else name.decode(), name == FORGOTTEN)
-            for producer_id, first, last, name in before.writers.spans()
-        ]
-        return Reader(spark, log, writers, settings.producer_names_limit, compacted=before.is_compacted)
 
     async def _take(self, portion: Mapping[int, Range], found: Mapping[int, PortionIds]) -> None:
         now = int(time.time())
@@ -221,8 +192,7 @@ class _Run:
 
     async def _write(self, progress: Progress) -> None:
         partition = progress.partition
-        written = await self.states.put(partition, progress.to_save())
-        if written is Written.DONE:
+        if await self.states.put(partition, progress.to_save()):
             progress.written = True
             return
         self._tries[partition] = self._tries.get(partition, 0) + 1

@@ -1,38 +1,75 @@
-"""Spark for one job: its own session, with Java and the jars that it takes, and no traces left when it ends."""
+"""Spark for one job: its own session, with Java and the jars that it takes, and no traces left when it ends.
+
+Each session has Delta Lake and the Kafka source, few partitions and a quiet log: Spark 4.2, Delta Lake 4.4;
+`sidecar/local/locks/pipeline.txt` lists their jars.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import SparkSession
 
 from sidecar.local.errors import LocalError
 from sidecar.local.jars import resolve_lock
 from sidecar.local.java import find_java_for_spark
 from sidecar.pipeline.errors import PipelineError, first_line
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Say: TypeAlias = Callable[[str], None]
 """Takes a line about what goes on, for a person."""
 
-Sessions: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
+Sessions: TypeAlias = Callable[[], AbstractContextManager[SparkSession]]
 """Opens Spark for a job, which does that as late as it can: a start takes long. A session that is there already is
 lent by `lambda: nullcontext(spark)`.
 """
 
-_LOCK: Final = "pipeline"
-_INSTALL: Final = "they come with the wheel's extra `pipeline`, in a clone by `make spark`"
+_LOG: Final = Path(__file__).with_name("log4j2.properties")
+_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # by default 50 tasks for a table's small log
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+}
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def check_installed() -> None:
-    """Raise `PipelineError` where PySpark or Delta Lake are missing, without loading them."""
-    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("delta") is None:
-        raise PipelineError(f"this needs PySpark and Delta Lake: {_INSTALL}")
+def open_session(
+    master: str, jars: Iterable[Path], settings: Mapping[str, str] | None = None, *, java_home: Path | None = None
+) -> SparkSession:
+    """Start Spark in this process, or connect to a cluster. One session at a time per process; `stop()` ends it.
+
+    `master` is Spark's: `local[2]`, `spark://host:port`, `yarn`. `jars` go to the driver and every executor.
+    `settings` are Spark's own (`spark.executor.memory`) and win. Executors need this package and what it depends on.
+    Raises PySpark's errors if Java cannot be started or the cluster cannot be reached.
+    """
+    is_local = master.startswith("local")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take the first python3 on PATH
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = str(java_home)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    found = {
+        **_SETTINGS,
+        **(_LOOPBACK if is_local else {}),
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        **(settings or {}),
+    }
+    log = f"-Dlog4j2.configurationFile={_LOG.as_uri()}"
+    found["spark.driver.extraJavaOptions"] = f"{log} {found.get('spark.driver.extraJavaOptions', '')}".strip()
+    builder = SparkSession.builder.master(master).appName("sidecar pipeline")
+    for name, value in found.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 @contextmanager
@@ -40,12 +77,9 @@ def opened(master: str, settings: Mapping[str, str], say: Say) -> Iterator[Spark
     """A session on `master` with `settings` of Spark's own; says where Spark's page is. Raises `PipelineError` where
     there is none to be had.
     """
-    check_installed()
-    from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - an extra, which may be missing
-
     say("starting Spark")
     try:
-        java, jars = find_java_for_spark(), resolve_lock(_LOCK)
+        java, jars = find_java_for_spark(), resolve_lock("pipeline")
         with _interrupted_afterwards(say):
             spark = open_session(master, jars, settings, java_home=java.path.resolve().parents[1])
     except LocalError as error:
@@ -56,7 +90,7 @@ def opened(master: str, settings: Mapping[str, str], say: Say) -> Iterator[Spark
             " every --conf a value that Spark takes?"
         ) from None
     try:
-        address = ui_address(spark)
+        address = spark.sparkContext.uiWebUrl  # None if it is switched off
         if address is not None:
             say(f"Spark's page: {address}")
         yield spark

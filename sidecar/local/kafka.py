@@ -105,7 +105,7 @@ class Kafka:
                 raise
             else:
                 break
-        self._note_version()
+        self._write_notes(self._cluster, self.config.version)
         return self.bootstrap
 
     def stop(self, grace: float = 20.0) -> None:
@@ -250,9 +250,6 @@ class Kafka:
                 "choose another state directory or remove this one"
             )
         return notes["cluster_id"]
-
-    def _note_version(self) -> None:
-        self._write_notes(self._cluster, self.config.version)
 
     def _write_notes(self, cluster: str, version: str) -> None:
         notes = {"cluster_id": cluster, "version": version, "brokers": self.config.brokers}

@@ -9,11 +9,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, Self
 
 from sidecar.local.certificates import private_directory
@@ -280,27 +279,6 @@ class Stack:
         draft = path.with_suffix(".new")
         draft.write_text(json.dumps(asdict(running), indent=1))
         draft.replace(path)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal end the block with KeyboardInterrupt; for the main thread.
-
-    SIGINT too: where it was ignored at the start, as for `command &` in a script, Python installs no handler.
-    """
-
-    def interrupt(_signum: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before: dict[signal.Signals, Any] = {}
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signum is not signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it
-            before[signum] = signal.signal(signum, interrupt)
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def _run_file(directory: Path) -> Path:

@@ -75,23 +75,19 @@ class Valkey:
     def __init__(self, directory: Path, config: ValkeyConfig | None = None) -> None:
         self.directory = directory.absolute()
         self.config = config or ValkeyConfig()
-        self._port = self.config.port
+        self.port = self.config.port
+        """The port it listens on; 0 before a start on a free one."""
         self._child: Child | None = None
         self.front: Child | None = None
         """The process that has the port, where that takes TLS."""
-
-    @property
-    def port(self) -> int:
-        """The port it listens on; 0 before a start on a free one."""
-        return self._port
 
     @property
     def url(self) -> str:
         """As Redis clients take it, database 0."""
         keys = self.config.keys
         if keys is None:
-            return f"redis://{HOST}:{self._port}/0"
-        return f"rediss://{HOST}:{self._port}/0?ssl_ca_certs={quote(str(keys.ca))}"
+            return f"redis://{HOST}:{self.port}/0"
+        return f"rediss://{HOST}:{self.port}/0?ssl_ca_certs={quote(str(keys.ca))}"
 
     @property
     def child(self) -> Child:
@@ -111,9 +107,9 @@ class Valkey:
         program = find_valkey()
         self.directory.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self._port = self.config.port or free.free_ports(1)[0]
-            if not free.is_free(self._port):
-                raise PortInUseError(f"port {self._port}, meant for Valkey, is in use by another program")
+            self.port = self.config.port or free.free_ports(1)[0]
+            if not free.is_free(self.port):
+                raise PortInUseError(f"port {self.port}, meant for Valkey, is in use by another program")
             try:
                 self._launch(program, timeout)
             except PortInUseError:
@@ -121,7 +117,7 @@ class Valkey:
                     raise
             else:
                 break
-        progress(Step("valkey", f"Valkey on {HOST}:{self._port}", 1, 1))
+        progress(Step("valkey", f"Valkey on {HOST}:{self.port}", 1, 1))
         return self.url
 
     def stop(self, grace: float = 10.0) -> None:
@@ -158,7 +154,7 @@ class Valkey:
         keys = self.config.keys
         directives = {
             "bind": HOST,
-            **({"port": str(self._port)} if keys is None else {"port": "0", **_SOCKET_DIRECTIVES}),
+            **({"port": str(self.port)} if keys is None else {"port": "0", **_SOCKET_DIRECTIVES}),
             "dir": str(self.directory),
             "daemonize": "no",
             "save": "",
@@ -174,14 +170,14 @@ class Valkey:
         self._child = child
         try:
             if keys is None:
-                child.wait_until(lambda: ask_redis(HOST, self._port) == child.pid, timeout)
+                child.wait_until(lambda: ask_redis(HOST, self.port) == child.pid, timeout)
             else:
                 self._launch_front(keys, child, timeout)
         except StartError as error:
             started = child if self.front is None else self.front
             self.kill()
             if "address already in use" in started.log_text().lower():
-                raise PortInUseError(f"port {self._port}, meant for Valkey, is in use by another program") from error
+                raise PortInUseError(f"port {self.port}, meant for Valkey, is in use by another program") from error
             raise
         except BaseException:
             self.kill()
@@ -190,7 +186,7 @@ class Valkey:
     def _launch_front(self, keys: TlsKeys, child: Child, timeout: float) -> None:
         context = ssl.create_default_context(cafile=keys.ca)
         child.wait_until((self.directory / _SOCKET).exists, timeout)
-        command = (sys.executable, "-I", str(_FRONT), str(self._port), str(keys.own), _SOCKET)
+        command = (sys.executable, "-I", str(_FRONT), str(self.port), str(keys.own), _SOCKET)
         # In the server's directory: the path of a socket has about a hundred characters at most.
         self.front = Child.start(Command("Valkey's TLS", command, self.directory / "tls.log", directory=self.directory))
-        self.front.wait_until(lambda: ask_redis(HOST, self._port, context=context) == child.pid, timeout)
+        self.front.wait_until(lambda: ask_redis(HOST, self.port, context=context) == child.pid, timeout)

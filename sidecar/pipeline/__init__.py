@@ -1,3 +1,4 @@
-"""Jobs on Spark over whole logs: audit, rebuild, export, compact, report. Each is a function from data frames to data
-frames with thin sources and sinks around it; nothing here talks to nodes or Redis (`sidecar.jobs` does).
+"""What the jobs on Spark (`sidecar.jobs`) are made of: logs as data frames, the checks of audits, Delta tables, pages.
+
+Nothing here talks to nodes or Redis.
 """

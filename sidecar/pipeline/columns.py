@@ -107,9 +107,8 @@ def _read(form: Form) -> tuple[list[Column], Column]:
     if form.schema is None:
         value_is_fine, parsed = F.is_valid_utf8(value), value
     else:
-        parsed = F.from_json(
-            value, _with_mark(form.schema), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
-        )
+        marked = StructType([*form.schema.fields, StructField(_BROKEN, StringType())])
+        parsed = F.from_json(value, marked, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN})
         value_is_fine = F.is_valid_utf8(value) & parsed.isNotNull() & parsed[_BROKEN].isNull()
         parsed = parsed.dropFields(_BROKEN)
     broken_key, broken_value = ~F.is_valid_utf8(key), F.col("value").isNotNull() & ~value_is_fine
@@ -119,10 +118,6 @@ def _read(form: Form) -> tuple[list[Column], Column]:
         [F.when(~broken_key, key).alias("key"), corrupt.alias("corrupt")],
         F.when(~broken_value, parsed).alias("value"),
     )
-
-
-def _with_mark(schema: StructType) -> StructType:
-    return StructType([*schema.fields, StructField(_BROKEN, StringType())])
 
 
 def behind(rows: DataFrame, begins: Mapping[int, int], ends: Mapping[int, int]) -> DataFrame:

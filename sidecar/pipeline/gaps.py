@@ -1,11 +1,11 @@
-"""The table of gaps beside an exported table: offsets that retention deleted before they were exported.
-
-It has a row per gap. This module decides nothing: the caller has to accept gaps before (`ranges.gaps`).
+"""Offsets of partitions: what of a batch an exported table lacks, what retention deleted before it was exported, pure;
+and the table of such gaps beside the exported one, which has a row per gap. The caller has to accept gaps before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from delta.tables import DeltaTable
@@ -14,8 +14,86 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from sidecar.pipeline import tables
-from sidecar.pipeline.ranges import Gap
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError
 from sidecar.pipeline.tables import Identity
+
+Offsets = Mapping[int, int]
+"""An offset per partition."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gap:
+    """Offsets of a partition that are gone and never came into the table: `first` to `last`, both included."""
+
+    partition: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}, offsets {self.first} to {self.last} ({self.last - self.first + 1:,})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What of a batch is not in the table yet: from where (only partitions of which a part is there), up to where."""
+
+    begins: Offsets
+    ends: Offsets
+
+
+class GapError(OffsetRangeError):
+    """Records between what a table holds and what the log still has are lost."""
+
+    def __init__(self, topic: str, gaps: list[Gap]) -> None:
+        listed = "; ".join(map(str, gaps))
+        super().__init__(
+            f"records of {topic} are gone before they were exported: {listed}. Retention has taken them. Export with"
+            " --accept-gaps to note that beside the table and go on behind them"
+        )
+        self.gaps = gaps
+
+
+def gaps(stands: Offsets, starts: Offsets) -> list[Gap]:
+    """What retention took in front of the next record of each partition. A new partition begins at offset 0."""
+    return [
+        Gap(partition, stands.get(partition, 0), start - 1)
+        for partition, start in sorted(starts.items())
+        if start > stands.get(partition, 0)
+    ]
+
+
+def check_ends(topic: str, stands: Offsets, ends: Offsets) -> None:
+    """Raise where a log ends in front of what the table holds of it: it cannot be the same log any more."""
+    for partition, stand in sorted(stands.items()):
+        end = ends.get(partition)
+        if end is None:
+            raise OffsetRangeError(
+                f"{topic} has no partition {partition} any more, and the table holds its offsets below {stand}: the"
+                " topic was created anew. Export it to another path"
+            )
+        if end < stand:
+            raise OffsetRangeError(
+                f"partition {partition} of {topic} ends at offset {end}, and the table holds its offsets below"
+                f" {stand}: the topic was created anew, or its end was lost. Export it to another path"
+            )
+
+
+def cut(begins: Offsets, ends: Offsets, stands: Offsets) -> Cut:
+    """The part of a batch, `begins` to `ends`, that comes after what a table holds.
+
+    Raises `PipelineError` where it would leave something out between the two.
+    """
+    for partition, begin in sorted(begins.items()):
+        stand = stands.get(partition, 0)
+        if begin > stand:
+            raise PipelineError(
+                f"the stream goes on at offset {begin} of partition {partition}, and the table ends in front of {stand}"
+                ": it was set back meanwhile. Nothing was written; start the export again"
+            )
+    moved = {partition: end for partition, end in ends.items() if end > stands.get(partition, 0)}
+    kept = {partition: stands[partition] for partition in moved if stands.get(partition, 0) > begins.get(partition, 0)}
+    return Cut(kept, moved)
+
 
 KIND: Final = "gaps"
 SCHEMA: Final = StructType(

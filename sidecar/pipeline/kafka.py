@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
-from sidecar.pipeline.connection import CLIENT_ID, Connection, Pending
 from sidecar.pipeline.errors import (
     CorruptLogError,
     OffsetRangeError,
@@ -19,8 +18,9 @@ from sidecar.pipeline.errors import (
     PointError,
     UnreachableError,
 )
-from sidecar.pipeline.routes import PassingError, Routes
+from sidecar.pipeline.routes import CLIENT_ID, Connection, PassingError, Pending, Routes
 from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.calls.logs import IsolationLevel, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.calls.tails import Fetched, FetchTails, Position
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -79,6 +79,16 @@ class Kafka:
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, asked anew, in order."""
         return sorted(self._led(topic))
+
+    def topic_id(self, topic: str) -> bytes:
+        """What distinguishes it from an earlier topic of its name."""
+
+        def ask() -> bytes:
+            (found,) = self._routes.ask(DescribeTopics((topic,))).topics
+            self._routes.judge(f"topic {topic}", topic, found.error)
+            return found.topic_id.bytes
+
+        return self._routes.retried(ask, topic)
 
     def starts(self, topic: str) -> dict[int, int]:
         """The offset of the first record that each partition still has, or will have."""

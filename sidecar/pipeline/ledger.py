@@ -30,17 +30,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from sidecar.pipeline.tables import (
-    KIND,
-    Identity,
-    TableError,
-    create,
-    delta_log,
-    is_conflict,
-    mapping,
-    scala_seq,
-    snapshot,
-)
+from sidecar.pipeline import tables
+from sidecar.pipeline.tables import KIND, Identity, TableError
 
 _NONE: Final = -1
 """What Delta answers for an application that never wrote."""
@@ -92,7 +83,7 @@ class Ledger:
 
     def stands(self) -> dict[int, int]:
         """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
-        return self._stands(snapshot(self._spark, self._path))
+        return self._stands(tables.snapshot(self._spark, self._path))
 
     def _stands(self, table: Any) -> dict[int, int]:
         version = int(table.version())
@@ -111,7 +102,7 @@ class Ledger:
 
     def is_set_back(self) -> bool:
         """Whether the table got other rows by RESTORE or CLONE since its offsets were written: they do not fit then."""
-        self._looked = int(snapshot(self._spark, self._path).version())
+        self._looked = int(tables.snapshot(self._spark, self._path).version())
         return self._is_set_back(self._looked)
 
     def _is_set_back(self, version: int) -> bool:
@@ -137,7 +128,8 @@ class Ledger:
 
     def begins(self) -> dict[int, int]:
         """Where the log began when the table was made; partitions that came later begin at 0 and are not among them."""
-        begins = mapping(self._spark, snapshot(self._spark, self._path).metadata().configuration()).get(_BEGINS, "{}")
+        metadata = tables.snapshot(self._spark, self._path).metadata()
+        begins = tables.mapping(self._spark, metadata.configuration()).get(_BEGINS, "{}")
         return {int(partition): int(offset) for partition, offset in json.loads(begins).items()}
 
     def _read_by_the_last(self) -> int:
@@ -157,14 +149,14 @@ class Ledger:
     ) -> bool:
         """Make the table, which lacks everything from the offsets in `begins` on; False: another process was faster."""
         properties = {_BEGINS: json.dumps(dict(sorted(begins.items())))}
-        made = create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins), properties)
+        made = tables.create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins), properties)
         if made:
             self._seen, self._known = _FIRST, (_FIRST, dict(begins))
         return made
 
     def expect(self) -> None:
         """What the table is of now is what all rows are written for."""
-        self._form = _form(snapshot(self._spark, self._path).metadata())
+        self._form = _form(tables.snapshot(self._spark, self._path).metadata())
 
     def append(
         self, rows: DataFrame | None, stands: Mapping[int, int], ends: Mapping[int, int], *, anew: bool = False
@@ -176,7 +168,7 @@ class Ledger:
         answer to that, `anew`, where it was moved since it was looked at. Raises `TableError` where the table is of
         another form than it was when that was expected: Delta would write these rows into any.
         """
-        transaction = delta_log(self._session(rows), self._path).startTransaction()
+        transaction = tables.delta_log(self._session(rows), self._path).startTransaction()
         version = int(transaction.readVersion())
         if version != self._looked if anew else self._is_set_back(version):
             raise MovedError
@@ -189,11 +181,11 @@ class Ledger:
                 raise MovedError
         files = self._java(transaction.writeFiles(rows._jdf)) if rows is not None else []  # noqa: SLF001
         added = [json.loads(file.json())["add"] for file in files]
-        actions = scala_seq(self._spark, [*files, *self._offsets(ends)])
+        actions = tables.scala_seq(self._spark, [*files, *self._offsets(ends)])
         try:
             version = transaction.commit(actions, self._operation(ends))
         except Exception as error:
-            if is_conflict(error):
+            if tables.is_conflict(error):
                 raise MovedError from error
             raise
         if version == transaction.readVersion() + 1:

@@ -2,25 +2,139 @@
 
 A leader that moved, a broker that is away, a topic that was just created: each is asked about again, within a time. It
 knows no records; `sidecar.pipeline.kafka` says what is asked.
+
+A connection sends a request and awaits its answer, each within a time. Answers come in the order of requests, so giving
+one up ends the connection; it never connects again by itself and knows no topics.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from itertools import count
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from sidecar.pipeline.connection import Connection
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError
 from sidecar.pipeline.security import Security
 from sidecar.protocol.addresses import addresses as parse_addresses
 from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
+from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.calls.admin import ApiVersions, ClusterDescription, DescribeTopics
 from sidecar.protocol.calls.logs import ListOffsets
 from sidecar.protocol.calls.tails import FetchTails
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, error_name
 from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.primitives import I32
+
+AnswerT = TypeVar("AnswerT")
+
+CLIENT_ID: Final = "sidecar-pipeline"
+_LONGEST_ANSWER: Final = 256 * 1024 * 1024
+
+
+class Pending(NamedTuple, Generic[AnswerT]):
+    """A request whose answer is still to be received."""
+
+    request: Request[AnswerT]
+    correlation_id: int
+
+
+class Connection:
+    """A connection to `address`, opened within `timeout` seconds. All methods raise `UnreachableError`, or
+    `PipelineError` for answers that make no sense.
+    """
+
+    def __init__(self, address: tuple[str, int], timeout: float, security: Security) -> None:
+        self.address = address
+        self.is_closed = False
+        self._correlation_id = 0
+        self._early: dict[int, bytearray] = {}
+        try:
+            self._socket: socket.socket = socket.create_connection(address, timeout)
+        except OSError as error:
+            raise UnreachableError(f"{self} cannot be reached: {error}") from None
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = security.wrap(self._socket, address[0])
+            security.log_in(lambda request: self._round_trip(request, timeout), count(), CLIENT_ID)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (OSError, BadAnswerError)):
+                raise UnreachableError(f"{self} lets nobody in: {error}") from None
+            raise
+
+    def __str__(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    def _round_trip(self, request: bytes, timeout: float) -> bytes:
+        """Of whole frames."""
+        deadline = time.monotonic() + timeout
+        self._socket.sendall(request)
+        size = self._size(deadline)
+        return I32.pack(size) + self._read(size, deadline)
+
+    def call(self, request: Request[AnswerT], timeout: float) -> AnswerT:
+        """Send a request and wait `timeout` seconds at most for its answer."""
+        return self.receive(self.send(request), timeout)
+
+    def send(self, request: Request[AnswerT]) -> Pending[AnswerT]:
+        """Send a request without waiting: the answer comes after those of the requests sent before."""
+        self._correlation_id += 1
+        try:
+            self._socket.sendall(encode_frame(request, self._correlation_id, CLIENT_ID))
+        except OSError as error:
+            raise self._ended(error) from None
+        return Pending(request, self._correlation_id)
+
+    def receive(self, pending: Pending[AnswerT], timeout: float) -> AnswerT:
+        """The answer to a request. Those to earlier ones that nobody has received yet are kept for them."""
+        deadline = time.monotonic() + timeout
+        wanted = pending.correlation_id
+        try:
+            while (answer := self._early.pop(wanted, None)) is None:
+                frame = self._read(self._size(deadline), deadline)
+                self._early[I32.unpack_from(frame)[0]] = frame
+            return decode_frame(pending.request, wanted, answer, 0, len(answer))
+        except TimeoutError:
+            raise self._ended(f"no answer to api key {pending.request.api_key} within {timeout:g} s") from None
+        except OSError as error:
+            raise self._ended(error) from None
+        except BadAnswerError as error:
+            self.close()
+            raise PipelineError(f"{self} is no Kafka broker and no node, or a damaged one: {error}") from None
+
+    def _size(self, deadline: float) -> int:
+        size: int = I32.unpack(self._read(4, deadline))[0]
+        if not 4 <= size <= _LONGEST_ANSWER:
+            raise BadAnswerError(f"an answer of {size} bytes")
+        return size
+
+    def _read(self, size: int, deadline: float) -> bytearray:
+        found = bytearray(size)
+        left = memoryview(found)
+        while left:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            self._socket.settimeout(remaining)
+            count = self._socket.recv_into(left)
+            if not count:
+                raise ConnectionResetError("the other side closed the connection")
+            left = left[count:]
+        return found
+
+    def _ended(self, why: object) -> UnreachableError:
+        self.close()
+        return UnreachableError(f"{self}: {why}")
+
+    def close(self) -> None:
+        """End it; once is enough."""
+        self.is_closed = True
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
 
 T = TypeVar("T")
 
@@ -118,16 +232,19 @@ class Routes:
         return described.leaders
 
     def describe(self, topics: tuple[str, ...] | None) -> ClusterDescription:
-        """Metadata from the first of all known addresses that answers."""
+        """Metadata of these topics, of None of all."""
+        layout = self.ask(DescribeTopics(topics))
+        self._brokers = layout.brokers or self._brokers
+        return layout
+
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """The answer of the first of all known addresses that answers."""
         failures: list[str] = []
         for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._seeds]):
             try:
-                layout = self._at(address).call(DescribeTopics(topics), self.timeout)
+                return self._at(address).call(request, self.timeout)
             except UnreachableError as error:
                 failures.append(str(error))
-                continue
-            self._brokers = layout.brokers or self._brokers
-            return layout
         raise UnreachableError("; ".join(failures))
 
     def leader(self, where: TopicPartition) -> Connection:

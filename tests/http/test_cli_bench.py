@@ -15,8 +15,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from jsonschema_rs import Draft202012Validator
 
 from sidecar.cli.api import AdminApi
+from sidecar.cli.bench.command import percentile
 from sidecar.cli.bench.load import Clients, Load, Writer, _LoadPartition
-from sidecar.cli.bench.report import percentile
 from sidecar.cli.bench.stage import Stage, describe
 from sidecar.local.ports import free_ports
 from sidecar.protocol.addresses import addresses

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sidecar.cli.examples import examples_of
+from sidecar.cli.options import examples_of
 from sidecar.cli.root import cli
 from tests.conftest import StartNode
 from tests.http.paper_cli import run

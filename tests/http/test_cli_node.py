@@ -19,7 +19,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import UnknownError
 
 from sidecar.cli.api import AdminApi
-from sidecar.cli.failure import CommandError
+from sidecar.cli.output import CommandError
 from sidecar.local.ports import free_ports, is_open
 from sidecar.settings import AdminAccess
 from tests.conftest import StartNode, Unique

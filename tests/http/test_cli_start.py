@@ -57,7 +57,7 @@ def test_a_tab_loads_nothing_heavy(running: Running):
 def test_a_list_of_commands_imports_none_of_them(command: str):
     modules, _ = loaded(unused_url(), *command.split(), "--help")
     assert {each for each in modules if each.startswith("sidecar.cli.")} <= {
-        "sidecar.cli.root", "sidecar.cli.group", "sidecar.cli.options", "sidecar.cli.failure", "sidecar.cli.output",
+        "sidecar.cli.root", "sidecar.cli.group", "sidecar.cli.options", "sidecar.cli.output",
         "sidecar.cli.folding", "sidecar.cli.pipeline",
     }  # fmt: skip
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.pipeline.running import settings_of
+from sidecar.cli.pipeline.running import say
+from sidecar.cli.setting_flags import settings_here
 from sidecar.local.process import Identity
 from tests.http.paper_cli import Running, run, unused_url
 
@@ -27,7 +28,7 @@ def playground(nothing_set: None) -> None:
 
 
 def test_a_pipeline_says_whose_kafka_and_redis_it_goes_to(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = settings_of(None, {"cluster": None})
+    settings = settings_here(None, say, {"cluster": None})
     assert (",".join(map(str, settings.bootstrap_servers)), settings.redis_url) == (NOBODY, f"redis://{NOBODY}/0")
     assert capsys.readouterr() == ("", f"{ORIGIN}\n")
 
@@ -35,7 +36,7 @@ def test_a_pipeline_says_whose_kafka_and_redis_it_goes_to(capsys: pytest.Capture
 @pytest.mark.parametrize("given", ["bootstrap_servers", "redis_url"])
 def test_where_one_of_them_is_named_nothing_is_said(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     named = {"bootstrap_servers": "kafka:9092", "redis_url": "redis://redis:6379/0"}[given]
-    settings = settings_of(None, {given: named})
+    settings = settings_here(None, say, {given: named})
     assert NOBODY not in f"{settings.bootstrap_servers} {settings.redis_url}"
     assert capsys.readouterr() == ("", "")
 

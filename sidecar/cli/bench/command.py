@@ -5,31 +5,116 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import rich_click as click
 
 from sidecar.cli.api import AdminApi
 from sidecar.cli.bench.client import RefusedError
-from sidecar.cli.bench.load import Clients, Load, alternate
-from sidecar.cli.bench.report import Found, as_data, as_text
-from sidecar.cli.bench.stage import ENDING, Stage, describe
-from sidecar.cli.checks.listeners import listeners_of
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import Shared, asks_a_node
-from sidecar.cli.output import write
+from sidecar.cli.bench.load import Clients, Load, Rate, alternate
+from sidecar.cli.bench.stage import Stage, describe
+from sidecar.cli.options import Shared, asks_a_node, examples
+from sidecar.cli.output import CommandError, Exit, table, write
 from sidecar.cli.pipeline.running import failures_in_a_sentence
 from sidecar.cli.progress import Rounds
 from sidecar.cli.setting_flags import settings_here
-from sidecar.cli.signals import handled_by
-from sidecar.pipeline import clients
-from sidecar.pipeline.security import PROTOCOL, Security
+from sidecar.cli.signals import ENDING, handled_by
+from sidecar.pipeline.security import PROTOCOL, Security, of_file, of_settings
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
+
+_PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
+_MEGABYTE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """By target: the rate of each round, and nanoseconds of all round trips."""
+
+    rates: Mapping[str, list[Rate]]
+    round_trips: dict[str, list[int]]
+
+    def last(self) -> str:
+        """The newest round, for people."""
+        return ", ".join(f"{name} {rates[-1].per_second:,.0f} records/s" for name, rates in self.rates.items())
+
+
+def as_data(found: Found, targets: Mapping[str, Sequence[str]], said: Mapping[str, Any]) -> dict[str, Any]:
+    """As `-o json` prints it. Ratios are node to direct: of rates the median of the rounds' own, null without."""
+    throughput = {name: _throughput(rates, said["size"]) for name, rates in found.rates.items()}
+    latency = {name: _latency(took) for name, took in found.round_trips.items() if took}
+    return {
+        "targets": targets,
+        "options": dict(said),
+        "throughput": throughput,
+        "latency_ms": latency,
+        "ratio": _ratios(found, latency),
+    }
+
+
+def _throughput(rates: Sequence[Rate], record_bytes: int) -> dict[str, Any]:
+    middle = median(each.per_second for each in rates)
+    return {
+        "records": sum(each.records for each in rates),
+        "records_per_second": round(middle, 1),
+        "megabytes_per_second": round(middle * record_bytes / _MEGABYTE, 3),
+        "rounds": [{"records": each.records, "seconds": round(each.seconds, 4)} for each in rates],
+    }
+
+
+def _latency(took: Sequence[int]) -> dict[str, Any]:
+    ranked = sorted(took)
+    return {
+        "samples": len(ranked),
+        **{name: _ms(percentile(ranked, share)) for name, share in _PERCENTILES.items()},
+        "max": _ms(ranked[-1]),
+    }
+
+
+def percentile(ranked: Sequence[int], share: float) -> int:
+    """The value below which `share` of the sorted values lie (nearest rank)."""
+    return ranked[min(len(ranked) - 1, int(len(ranked) * share))]
+
+
+def _ms(nanoseconds: int) -> float:
+    return round(nanoseconds / 1_000_000, 4)
+
+
+def _ratios(found: Found, latency: Mapping[str, Mapping[str, Any]]) -> dict[str, float] | None:
+    if "direct" not in found.rates:
+        return None
+    pairs = zip(found.rates["node"], found.rates["direct"], strict=True)
+    ratios = {"records_per_second": round(median(node.per_second / direct.per_second for node, direct in pairs), 3)}
+    if latency:
+        ratios |= {name: round(latency["node"][name] / latency["direct"][name], 3) for name in _PERCENTILES}
+    return ratios
+
+
+def as_text(data: Mapping[str, Any]) -> str:
+    """A line for each figure, a column for each target."""
+    names = list(data["targets"])
+    ratios: Mapping[str, float] = data["ratio"] or {}
+    throughput, latency = data["throughput"], data["latency_ms"]
+    rows: list[list[object]] = [
+        ["records/s", *(f"{throughput[name]['records_per_second']:,.0f}" for name in names)],
+        ["MB/s", *(f"{throughput[name]['megabytes_per_second']:,.1f}" for name in names)],
+    ]
+    keys = ["records_per_second", "records_per_second"]
+    if latency:
+        for key in (*_PERCENTILES, "max"):
+            rows.append([f"{key.replace('_', '.')} ms", *(f"{latency[name][key]:,.3f}" for name in names)])
+            keys.append(key)
+    if ratios:
+        for row, key in zip(rows, keys, strict=True):
+            row.append(f"{ratios[key]:.2f}" if key in ratios else "")
+    columns = ["", *("straight to Kafka" if name == "direct" else "through the node" for name in names)]
+    return table([*columns, "ratio"] if ratios else columns, rows)
+
 
 DIRECT: Final = "direct"
 NODE: Final = "node"
@@ -130,8 +215,8 @@ def bench(
     if not no_direct:
         targets = {DIRECT: settings.bootstrap_servers if kafka is None else _addresses("--kafka", kafka)} | targets
     with failures_in_a_sentence():
-        direct = clients.of_settings(settings)
-        at_node = _as_the_node(api, direct) if client_config is None else clients.of_file(client_config)
+        direct = of_settings(settings)
+        at_node = _as_the_node(api, direct) if client_config is None else of_file(client_config)
         securities = {DIRECT: Security.of(direct), NODE: Security.of(at_node)}
     _check(targets, securities)
     with handled_by(signal.default_int_handler, ENDING):  # topics are deleted then, too
@@ -187,7 +272,7 @@ def _round(number: int, clients: Mapping[str, Clients], said: Mapping[str, Any],
 
 def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
     status = api.get("/v1/status")  # asked in any case: a node has to be there, and policies are given by it
-    plain = (each["advertise"] for each in listeners_of(status) if each["security_protocol"] == "PLAINTEXT")
+    plain = (each["advertise"] for each in status["listeners"] if each["security_protocol"] == "PLAINTEXT")
     return _addresses("--bootstrap", bootstrap or next(plain, str(status["advertise"])))
 
 

@@ -5,7 +5,6 @@ Topics of others are never touched. Where one of its own cannot be deleted, it i
 
 from __future__ import annotations
 
-import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +16,8 @@ import rich_click as click
 
 from sidecar.cli.api import AdminApi, ApiError, topic_path
 from sidecar.cli.bench.client import OPEN, Connection, DeleteTopic, RefusedError
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.output import complain
-from sidecar.cli.signals import handled_by
+from sidecar.cli.output import CommandError, Exit, complain
+from sidecar.cli.signals import ENDING, handled_by
 from sidecar.pipeline.security import Security
 from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.admin import ClusterDescription, CreateTopics, DescribeTopics, NewTopic
@@ -29,8 +27,6 @@ AnswerT = TypeVar("AnswerT")
 
 _READY_S: Final = 30.0
 _TIMEOUT_MS: Final = 10_000
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a run: topics are deleted first."""
 _GONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 

@@ -26,23 +26,17 @@ _TIMEOUT: Final = 5.0
 _CLIENTS: Final = "clients: they are sent to this address"
 
 
-def listeners_of(status: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What a node says of its listeners; a node of an older version knows of one, and not its name."""
-    return status.get("listeners") or [{"name": "", "advertise": status["advertise"], "security_protocol": ""}]
-
-
 async def check_advertised(settings: Settings, status: Mapping[str, Any] | None) -> list[Finding]:
     """Every advertised address. `status`: the node's own answer, None without a node."""
     if status is None:
         return _check_free(settings)
-    listeners = listeners_of(status)
+    listeners: list[dict[str, str]] = status["listeners"]
     here = {each.name: each for each in settings.all_listeners}
     found: list[Finding] = []
     for each in listeners:
-        of_it = here.get(each["name"]) or (settings.all_listeners[0] if not each["name"] else None)
-        protocol = each["security_protocol"] or (of_it.security_protocol if of_it else "PLAINTEXT")
         name = "advertised" if len(listeners) == 1 else f"advertised {each['name']}"
-        found.append(await _check_one(name, Address.parse(each["advertise"]), protocol, of_it))
+        address, protocol = Address.parse(each["advertise"]), each["security_protocol"]
+        found.append(await _check_one(name, address, protocol, here.get(each["name"])))
     return found
 
 

@@ -10,9 +10,7 @@ from typing import Any, Final
 from sidecar import __version__
 from sidecar.cli.api import AdminApi, ApiError
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
-from sidecar.cli.checks.listeners import listeners_of
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.output import counted
+from sidecar.cli.output import CommandError, Exit, counted
 from sidecar.settings import Address
 
 _FEW_FILES: Final = 4096
@@ -34,7 +32,7 @@ class NodeView:
         """The hosts that live nodes advertise; of this one those of every listener."""
         if self.status is None:
             return []
-        own = [Address.parse(each["advertise"]).host for each in listeners_of(self.status)]
+        own = [Address.parse(each["advertise"]).host for each in self.status["listeners"]]
         return list(dict.fromkeys([*(node["host"] for node in self.status["nodes"]), *own]))
 
 
@@ -79,7 +77,7 @@ def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
 
 def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
     """Topics whose sequence ids the node cannot know: they take no batch."""
-    lost: int = status.get("deduplication", {}).get("lost", 0)
+    lost: int = status["deduplication"].get("lost", 0)
     if not lost:
         return []
     detail = f"lost in partitions of {counted(lost, 'topic')}: these accept no batches"

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.output import listing, table, write
-from sidecar.cli.pipeline.lags import lags_of
-from sidecar.cli.pipeline.running import (
-    bootstrap_option,
-    client_config_option,
-    failures_in_a_sentence,
-    html_option,
-    runs_on_spark,
-    say,
-    security_of,
-    settings_of,
-    spark_session,
-)
+from sidecar.cli.api import AdminApi, topic_path
+from sidecar.cli.cursor import cursors
+from sidecar.cli.options import examples
+from sidecar.cli.output import CommandError, Exit, listing, table, write
+from sidecar.cli.pipeline import running
+from sidecar.cli.setting_flags import settings_here
 from sidecar.pipeline.audit.explained import EXPLAINED, GAPS, MALFORMED, spread_gaps
+from sidecar.pipeline.audit.facts import Lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sidecar.cli.options import Shared
     from sidecar.pipeline.audit.judge import Audit
+
+
+def lags_of(api: AdminApi) -> Callable[[str], list[Lag]]:
+    """Asks a node for the shadows of a topic and their cursors; where none answers says so once, and knows none."""
+    silent: list[str] = []
+
+    def lags(topic: str) -> list[Lag]:
+        if silent:
+            return []
+        try:
+            shadows = [each["name"] for each in api.pages(topic_path(topic, "shadows"))]
+            found = [(name, each) for name in shadows for each in cursors(api, name)]
+        except CommandError as error:
+            silent.append(topic)
+            running.say(f"how far behind the readers of shadows are is not noted: {error.message}")
+            return []
+        return [Lag(name, each["group"], _behind(each)) for name, each in found]
+
+    return lags
+
+
+def _behind(cursor: dict[str, Any]) -> int:
+    return sum(part["lag"] or 0 for part in cursor["partitions"].values())
+
 
 _ASK_S: Final = 10.0
 _SHOWN: Final = 3
@@ -58,31 +75,28 @@ _EXAMPLE: Final = (
     help='Where to begin: 2026-01-31T12:00:00Z, or {"0": 5, "1": 7}.  [default: what the log has]',
 )
 @click.option("--to", "until", default="now", show_default=True, metavar="TIME|OFFSETS|now", help="Where to end.")
-@click.option("--table", "path", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
-@html_option
-@bootstrap_option
-@client_config_option
+@click.option("--table", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
+@running.html_option
+@running.bootstrap_option
+@running.client_config_option
 @click.option(
     "--kafka",
     metavar="HOST:PORT,…",
     help="Kafka itself, for the internal topics of the nodes. [default: SIDECAR_BOOTSTRAP_SERVERS]",
 )
 @click.option("--cluster", help="The cluster of nodes. [default: SIDECAR_CLUSTER]")
-@runs_on_spark
+@running.runs_on_spark
 def audit(
     shared: Shared,
     topics: tuple[str, ...],
     every: bool,
-    begin: str | None,
-    until: str,
-    path: str | None,
-    html: Path | None,
     bootstrap: str | None,
     client_config: Path | None,
     kafka: str | None,
     cluster: str | None,
     master: str,
     conf: tuple[str, ...],
+    **said: Any,
 ) -> None:
     """Look through the whole log of each TOPIC, up to its end of now, for what nodes promise never happens.
 
@@ -92,19 +106,17 @@ def audit(
     """
     if bool(topics) == every:
         raise CommandError("name topics, or --all of them", Exit.USAGE)
-    settings = settings_of(shared.config, {"cluster": cluster}, reports=not (bootstrap and kafka))
+    settings = settings_here(shared.config, None if bootstrap and kafka else running.say, {"cluster": cluster})
     servers = ",".join(map(str, settings.bootstrap_servers))
     bootstrap, kafka = bootstrap or servers, kafka or servers
-    security = security_of(settings, client_config)
-    with failures_in_a_sentence():
-        from sidecar.jobs.session import check_installed  # noqa: PLC0415 - as all of these
-
-        check_installed()
+    security = running.security_of(settings, client_config)
+    with running.failures_in_a_sentence():
         from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
 
-        asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html, security)
+        lags = lags_of(shared.api(_ASK_S))
+        asked = job.Asked(topics, bootstrap, kafka, lags=lags, security=security, **said)
         brief = job.is_brief(asked)
-        found = job.audit(asked, settings, lambda: spark_session(master, conf, brief=brief), say)
+        found = job.audit(asked, settings, lambda: running.spark_session(master, conf, brief=brief), running.say)
     as_data = [each.as_json() for each in found]
     is_one = len(topics) == 1
     write(as_data[0] if is_one else as_data, shared.output, lambda: _as_text(found))

@@ -7,19 +7,9 @@ from pathlib import Path
 import rich_click as click
 
 from sidecar.cli.confirm import confirm, yes_option
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import Shared
-from sidecar.cli.output import pairs, write
-from sidecar.cli.pipeline.running import (
-    bootstrap_option,
-    client_config_option,
-    failures_in_a_sentence,
-    runs_on_spark,
-    say,
-    source_of,
-    spark_session,
-)
+from sidecar.cli.options import Shared, examples
+from sidecar.cli.output import CommandError, Exit, pairs, write
+from sidecar.cli.pipeline import running
 from sidecar.pipeline.folders import absolute
 
 
@@ -39,9 +29,9 @@ from sidecar.pipeline.folders import absolute
 @click.option("--diff", "since", metavar="FROM", help="What changed since this point, given like --as-of, instead.")
 @click.option("--to", "path", metavar="PATH", help="The Delta table, replaced as a whole; --diff works without.")
 @yes_option
-@bootstrap_option
-@client_config_option
-@runs_on_spark
+@running.bootstrap_option
+@running.client_config_option
+@running.runs_on_spark
 def compact(
     shared: Shared,
     shadow: str,
@@ -62,18 +52,18 @@ def compact(
     """
     if path is None and since is None:
         raise CommandError("name the table with --to, or two points with --diff", Exit.USAGE)
-    servers, security = source_of(shared.config, bootstrap, client_config)
+    servers, security = running.source_of(shared.config, bootstrap, client_config)
     path = absolute(path) if path else None
     if path is not None:
         confirm(yes, lambda: _question(path))
-    with failures_in_a_sentence():
+    with running.failures_in_a_sentence():
         from sidecar.jobs.compact import compact as run  # noqa: PLC0415 - takes as long as all the rest
 
         job = run(
             servers,
             shadow,
-            lambda: spark_session(master, conf),
-            say,
+            lambda: running.spark_session(master, conf),
+            running.say,
             path=path,
             as_of=as_of,
             since=since,

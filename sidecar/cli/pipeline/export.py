@@ -12,22 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.output import pairs, write
-from sidecar.cli.pipeline.running import (
-    bootstrap_option,
-    client_config_option,
-    failures_in_a_sentence,
-    runs_on_spark,
-    say,
-    source_of,
-    spark_session,
-)
+from sidecar.cli.options import examples
+from sidecar.cli.output import CommandError, Exit, pairs, write
+from sidecar.cli.pipeline import running
 from sidecar.cli.signals import handled_by
 from sidecar.jobs import MAX_OFFSETS
-from sidecar.pipeline import clients
 from sidecar.pipeline.folders import absolute
+from sidecar.pipeline.security import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,9 +71,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Go on behind records that retention took, and note them in PATH.gaps; else end.",
 )
-@bootstrap_option
-@client_config_option
-@runs_on_spark
+@running.bootstrap_option
+@running.client_config_option
+@running.runs_on_spark
 def export(
     shared: Shared,
     shadow: str,
@@ -101,24 +92,24 @@ def export(
 
     The table itself says how far it has come; the checkpoint may be deleted at any time.
     """
-    servers, security = source_of(shared.config, bootstrap, client_config)
+    servers, security = running.source_of(shared.config, bootstrap, client_config)
     path = absolute(path)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is reported here, in a sentence
     stop = threading.Event()
 
     def end(number: int, _: object) -> None:
         """After the commit under way; a second signal ends the process."""
-        say("ending behind the commit under way")
+        running.say("ending behind the commit under way")
         stop.set()
         signal.signal(number, signal.SIG_DFL)
 
     @contextmanager
     def session() -> Iterator[SparkSession]:
         ending = handled_by(end, (signal.SIGTERM, signal.SIGINT))
-        with spark_session(master, conf, progress=available_now) as spark, ending:
+        with running.spark_session(master, conf, progress=available_now) as spark, ending:
             yield spark
 
-    with failures_in_a_sentence():
+    with running.failures_in_a_sentence():
         from sidecar.jobs.export import export as run  # noqa: PLC0415 - takes as long as all the rest
 
         done = run(
@@ -126,7 +117,7 @@ def export(
             shadow,
             path,
             session,
-            say,
+            running.say,
             stop=stop,
             available_now=available_now,
             schema=_schema(schema) if schema else None,
@@ -135,7 +126,7 @@ def export(
             security=security,
             **options,
         )
-    found = {"topic": shadow, "path": path, **asdict(done), "offsets": clients.by_partition(done.offsets)}
+    found = {"topic": shadow, "path": path, **asdict(done), "offsets": by_partition(done.offsets)}
     write(found, shared.output, lambda: pairs(found))
 
 

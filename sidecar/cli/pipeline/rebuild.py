@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.output import listing, write
-from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, say, settings_of, spark_session
+from sidecar.cli.options import examples
+from sidecar.cli.output import CommandError, Exit, listing, write
+from sidecar.cli.pipeline import running
+from sidecar.cli.setting_flags import settings_here
 from sidecar.jobs import PORTION
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     metavar="OFFSETS",
     help="Offsets to read before the result is stored; a run that was stopped continues from there.",
 )
-@runs_on_spark
+@running.runs_on_spark
 def rebuild(
     shared: Shared,
     topic: str,
@@ -71,12 +71,14 @@ def rebuild(
     Exit code 1 where the ids of a partition cannot be known, and where Redis is away in the end.
     """
     given = {"bootstrap_servers": bootstrap, "redis_url": redis_url, "cluster": cluster}
-    settings = settings_of(shared.config, given)
+    settings = settings_here(shared.config, running.say, given)
     offsets = _offsets(until)
-    with failures_in_a_sentence():
+    with running.failures_in_a_sentence():
         from sidecar.jobs.rebuild import rebuild as run  # noqa: PLC0415 - most of a node is behind it
 
-        found = run(settings, topic, lambda: spark_session(master, conf), say, until=offsets, portion=portion)
+        found = run(
+            settings, topic, lambda: running.spark_session(master, conf), running.say, until=offsets, portion=portion
+        )
     data = found.as_data()
     write(data, shared.output, lambda: _as_text(data))
     _fail_where_something_is_left(found)

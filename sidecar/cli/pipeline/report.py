@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from sidecar.cli.examples import examples
+from sidecar.cli.options import examples
 from sidecar.cli.output import table, write
-from sidecar.cli.pipeline.running import failures_in_a_sentence, html_option, runs_on_spark, say, spark_session
-from sidecar.jobs.report import check_path
-from sidecar.jobs.report import report as run
+from sidecar.cli.pipeline import running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sidecar.cli.options import Shared
-    from sidecar.pipeline.report import TopicReport
+    from sidecar.jobs.report import TopicReport
 
 
 @examples(
@@ -27,17 +25,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", metavar="PATH")
 @click.option("--topic", "topics", multiple=True, help="Only this one, repeatable.  [default: all that were audited]")
-@html_option
-@runs_on_spark
+@running.html_option
+@running.runs_on_spark
 def report(
     shared: Shared, path: str, topics: tuple[str, ...], html: Path | None, master: str, conf: tuple[str, ...]
 ) -> None:
     """Say who wrote how much under which generation, who took over, what audits found, and how far behind the readers
     of shadows were: out of the tables at PATH that `audit --table` writes. Asks neither Kafka nor a node.
     """
-    with failures_in_a_sentence():
-        check_path(path, conf)
-        found = run(path, topics, lambda: spark_session(master, conf), say, html=html)
+    with running.failures_in_a_sentence():
+        from sidecar.jobs import report as job  # noqa: PLC0415 - loads PySpark, an extra
+
+        job.check_path(path, conf)
+        found = job.report(path, topics, lambda: running.spark_session(master, conf), running.say, html=html)
     write([each.as_json() for each in found], shared.output, lambda: _as_text(found))
 
 

@@ -6,15 +6,16 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import rich_click as click
 
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.output import CommandError, Exit
 from sidecar.cli.progress import Alive
 from sidecar.cli.setting_flags import settings_here
-from sidecar.pipeline import clients, errors
+from sidecar.pipeline import errors
+from sidecar.pipeline.security import of_file, of_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from sidecar.settings import Settings
 
+_INSTALL: Final = (
+    "this needs PySpark and Delta Lake: they come with the wheel's extra `pipeline`, in a clone by `make spark`"
+)
 _JAVA: Final = "spark.driver.extraJavaOptions"
 
 
@@ -76,21 +80,14 @@ def source_of(config: Path | None, bootstrap: str | None, client_config: Path | 
     """Where to read, and how connections begin there, as `sidecar.pipeline.security` has it: `--bootstrap` and
     `--client-config`, or what the settings say. Raises CommandError.
     """
-    settings = settings_of(config, {}, reports=bootstrap is None)
+    settings = settings_here(config, say if bootstrap is None else None)
     return bootstrap or ",".join(map(str, settings.bootstrap_servers)), security_of(settings, client_config)
 
 
 def security_of(settings: Settings, client_config: Path | None) -> dict[str, str]:
     """How connections to what `--bootstrap` names begin. Raises CommandError."""
     with failures_in_a_sentence():
-        return clients.of_settings(settings) if client_config is None else clients.of_file(client_config)
-
-
-def settings_of(config: Path | None, given: dict[str, Any], *, reports: bool = True) -> Settings:
-    """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
-    of `sidecar up`, which is reported unless `reports` is off: for a job that asks neither. Raises CommandError.
-    """
-    return settings_here(config, say if reports else None, given)
+        return of_settings(settings) if client_config is None else of_file(client_config)
 
 
 @contextmanager
@@ -125,6 +122,8 @@ def failures_in_a_sentence() -> Iterator[None]:
 
 def failure_of(error: Exception) -> CommandError | None:
     """How a command ends that could not go on, on the driver or on an executor; None for what is no word of ours."""
+    if isinstance(error, ModuleNotFoundError) and error.name in ("pyspark", "delta"):
+        return CommandError(_INSTALL)
     found = errors.pipeline_error_of(error)
     if found is None:
         return None

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.audit.writers import STAMP, is_data
+from sidecar.pipeline.audit.writers import STAMP, examples, is_data, none
 
 END: Final = 2**63 - 1
 
@@ -97,8 +97,8 @@ def placed(suspects: DataFrame, records: DataFrame | None) -> DataFrame:
     return found.unionByName(counted.drop("producer_name", "begin"))
 
 
-def examples(placed: DataFrame) -> DataFrame:
-    """One row per run with batches out of place: `kind`, `partition`, `offset`, stamp, name, and a `detail`."""
+def violations(placed: DataFrame) -> DataFrame:
+    """One row per run with batches out of place."""
     generation = F.coalesce(F.col("generation").cast("string"), F.lit("-"))
     number = F.col("count").cast("string")
     fenced = F.format_string(
@@ -106,8 +106,5 @@ def examples(placed: DataFrame) -> DataFrame:
         (F.col("lo") - 1).cast("string"),
     )  # fmt: skip
     nobodys = F.format_string("batches here: %s, which no epoch of a node's slot wrote", number)
-    return placed.select(
-        "kind", "partition", "offset", "producer_id", "producer_epoch", "name",
-        F.lit(None).cast("long").alias("sequence_id"),
-        F.when(F.col("kind") == "interleaved", fenced).otherwise(nobodys).alias("detail"),
-    )  # fmt: skip
+    detail = F.when(F.col("kind") == "interleaved", fenced).otherwise(nobodys)
+    return examples(placed, detail, sequence_id=none("long"))

@@ -13,6 +13,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from sidecar.pipeline.audit.writers import examples
+
 NAME: Final = ("partition", "identity")
 _STRETCH: Final = 65_536
 """Offsets."""
@@ -115,10 +117,7 @@ def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:
     return whole.select("identity", "partitions", F.when(is_one, together).otherwise(F.col("apart")).alias("gaps"))
 
 
-def examples(found: DataFrame) -> DataFrame:
-    """As `batches.examples`."""
+def details(found: DataFrame) -> DataFrame:
+    """The same as all checks have it."""
     detail = F.when(F.col("kind") == "duplicates", F.concat(F.lit("first at offset "), "before"))
-    detail = detail.otherwise(F.concat(F.lit("behind id "), "before"))
-    return found.select(
-        "kind", "partition", "offset", "producer_id", "producer_epoch", "name", "sequence_id", detail.alias("detail")
-    )
+    return examples(found, detail.otherwise(F.concat(F.lit("behind id "), "before")))

@@ -6,9 +6,10 @@ partition and a few examples of each kind; what is written to tables stays a dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,9 +17,82 @@ from pyspark.sql import functions as F  # noqa: N812
 from sidecar.pipeline.audit import batches, facts, ids, missing, writers
 from sidecar.pipeline.audit.explained import KINDS, MALFORMED
 from sidecar.pipeline.audit.facts import Facts, as_frame
-from sidecar.pipeline.audit.stretches import Stretch, collected, merged
-from sidecar.pipeline.audit.thrift import thrift
 from sidecar.pipeline.audit.writers import is_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COLLECTED: Final = 20_000
+_KEPT: Final = 16
+
+
+class Stretch(NamedTuple):
+    """Offsets `first` to `last` of a partition, both within."""
+
+    partition: int
+    first: int
+    last: int
+
+
+def collected(asked: DataFrame) -> list[Stretch]:
+    """Of a frame of `partition`, `first_offset`, `last_offset`: the stretches that cover all of it. Where it has too
+    many rows for one process, the least that covers each partition's.
+    """
+    columns = ("partition", "first_offset", "last_offset")
+    rows = asked.select(*columns).coalesce(1).limit(_COLLECTED + 1).collect()
+    if len(rows) > _COLLECTED:
+        hull = asked.groupBy("partition").agg(F.min("first_offset"), F.max("last_offset"))
+        rows = hull.collect()
+    return merged(Stretch(*row) for row in rows)
+
+
+def merged(asked: Iterable[Stretch], most: int = _KEPT) -> list[Stretch]:
+    """The same offsets as at most so many stretches per partition, none of which touch: the smallest gaps between them
+    are closed first.
+    """
+    by_partition: dict[int, list[Stretch]] = {}
+    for each in sorted(asked):
+        found = by_partition.setdefault(each.partition, [])
+        if found and each.first <= found[-1].last + 1:
+            found[-1] = found[-1]._replace(last=max(found[-1].last, each.last))
+        else:
+            found.append(each)
+    return [each for found in by_partition.values() for each in _closed(found, most)]
+
+
+def _closed(found: list[Stretch], most: int) -> list[Stretch]:
+    widths = sorted(range(1, len(found)), key=lambda index: found[index].first - found[index - 1].last, reverse=True)
+    kept = sorted(widths[: most - 1])
+    starts, ends = [0, *kept], [*kept, len(found)]
+    return [
+        Stretch(found[start].partition, found[start].first, found[end - 1].last)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+_SETTINGS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@contextmanager
+def thrift(spark: SparkSession, *, is_due: bool) -> Iterator[None]:
+    """What is planned within, `persist` included, is interpreted, in one task. Without effect unless `is_due`."""
+    before = {name: spark.conf.get(name, None) for name in _SETTINGS} if is_due else {}
+    try:
+        for name in before:
+            spark.conf.set(name, _SETTINGS[name])
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
 
 ReadRecords: TypeAlias = "Callable[[Sequence[Stretch]], DataFrame]"
 """Reads the records of some stretches: the columns of `view=records` of the source."""
@@ -130,12 +204,12 @@ class _Case:
 
         placed = self.keep(batches.placed(misplaced, records))
         counted = placed.select("kind", "partition", "count").unionByName(_by_kind(absent))
-        violations = batches.examples(placed).unionByName(absent)
+        violations = batches.violations(placed).unionByName(absent)
         repeats = with_ids.select(*ids.NAME, F.lit(0).cast("long").alias("count")).limit(0)
         if records is not None:
             wrong = self.keep(ids.violations(with_ids, doubtful, records))
             counted = counted.unionByName(_by_kind(wrong))
-            violations = violations.unionByName(ids.examples(wrong))
+            violations = violations.unionByName(ids.details(wrong))
             repeats = wrong.where("kind = 'duplicates'").groupBy(*ids.NAME).agg(F.count("*").alias("count"))
         counts = _counts(counted)
         of_data = F.sum(F.when(F.expr(is_data), F.col("records")))
@@ -169,8 +243,8 @@ class _Case:
         limits = [(index, *span) for index, span in sorted(self.bounds.items())]
         whole = missing.whole(found, as_frame(self.spark, limits, facts.BOUNDS))
         last_ids = missing.last_ids(found, as_frame(self.spark, self.known.marks, facts.MARKS), whole)
-        sequences = missing.examples_of_sequences(missing.sequences(found, stamps, whole))
-        return sequences.unionByName(missing.examples_of_ids(last_ids))
+        sequences = missing.lost_sequences(missing.sequences(found, stamps, whole))
+        return sequences.unionByName(missing.lost_ids(last_ids))
 
     def _read_again(self, asked: Sequence[Stretch], its: DataFrame) -> DataFrame:
         """The records of these stretches, kept in Spark: there may be many."""

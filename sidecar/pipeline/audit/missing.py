@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.audit.writers import STAMP, is_data
+from sidecar.pipeline.audit.writers import STAMP, examples, is_data, none
 
 _MODULUS: Final = 2**31
 
@@ -66,25 +66,18 @@ def last_ids(runs: DataFrame, marks: DataFrame, whole: DataFrame) -> DataFrame:
     return found.select("partition", "name", "id", "offset", "found")
 
 
-def examples_of_sequences(found: DataFrame) -> DataFrame:
-    """As `batches.examples`."""
+def lost_sequences(found: DataFrame) -> DataFrame:
+    """Of what `sequences` found, as all checks have it."""
     detail = F.format_string("stamped sequence %s where %s was next", "found", "expected")
-    return found.select(
-        F.lit("missing").alias("kind"), "partition", "offset", "producer_id", "producer_epoch", "name",
-        F.lit(None).cast("long").alias("sequence_id"), detail.alias("detail"),
-    )  # fmt: skip
+    return examples(found, detail, kind=F.lit("missing"), sequence_id=none("long"))
 
 
-def examples_of_ids(found: DataFrame) -> DataFrame:
-    """As `batches.examples`."""
+def lost_ids(found: DataFrame) -> DataFrame:
+    """Of what `last_ids` found."""
     there = F.coalesce(F.col("found").cast("string"), F.lit("no id"))
     at_most = F.concat(F.lit("the log holds "), there, F.lit(" at most"))
     without = F.concat(F.lit("the log goes on to "), there, F.lit(" without it"))
-    detail = F.concat(
-        F.lit("nodes remember this id; "), F.when(F.col("found") > F.col("id"), without).otherwise(at_most)
-    )
-    return found.select(
-        F.lit("missing").alias("kind"), "partition", "offset", F.lit(None).cast("long").alias("producer_id"),
-        F.lit(None).cast("int").alias("producer_epoch"), "name", F.col("id").alias("sequence_id"),
-        detail.alias("detail"),
-    )  # fmt: skip
+    more = F.when(F.col("found") > F.col("id"), without).otherwise(at_most)
+    stamp = {"producer_id": none("long"), "producer_epoch": none("int")}
+    detail = F.concat(F.lit("nodes remember this id; "), more)
+    return examples(found, detail, kind=F.lit("missing"), sequence_id=F.col("id"), **stamp)

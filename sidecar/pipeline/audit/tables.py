@@ -23,16 +23,12 @@ from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, Lag, Takeover, as_fram
 from sidecar.pipeline.audit.judge import Audit, Bounds
 from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
+from sidecar.pipeline.source.options import RUNS
+from sidecar.pipeline.source.tables import ddl
 from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, look, make_or_check
 
 _WHOSE: Final = "audit string, cluster_id string, topic string"
-_RUNS: Final = (
-    "partition int, first_offset long, last_offset long, batches int, records long, bytes long, producer_id long,"
-    " producer_epoch int, first_sequence int, last_sequence int, is_transactional boolean, control string,"
-    " producer_name string, first_id long, last_id long, ids long, malformed long, id_gaps long,"
-    " first_timestamp_ms long, last_timestamp_ms long, name string, slot string, shared boolean, session string,"
-    " generation long"
-)
+_RUNS: Final = f"{ddl(RUNS)}, name string, slot string, shared boolean, session string, generation long"
 _VIOLATIONS: Final = (
     "kind string, partition int, offset long, producer_id long, producer_epoch int, name string, sequence_id long,"
     " detail string"

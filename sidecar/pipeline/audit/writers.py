@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's documentation calls it
+from pyspark.sql import functions as F  # noqa: N812
 
 STAMP: Final = ("partition", "producer_id", "producer_epoch")
 UNKNOWN: Final = -1
@@ -68,3 +68,16 @@ def stamps(runs: DataFrame) -> DataFrame:
 def _behind(*within: str, order: Column) -> WindowSpec:
     """The rows of a partition whose order is higher."""
     return Window.partitionBy("partition", *within).orderBy(-order).rangeBetween(Window.unboundedPreceding, -1)
+
+
+def examples(found: DataFrame, detail: Column, **others: Column) -> DataFrame:
+    """Violations as all checks have them: `kind`, `partition`, `offset`, stamp, name, sequence id, and a `detail` for
+    people. `others`: columns that `found` lacks.
+    """
+    columns = ("kind", "partition", "offset", "producer_id", "producer_epoch", "name", "sequence_id", "detail")
+    return found.withColumns({"detail": detail, **others}).select(*columns)
+
+
+def none(kind: str) -> Column:
+    """A column without values."""
+    return F.lit(None).cast(kind)

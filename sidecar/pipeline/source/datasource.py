@@ -23,8 +23,7 @@ from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.source.batches import Range
 from sidecar.pipeline.source.options import RUNS, Options, ranges, splits
-from sidecar.pipeline.source.schemas import COLUMNS, ddl
-from sidecar.pipeline.source.tables import record_batches, run_batches
+from sidecar.pipeline.source.tables import COLUMNS, ddl, record_batches, run_batches
 from sidecar.protocol.batch import batch_sizes
 from sidecar.protocol.ids import TopicPartition
 
@@ -99,10 +98,7 @@ class SidecarDataSource(DataSource):
         super().__init__(options)
         self.wanted = Options.of(dict(options), COLUMNS)
         with Kafka(self.wanted.bootstrap, security=self.wanted.security) as kafka:
-            topic = self.wanted.topic
-            earliest, latest = kafka.starts(topic), kafka.ends(topic)
-        wanted = self.wanted
-        self.ranges = ranges(topic, wanted.starts, wanted.ends, earliest, latest, wanted.partitions)
+            self.ranges = ranges(self.wanted, kafka.starts(self.wanted.topic), kafka.ends(self.wanted.topic))
 
     @classmethod
     def name(cls) -> str:

@@ -137,26 +137,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def ranges(
-    topic: str,
-    starts: Offsets | None,
-    ends: Offsets | None,
-    earliest: Offsets,
-    latest: Offsets,
-    only: frozenset[int] | None = None,
-) -> dict[int, tuple[int, int]]:
-    """From where to where each partition is to be read, or of `only` some; `earliest` and `latest` are what there is.
+def ranges(wanted: Options, earliest: Offsets, latest: Offsets) -> dict[int, tuple[int, int]]:
+    """From where to where each partition is to be read; `earliest` and `latest` are what there is.
 
     Raises `PipelineError` where not all of these partitions are named, or others, `OffsetRangeError` where one has no
     such offsets.
     """
+    topic, only = wanted.topic, wanted.partitions
     if only is not None:
         _check_known(topic, "partitions", only, latest)
         latest = {index: offset for index, offset in latest.items() if index in only}
-    for name, named in (("startingOffsets", starts), ("endingOffsets", ends)):
+    for name, named in (("startingOffsets", wanted.starts), ("endingOffsets", wanted.ends)):
         if named is not None:
             _check_named(topic, name, named, latest, only)
-    begin, stop = earliest if starts is None else starts, latest if ends is None else ends
+    begin = earliest if wanted.starts is None else wanted.starts
+    stop = latest if wanted.ends is None else wanted.ends
     found = {index: (begin[index], stop[index]) for index in sorted(latest)}
     for index, (start, end) in found.items():
         _check_range(f"{topic}-{index}", start, end, earliest[index], latest[index])

@@ -35,22 +35,22 @@ class Run:
     partition: int
     first_offset: int
     last_offset: int
-    batches: int
-    records: int
-    bytes: int
     producer_id: int
     producer_epoch: int
     first_sequence: int
     last_sequence: int
     is_transactional: bool
-    control: str | None
     producer_name: str | None
-    first_id: int
-    last_id: int
-    ids: int
-    malformed: int
     first_timestamp_ms: int
     last_timestamp_ms: int
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    control: str | None = None
+    first_id: int = -1
+    last_id: int = -1
+    ids: int = 0
+    malformed: int = 0
 
     @property
     def id_gaps(self) -> int:
@@ -122,7 +122,8 @@ class Fold:
                 self._done.append(run)
             else:
                 self._open += 1
-            run = writer.runs[stretch.name] = self._begin(batch, stretch)
+            began = batch.timestamp(stretch.first_timestamp_delta)
+            run = writer.runs[stretch.name] = self._empty(batch, stretch.first_offset_delta, stretch.name, began)
         base, last = batch.header.base_offset, stretch.last_offset_delta
         run.last_offset, run.last_sequence = base + last, batch.sequence(last)
         run.last_timestamp_ms = batch.timestamp(stretch.last_timestamp_delta)
@@ -135,30 +136,18 @@ class Fold:
             run.last_id = stretch.last_id
             run.ids += stretch.ids
 
-    def _begin(self, batch: OpenBatch, stretch: Stretch) -> Run:
-        first = stretch.first_offset_delta
-        return self._empty(batch, first, stretch.name, batch.timestamp(stretch.first_timestamp_delta))
-
     def _empty(self, batch: OpenBatch, first: int, name: bytes | None, timestamp: int) -> Run:
         header = batch.header
         return Run(
             partition=self._where.partition,
             first_offset=header.base_offset + first,
             last_offset=header.base_offset + first,
-            batches=0,
-            records=0,
-            bytes=0,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             first_sequence=batch.sequence(first),
             last_sequence=batch.sequence(first),
             is_transactional=header.is_transactional,
-            control=None,
             producer_name=None if name is None else name.decode(),
-            first_id=-1,
-            last_id=-1,
-            ids=0,
-            malformed=0,
             first_timestamp_ms=timestamp,
             last_timestamp_ms=timestamp,
         )

@@ -1,14 +1,16 @@
-"""Runs and records as Arrow record batches, a few thousand rows each."""
+"""Runs and records as Arrow record batches, a few thousand rows each; the columns of both views."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from sidecar.pipeline.source.batches import Headers, OpenBatch, Range, open_batch
+from sidecar.pipeline.source.options import RECORDS, RUNS
 from sidecar.pipeline.source.runs import Fold, Run
 from sidecar.protocol import stretches as wire
 from sidecar.protocol.ids import TopicPartition
@@ -55,7 +57,8 @@ def run_table(runs: list[Run], schema: pa.Schema) -> pa.RecordBatch:
 class _Rows:
     """Records of some batches, and what their batches say of them."""
 
-    def __init__(self, headers: Headers, wanted: int) -> None:
+    def __init__(self, partition: int, headers: Headers, wanted: int) -> None:
+        self.partition = partition
         self.columns = wire.Columns()
         self.batches: list[tuple[OpenBatch, int, str | None]] = []
         self.bytes = 0
@@ -90,22 +93,22 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of these batches; columns that are not among `columns` (None: all) are null."""
     bits = sum(bit for name, bit in _FIELDS.items() if columns is None or name in columns)
-    rows = _Rows(headers, bits)
+    rows = _Rows(where.partition, headers, bits)
     for each in batches:
         batch = open_batch(each, where, within)
         if batch is not None:
             rows.add(batch)
         if rows.is_full:
-            yield record_table(rows, where.partition, columns, schema)
-            rows = _Rows(headers, bits)
+            yield record_table(rows, columns, schema)
+            rows = _Rows(where.partition, headers, bits)
     if len(rows.columns):
-        yield record_table(rows, where.partition, columns, schema)
+        yield record_table(rows, columns, schema)
 
 
-def record_table(rows: _Rows, partition: int, wanted: frozenset[str] | None, schema: pa.Schema) -> pa.RecordBatch:
+def record_table(rows: _Rows, wanted: frozenset[str] | None, schema: pa.Schema) -> pa.RecordBatch:
     """A row per record."""
     made = [
-        _COLUMNS[field.name](rows, partition).cast(field.type)
+        _RECORDS[field.name][1](rows).cast(field.type)
         if wanted is None or field.name in wanted
         else pa.nulls(len(rows.columns), field.type)
         for field in schema
@@ -170,23 +173,59 @@ def _problems(rows: _Rows) -> pa.Array:
     return pa.array([problems.get(index) for index in range(len(rows.columns))], pa.string())
 
 
-_COLUMNS: Final[dict[str, Callable[[_Rows, int], pa.Array]]] = {
-    "partition": lambda rows, partition: pa.array(np.full(len(rows.columns), partition, np.int32)),
-    "offset": lambda rows, _: pa.array(_offsets(rows)),
-    "timestamp": lambda rows, _: _timestamps(rows),
-    "key": lambda rows, _: pa.array(rows.columns.keys, pa.binary()),
-    "value": lambda rows, _: pa.array(rows.columns.values, pa.binary()),
-    "headers": lambda rows, _: _headers(rows),
-    "producer_id": lambda rows, _: pa.array(_repeated(rows, lambda batch: batch.header.producer_id)),
-    "producer_epoch": lambda rows, _: pa.array(_repeated(rows, lambda batch: batch.header.producer_epoch)),
-    "base_offset": lambda rows, _: pa.array(_repeated(rows, lambda batch: batch.header.base_offset)),
-    "base_sequence": lambda rows, _: pa.array(_repeated(rows, lambda batch: batch.header.base_sequence)),
-    "sequence": lambda rows, _: pa.array(_sequences(rows)),
-    "is_transactional": lambda rows, _: pa.array(
-        _repeated(rows, lambda batch: batch.header.is_transactional, np.bool_)
-    ),
-    "control": lambda rows, _: _controls(rows),
-    "sequence_id": lambda rows, _: pa.array(rows.columns.sequence_ids, pa.int64()),
-    "producer_name": lambda rows, _: _texts(rows.columns.names),
-    "id_problem": lambda rows, _: _problems(rows),
+def _of_header(name: str, kind: type = np.int64) -> Callable[[_Rows], pa.Array]:
+    of = attrgetter(f"header.{name}")
+    return lambda rows: pa.array(_repeated(rows, of, kind))
+
+
+_RECORDS: Final[dict[str, tuple[str, Callable[[_Rows], pa.Array]]]] = {
+    "partition": ("int", lambda rows: pa.array(np.full(len(rows.columns), rows.partition, np.int32))),
+    "offset": ("long", lambda rows: pa.array(_offsets(rows))),
+    "timestamp": ("timestamp", _timestamps),
+    "key": ("binary", lambda rows: pa.array(rows.columns.keys, pa.binary())),
+    "value": ("binary", lambda rows: pa.array(rows.columns.values, pa.binary())),
+    "headers": ("array<struct<key:string,value:binary>>", _headers),
+    "producer_id": ("long", _of_header("producer_id")),
+    "producer_epoch": ("int", _of_header("producer_epoch")),
+    "base_offset": ("long", _of_header("base_offset")),
+    "base_sequence": ("int", _of_header("base_sequence")),
+    "sequence": ("int", lambda rows: pa.array(_sequences(rows))),
+    "is_transactional": ("boolean", _of_header("is_transactional", np.bool_)),
+    "control": ("string", _controls),
+    "sequence_id": ("long", lambda rows: pa.array(rows.columns.sequence_ids, pa.int64())),
+    "producer_name": ("string", lambda rows: _texts(rows.columns.names)),
+    "id_problem": ("string", _problems),
 }
+"""Each column of the view `records`: its type as Spark's DDL has it, and how it is made."""
+
+_RUNS: Final = {
+    "partition": "int",
+    "first_offset": "long",
+    "last_offset": "long",
+    "batches": "int",
+    "records": "long",
+    "bytes": "long",
+    "producer_id": "long",
+    "producer_epoch": "int",
+    "first_sequence": "int",
+    "last_sequence": "int",
+    "is_transactional": "boolean",
+    "control": "string",
+    "producer_name": "string",
+    "first_id": "long",
+    "last_id": "long",
+    "ids": "long",
+    "malformed": "long",
+    "id_gaps": "long",
+    "first_timestamp_ms": "long",
+    "last_timestamp_ms": "long",
+}
+"""Each column of the view `runs`, a field of `Run`: its type."""
+
+COLUMNS: Final = {RECORDS: tuple(_RECORDS), RUNS: tuple(_RUNS)}
+
+
+def ddl(view: str) -> str:
+    """The schema of a view."""
+    kinds = _RUNS if view == RUNS else {name: kind for name, (kind, _) in _RECORDS.items()}
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())

@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from sidecar.cli.checks.finding import Level
-from sidecar.cli.checks.readers import Member, assigned, hosts_of, judged, members_of
+from sidecar.cli.checks.kafka import Member, assigned, hosts_of, judged, members_of
 from tests.conftest import Unique
 from tests.kafka_calls import kafka_calls
 from tests.nodes import NodeProcess

@@ -18,7 +18,7 @@ from tests.wait import wait_for
 OWNER = """
 import pathlib, sys
 from sidecar.local import Stack, StackConfig
-from sidecar.local.stack import interruptible
+from sidecar.cli.signals import interruptible
 with interruptible(), Stack(StackConfig(pathlib.Path(sys.argv[1]), 0, 0)) as stack:
     try:
         print("up", stack.start().kafka, flush=True)

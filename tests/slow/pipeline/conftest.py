@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sidecar.jobs.session import open_session
 from sidecar.local.jars import resolve_lock
 from sidecar.local.java import find_java_for_spark
-from sidecar.pipeline.session import open_session
 
 QUICK = {
     "spark.ui.enabled": "false",

@@ -1,6 +1,6 @@
 """An export in a process of its own that is killed (SIGKILL) at a moment: `python dying_export.py JOB MOMENT`.
 
-JOB is that of `sidecar.pipeline.export` as JSON. MOMENT: `written` behind the files of the second commit and in front
+JOB is that of `sidecar.jobs.export` as JSON. MOMENT: `written` behind the files of the second commit and in front
 of it, `committed` between the commit of the table and that of the checkpoint, a number of seconds behind the first
 commit of the table, or `never`.
 """
@@ -14,12 +14,12 @@ import sys
 import threading
 from typing import Any
 
+from sidecar.jobs.export import Exporter, Job
+from sidecar.jobs.session import open_session
 from sidecar.local.jars import resolve_lock
 from sidecar.local.java import find_java_for_spark
-from sidecar.pipeline.export import Exporter, Job
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger
-from sidecar.pipeline.session import open_session
 from tests.slow.pipeline.conftest import QUICK
 
 

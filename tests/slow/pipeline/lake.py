@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sidecar.pipeline.export import Exporter, Job, Progress, Summary
+from sidecar.jobs.export import Exporter, Job, Progress, Summary
 from sidecar.pipeline.kafka import Kafka
 from tests.wait import wait_for
 

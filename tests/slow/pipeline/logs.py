@@ -8,8 +8,7 @@ from typing import Any
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.pipeline.connection import Connection
-from sidecar.pipeline.routes import addresses
+from sidecar.pipeline.routes import Connection, addresses
 from sidecar.pipeline.security import Security
 from sidecar.protocol.calls.logs import ProduceBatch
 from sidecar.protocol.ids import TopicPartition as Partition

@@ -13,8 +13,7 @@ from sidecar.changelog import Appender, RawRecord
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import snapshots
 from sidecar.dedup.snapshots import Saved
-from sidecar.jobs.ids_before import Before, look
-from sidecar.jobs.states import States
+from sidecar.jobs.states import Before, States, look
 from sidecar.settings import Settings, resolve
 from tests.kafka.gates import forget_redis
 from tests.logs import read_messages

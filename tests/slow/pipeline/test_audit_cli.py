@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sidecar.cli.failure import Exit
+from sidecar.cli.output import Exit
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
 from tests.rest import Rest

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from sidecar.pipeline.compact import Compaction, changes, newest, read, values
+from sidecar.jobs.compact import Compaction, changes, newest, read, values
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError, PointError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import Extent, extent, resolve

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from sidecar.pipeline import gaps as noted
 from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.gaps import Gap, GapError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger
-from sidecar.pipeline.ranges import Gap, GapError
 from sidecar.pipeline.tables import TableError, delta_log
 from tests.conftest import Unique
 from tests.nodes import NodeProcess

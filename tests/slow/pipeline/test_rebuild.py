@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from redis import Redis
 
-from sidecar.cli.pipeline import rebuild as command
+from sidecar.cli.pipeline import running
 from sidecar.cli.root import cli
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import OwnValkey, StartNode, Unique
@@ -58,7 +58,7 @@ class Cluster:
         def lent(*_: object) -> Iterator[SparkSession]:
             yield spark
 
-        monkeypatch.setattr(command, "spark_session", lent)
+        monkeypatch.setattr(running, "spark_session", lent)
         found = CliRunner().invoke(cli, self.command(topic)[3:])
         assert found.exit_code == code, found.output
         return found

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from sidecar.pipeline import rebuild
-from sidecar.pipeline.rebuild import Writer
+from sidecar.jobs import portions
+from sidecar.jobs.portions import Writer
 
 RUNS = (
     "partition int, first_offset long, last_offset long, records long, producer_id long, producer_epoch int,"
@@ -96,14 +96,14 @@ def reference(log: Iterable[Logged]) -> dict[tuple[int, str], tuple[int, int]]:
 
 def rebuilt(spark: SparkSession, log: list[Logged], limit: int = 100, **how: Any) -> dict[tuple[int, str], Any]:
     """What the core makes of it, with the offsets that have to be looked up."""
-    writers = rebuild.writers_frame(spark, WRITERS)
-    found = rebuild.by_name(spark.createDataFrame(runs_of(log), RUNS), writers, **how)
-    names = rebuild.newest(found, limit).cache()
+    writers = portions.writers_frame(spark, WRITERS)
+    found = portions.by_name(spark.createDataFrame(runs_of(log), RUNS), writers, **how)
+    names = portions.newest(found, limit).cache()
     rows = {(row.partition, row.name): (row.id, row.offset) for row in names.collect()}
     records = spark.createDataFrame(
         [(r.partition, r.offset, r.producer_id, r.epoch, r.transactional, r.header, r.id, None) for r in log], RECORDS
     )
-    for row in rebuild.offsets_of(records, writers, rebuild.uncertain(names)).collect():
+    for row in portions.offsets_of(records, writers, portions.uncertain(names)).collect():
         assert rows[row.partition, row.name][1] is None
         rows[row.partition, row.name] = rows[row.partition, row.name][0], row.offset
     return rows
@@ -141,16 +141,16 @@ def test_the_totals_tell_of_all_records_and_of_the_first_id_whose_writer_is_forg
         Logged(1, 9, 1, 4, None, None, malformed=True),
         Logged(1, 10, 1, 4, None, 3),
     ]
-    writers = rebuild.writers_frame(spark, WRITERS)
-    found = rebuild.by_name(spark.createDataFrame(runs_of(log), RUNS), writers)
-    rows = sorted(tuple(row) for row in rebuild.totals(found).collect())
+    writers = portions.writers_frame(spark, WRITERS)
+    found = portions.by_name(spark.createDataFrame(runs_of(log), RUNS), writers)
+    rows = sorted(tuple(row) for row in portions.totals(found).collect())
     assert rows == [(0, 5, 0, 2, 1, 0), (1, 2, 1, None, 1, 1)]
 
 
 def test_markers_are_no_records(spark: SparkSession) -> None:
-    writers = rebuild.writers_frame(spark, WRITERS)
+    writers = portions.writers_frame(spark, WRITERS)
     marker = (0, 7, 7, 1, 1, 4, True, "abort", None, None, 0, 0)
-    assert rebuild.by_name(spark.createDataFrame([marker], RUNS), writers).collect() == []
+    assert portions.by_name(spark.createDataFrame([marker], RUNS), writers).collect() == []
 
 
 def test_of_too_many_names_those_stay_that_were_written_under_last(spark: SparkSession) -> None:

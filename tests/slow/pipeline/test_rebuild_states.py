@@ -9,7 +9,6 @@ import pytest
 from sidecar.dedup import snapshots
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.snapshots import Saved
-from sidecar.jobs.states import Written
 from tests.conftest import OwnValkey, Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
 from tests.kafka.exclusive.room import Room, free, open_room, until
@@ -48,7 +47,7 @@ async def test_a_node_goes_on_from_what_was_rebuilt_and_reads_only_the_rest(
         topic, first = await wrote(room, services, 0, 1, 2)
         room.crash()
     async with open_job(kafka, redis, cluster, topic) as job:
-        assert await (await job.states()).put(0, rebuilt(first + 2, ("a", 1))) is Written.DONE
+        assert await (await job.states()).put(0, rebuilt(first + 2, ("a", 1)))
         assert await job.redis_copy() == rebuilt(first + 2, ("a", 1))
     if redis_is_empty:
         await forget_redis(redis, cluster)
@@ -78,7 +77,7 @@ async def test_a_state_that_tells_less_than_a_nodes_own_of_meanwhile_is_taken_ba
             newest = await job.redis_copy()
             assert newest is not None
             for ids in (2, 3):
-                assert await states.put(0, rebuilt(first + ids, ("a", ids - 1))) is Written.OUTDONE
+                assert not await states.put(0, rebuilt(first + ids, ("a", ids - 1)))
             assert await job.redis_copy() == newest
             assert (await job.states()).best(0) == newest
         copies = {key.split(b"/")[2] for key in await asyncio.to_thread(chunks_of, kafka, cluster, topic)}
@@ -100,11 +99,11 @@ async def test_a_name_that_is_forgotten_while_a_state_is_rebuilt_stays_so(servic
             behind = (await write(party, topic, 7))[1] + 1
             party.close()
             late = rebuilt(behind, ("a", 6), ("b", 7), number=states.known_number(0))
-            assert await states.put(0, late) is Written.STALE
+            assert not await states.put(0, late)
             assert (again := states.best(0)) is not None
             assert (again.covered, again.marks) == (first + 2, [])
             late = rebuilt(behind, ("b", 7), number=states.known_number(0))
-            assert await states.put(0, late) is Written.DONE
+            assert await states.put(0, late)
         room.crash()
     async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as room:
         party = room.connect("a")
@@ -123,9 +122,9 @@ async def test_two_rebuilds_at_once_leave_a_state_of_one_of_them_whole(services:
         states = await one.states(), await other.states()
         first, second = rebuilt(first + 8, *names), rebuilt(first + 9, *names)
         outcomes = await asyncio.gather(states[0].put(0, first), states[1].put(0, second))
-        assert outcomes[1] is Written.DONE
+        assert outcomes[1]
         assert (await one.states()).best(0) == await one.redis_copy() == second
-        assert await (await one.states()).put(0, second) is Written.DONE
+        assert await (await one.states()).put(0, second)
         assert (await other.states()).best(0) == second
         copies = {key.split(b"/")[2] for key in await asyncio.to_thread(chunks_of, kafka, cluster, topic)}
         assert len(copies) <= 2, "older ones are taken away"
@@ -140,21 +139,21 @@ async def test_redis_is_filled_when_it_comes_back_and_never_with_less(
         room.crash()
     async with open_job(kafka, valkey.url, cluster, topic) as job:
         states = await job.states()
-        assert await states.put(0, rebuilt(first + 4, ("a", 3))) is Written.DONE
+        assert await states.put(0, rebuilt(first + 4, ("a", 3)))
         valkey.stop()
-        assert await states.put(0, rebuilt(first + 6, ("a", 5))) is Written.DONE
-        assert not await states.copy_to_redis(0)
+        assert await states.put(0, rebuilt(first + 6, ("a", 5)))
+        await states.copy_to_redis(0)
         assert states.redis_lacks == {0}
         valkey.restart()
-        assert await states.copy_to_redis(0)
+        await states.copy_to_redis(0)
         assert states.redis_lacks == set()
         assert await job.redis_copy() == rebuilt(first + 6, ("a", 5))
         valkey.stop()
-        assert await states.put(0, rebuilt(first + 7, ("a", 6))) is Written.DONE
+        assert await states.put(0, rebuilt(first + 7, ("a", 6)))
         valkey.restart()
         late = await job.states()
-        assert await late.put(0, rebuilt(first + 9, ("a", 8))) is Written.DONE
-        assert await states.copy_to_redis(0)  # which tells less than what Redis has by now
+        assert await late.put(0, rebuilt(first + 9, ("a", 8)))
+        await states.copy_to_redis(0)  # which tells less than what Redis has by now
         assert await job.redis_copy() == rebuilt(first + 9, ("a", 8))
 
 
@@ -173,7 +172,7 @@ async def test_what_redis_alone_has_is_known(services: Services, unique: Unique)
         states = await job.states()
         assert states.best(0) == own
         assert states.in_topic(0) is None
-        assert await states.put(0, own._replace(rebuilt=True)) is Written.DONE
+        assert await states.put(0, own._replace(rebuilt=True))
         assert (found := states.in_topic(0)) is not None
         assert found.saved.marks == own.marks
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from sidecar.jobs.report import TopicReport, apart, page, report_topic
 from sidecar.pipeline.audit.facts import Facts, Lag, Takeover
 from sidecar.pipeline.audit.tables import SCHEMAS, AuditTables, read_tables
-from sidecar.pipeline.report import TopicReport, apart, page, report
 from sidecar.pipeline.tables import TableError
 from tests.slow.pipeline.audit.made import Log as Made
 from tests.slow.pipeline.audit.made import judged
@@ -79,7 +79,7 @@ def test_no_offset_is_counted_twice_and_no_audit_left_out_without_need(found: li
 
 def made(spark: SparkSession) -> TopicReport:
     """Two audits that overlap and one in front of them; two owners; a shadow with a reader that catches up."""
-    return report(
+    return report_topic(
         tables(
             spark,
             verdicts=[
@@ -142,7 +142,7 @@ def test_times_that_no_calendar_has_are_told_as_numbers_and_not_drawn(spark: Spa
     """Of clients that count microseconds or nanoseconds."""
     runs = [run_row("first", 0, 9, "billing", 1, T0), run_row("first", 10, 19, "micro", 1, T0 * 1000)]
     runs.append(run_row("first", 20, 29, "nano", 1, T0 * 1_000_000))
-    found = report(
+    found = report_topic(
         tables(spark, verdicts=[audit_row("first", T0, {0: (0, 30)})], runs=runs, takeovers=[], lags=[]), TOPIC
     )
     text = page([found], CLUSTER, T0)
@@ -164,7 +164,7 @@ def test_tables_are_read_as_they_were_written(spark: SparkSession, tmp_path: Pat
     assert {name: frame.count() for name, frame in read.items()} == {
         "runs": 1, "violations": found.totals["unowned"], "verdicts": 1, "takeovers": 1, "lags": 1,
     }  # fmt: skip
-    assert report(read, found.topic).records == 3
+    assert report_topic(read, found.topic).records == 3
 
 
 def test_a_path_without_such_tables_says_what_makes_them(spark: SparkSession, tmp_path: Path) -> None:

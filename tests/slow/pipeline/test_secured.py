@@ -51,8 +51,7 @@ class Jobs:
         def lent(*_: object, **__: object) -> Iterator[SparkSession]:
             yield spark
 
-        for command in ("audit", "export", "compact", "rebuild"):
-            monkeypatch.setattr(f"sidecar.cli.pipeline.{command}.spark_session", lent)
+        monkeypatch.setattr("sidecar.cli.pipeline.running.spark_session", lent)
         self._none = {name: None for name in os.environ if name.startswith("SIDECAR_")}
 
     def run(self, settings: dict[str, str], *arguments: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from sidecar.cli.failure import Exit
+from sidecar.cli.output import Exit
 from tests.conftest import Unique
 from tests.services import Services
 from tests.slow.pipeline.conftest import QUICK

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from sidecar.cli.board import Board, Table, View, draw, fit, rows_in
 from sidecar.cli.output import rows_of
-from sidecar.cli.status_board import trouble
+from sidecar.cli.status import trouble
 
 COLUMNS = ("name", "what", ("n", "n"))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sidecar.cli.checks.finding import Level
-from sidecar.cli.checks.settings import looked_at
+from sidecar.cli.doctor import looked_at
 from sidecar.settings import resolve
 from sidecar.settings.loaded import Resolved
 

@@ -8,13 +8,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.cli.failure import CommandError, report
 from sidecar.cli.output import (
+    CommandError,
     Format,
     OutputError,
     colors_wanted,
     painted,
     pairs,
+    report,
     table,
     to_json,
     to_yaml,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sidecar.cli.api import AdminApi
-from sidecar.cli.pipeline.lags import lags_of
+from sidecar.cli.pipeline.audit import lags_of
 from sidecar.pipeline.audit.facts import Lag
 from sidecar.settings import AdminAccess
 

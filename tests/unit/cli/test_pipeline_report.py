@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from sidecar.cli.pipeline import report as command
+from sidecar.cli.pipeline import running
 from sidecar.cli.root import cli
 
 
@@ -22,7 +22,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: object) -> NoReturn:
         raise SparkError
 
-    monkeypatch.setattr(command, "spark_session", started)
+    monkeypatch.setattr(running, "spark_session", started)
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
 

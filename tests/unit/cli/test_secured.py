@@ -11,9 +11,17 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.secured import examples, facts, node_settings, write_for_people, write_settings
-from sidecar.cli.secured_users import _SetPasswords, may_everything, may_use
+from sidecar.cli.output import CommandError, Exit
+from sidecar.cli.secured import (
+    _SetPasswords,
+    examples,
+    facts,
+    may_everything,
+    may_use,
+    node_settings,
+    write_for_people,
+    write_settings,
+)
 from sidecar.cli.up import up
 from sidecar.local.secured import Secrets
 from sidecar.protocol.errors import KafkaError

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sidecar.cli import up
+from sidecar.cli.embedded import embedded_parts
+from sidecar.cli.output import CommandError
 from sidecar.local import StackConfig
 from sidecar.settings import load
 
@@ -29,3 +31,8 @@ def test_the_admin_port_is_named_as_it_is_reached(
     out = capsys.readouterr().out
     assert f"admin       {told_url} " in out
     assert f"--admin-url {told_url}" in out
+
+
+def test_a_package_that_is_missing_while_the_parts_start_is_named_with_its_extra() -> None:
+    with pytest.raises(CommandError, match=r"No module named 'jgo'.*the wheel's extra `local`"), embedded_parts():
+        raise ModuleNotFoundError("No module named 'jgo'")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.cli.signals import interruptible
 from sidecar.local.errors import AlreadyRunningError, LocalError, VariablesError
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.process import Identity
-from sidecar.local.stack import Part, Stack, StackConfig, default_state_directory, find_running, interruptible
+from sidecar.local.stack import Part, Stack, StackConfig, default_state_directory, find_running
 
 ME = {"pid": os.getpid(), "started": Identity.of(os.getpid()).started}
 
@@ -151,7 +152,7 @@ def test_who_was_started_with_a_signal_ignored_ends_on_it_all_the_same(signum: s
 def test_nohup_is_respected() -> None:
     code = """
 import os, signal
-from sidecar.local.stack import interruptible
+from sidecar.cli.signals import interruptible
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 with interruptible():
     os.kill(os.getpid(), signal.SIGHUP)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.pipeline.clients import for_java, of_file, of_settings
 from sidecar.pipeline.errors import PipelineError, UsageError
-from sidecar.pipeline.security import OPTIONS, Security
+from sidecar.pipeline.security import OPTIONS, Security, for_java, of_file, of_settings
 from sidecar.settings import load
 from tests.certificates import Authority
 

@@ -9,7 +9,7 @@ from click import ClickException
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
-from sidecar.cli.failure import Exit
+from sidecar.cli.output import Exit
 from sidecar.cli.pipeline.audit import audit
 from sidecar.cli.pipeline.report import report
 from sidecar.cli.pipeline.running import failure_of

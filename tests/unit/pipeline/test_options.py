@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError
 from sidecar.pipeline.source.options import Options, ranges, splits
-from sidecar.pipeline.source.schemas import COLUMNS
+from sidecar.pipeline.source.tables import COLUMNS
 
 NEEDED = {"bootstrap.servers": "h:1", "topic": "orders"}
+
+
+def wanted(starts: dict[int, int] | None, ends: dict[int, int] | None, only: frozenset[int] | None = None) -> Options:
+    return Options("kafka:9092", "t", starts=starts, ends=ends, partitions=only)
 
 
 def test_what_is_not_given_is_the_whole_log_as_records() -> None:
@@ -59,24 +63,24 @@ def test_a_password_is_shown_nowhere() -> None:
 
 def test_ranges_are_what_there_is_unless_offsets_are_named() -> None:
     earliest, latest = {0: 2, 1: 0}, {0: 9, 1: 0}
-    assert ranges("t", None, None, earliest, latest) == {0: (2, 9), 1: (0, 0)}
-    assert ranges("t", {0: 3, 1: 0}, {0: 5, 1: 0}, earliest, latest) == {0: (3, 5), 1: (0, 0)}
+    assert ranges(wanted(None, None), earliest, latest) == {0: (2, 9), 1: (0, 0)}
+    assert ranges(wanted({0: 3, 1: 0}, {0: 5, 1: 0}), earliest, latest) == {0: (3, 5), 1: (0, 0)}
 
 
 def test_of_partitions_that_are_not_to_be_read_nothing_is_named_or_asked() -> None:
     assert Options.of({**NEEDED, "partitions": "2, 0"}, COLUMNS).partitions == {0, 2}
     assert Options.of({**NEEDED, "partitions": ""}, COLUMNS).partitions == set()
     earliest, latest = {0: 2, 1: 0, 2: 0}, {0: 9, 1: 0, 2: 4}
-    assert ranges("t", {0: 3}, {0: 5}, earliest, latest, frozenset({0})) == {0: (3, 5)}
-    assert ranges("t", None, None, earliest, latest, frozenset({0, 2})) == {0: (2, 9), 2: (0, 4)}
-    assert ranges("t", {}, {}, earliest, latest, frozenset()) == {}
+    assert ranges(wanted({0: 3}, {0: 5}, frozenset({0})), earliest, latest) == {0: (3, 5)}
+    assert ranges(wanted(None, None, frozenset({0, 2})), earliest, latest) == {0: (2, 9), 2: (0, 4)}
+    assert ranges(wanted({}, {}, frozenset()), earliest, latest) == {}
     for starts, only, said in (
         ({}, {0}, "has to name every partition of t: 0 missing"),
         ({0: 2, 1: 0}, {0}, "startingOffsets names partitions that option partitions does not: 1"),
         (None, {0, 3}, "option partitions names partitions that t has not: 3; it has 0 to 2"),
     ):
         with pytest.raises(PipelineError, match=said):
-            ranges("t", starts, None, earliest, latest, frozenset(only))
+            ranges(wanted(starts, None, frozenset(only)), earliest, latest)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ def test_a_range_that_cannot_be_read_is_told(
     starts: dict[int, int] | None, ends: dict[int, int] | None, kind: type[PipelineError], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
-        ranges("t", starts, ends, {0: 2, 1: 0}, {0: 9, 1: 0})
+        ranges(wanted(starts, ends), {0: 2, 1: 0}, {0: 9, 1: 0})
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))

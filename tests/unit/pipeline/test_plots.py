@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sidecar.pipeline.plots import bar_width, duration, lines, over_time
+from sidecar.pipeline.page import bar_width, duration, lines, over_time
 
 T0 = 1_767_268_800_000  # 2026-01-01 12:00:00 UTC
 MINUTE_MS = 60_000

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError
-from sidecar.pipeline.ranges import Gap, GapError, check_ends, cut, gaps
+from sidecar.pipeline.gaps import Gap, GapError, check_ends, cut, gaps
 
 PARTITIONS = range(3)
 OFFSETS = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 20))

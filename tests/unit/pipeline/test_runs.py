@@ -173,19 +173,20 @@ def of_run(run: Sequence[Seen]) -> Run:
     assert ids == sorted(set(ids))
     name = next((each.name for each in records), None)
     return Run(
-        WHERE.partition, first.first, last.last, len(counted), len(records), sum(len(each.octets) for each in counted),
-        *first.batch.writer[:2], stamped(first.batch, first.first), stamped(last.batch, last.last),
-        first.batch.writer[2], None, None if name is None else name.decode(),
-        ids[0] if ids else -1, ids[-1] if ids else -1, len(ids), sum(each.is_bad for each in run),
+        WHERE.partition, first.first, last.last, *first.batch.writer[:2],
+        stamped(first.batch, first.first), stamped(last.batch, last.last),
+        first.batch.writer[2], None if name is None else name.decode(),
         first.time, records[-1].time if records else first.time,
+        len(counted), len(records), sum(len(each.octets) for each in counted), None,
+        ids[0] if ids else -1, ids[-1] if ids else -1, len(ids), sum(each.is_bad for each in run),
     )  # fmt: skip
 
 
 def of_marker(batch: Batch) -> Run:
     kind = "commit" if b"\0\0\0\1\x0c" in batch.octets else "abort"  # key {version 0, type 1}, size of the value
     return Run(
-        WHERE.partition, batch.base, batch.base, 1, 1, len(batch.octets), *batch.writer[:2], -1, -1, True, kind, None,
-        -1, -1, 0, 0, NOW, NOW,
+        WHERE.partition, batch.base, batch.base, *batch.writer[:2], -1, -1, True, None, NOW, NOW,
+        1, 1, len(batch.octets), kind,
     )  # fmt: skip
 
 

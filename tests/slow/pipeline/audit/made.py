@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from sidecar.pipeline.audit.facts import Facts, Writer
-from sidecar.pipeline.audit.judge import Audit, audit
-from sidecar.pipeline.audit.stretches import Stretch
+from sidecar.pipeline.audit.judge import Audit, Stretch, audit
 
 RUNS = (
     "partition int, first_offset long, last_offset long, batches int, records long, bytes long, producer_id long,"

@@ -19,7 +19,7 @@ from sidecar.dedup import snapshots
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.snapshots import Saved
 from sidecar.jobs import audit as auditing
-from sidecar.jobs.knowledge import Knowledge, _topic_id, facts_of, learn
+from sidecar.jobs.knowledge import Knowledge, facts_of, learn
 from sidecar.pipeline.kafka import Kafka
 from sidecar.settings import resolve
 from tests.conftest import OwnKafka, StartNode
@@ -86,7 +86,7 @@ def test_an_epoch_that_a_change_of_policy_brings_is_no_older_than_the_event_of_t
         finally:
             silent.resume()
     with Kafka(nodes.kafka) as kafka:
-        found = wait_for(lambda: freed_and_deleted(learn(kafka, nodes.kafka, nodes.cluster), topic), "both")
+        found = wait_for(lambda: freed_and_deleted(learn(kafka, nodes.cluster), topic), "both")
     assert found is not None
     opened, deleted = found
     assert opened >= deleted
@@ -121,7 +121,7 @@ def test_all_that_nodes_served_is_audited_though_partitions_come_and_records_and
 
     learnt: list[Knowledge] = []
 
-    def late(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
+    def late(kafka: Kafka, cluster: str) -> Knowledge:
         """Once for the list of topics, and then for each before its log is read."""
         if len(learnt) == 2:
             admin.delete_topics([gone])[gone].result(20)
@@ -129,7 +129,7 @@ def test_all_that_nodes_served_is_audited_though_partitions_come_and_records_and
             admin.create_partitions([NewPartitions(topics[1], 3)])[topics[1]].result(20)
             wait_for(lambda: len(kafka.partitions(topics[1])) == 3, "partitions")
             move_start(nodes.kafka, topics[1], 2)
-        learnt.append(learn(kafka, bootstrap, cluster))
+        learnt.append(learn(kafka, cluster))
         return learnt[-1]
 
     monkeypatch.setattr(auditing, "learn", late)
@@ -176,7 +176,8 @@ def test_an_id_that_redis_alone_remembers_is_missed(spark: SparkSession, nodes: 
 
 async def remember(nodes: Nodes, topic: str, saved: Saved) -> None:
     """As a node's copy of a snapshot that is not in the snapshot topic any more."""
-    topic_id = await asyncio.to_thread(_topic_id, nodes.kafka, topic)
+    with Kafka(nodes.kafka) as kafka:
+        topic_id = kafka.topic_id(topic)
     value = snapshots.to_value(snapshots.encode(topic_id, saved, 0))
     async with MetadataStore(nodes.redis, nodes.cluster) as store:
         assert await store.keep_snapshot(topic, 0, topic_id, saved.order, value)
@@ -190,7 +191,7 @@ def test_a_node_in_the_place_of_kafka_says_the_same(nodes: Nodes) -> None:
     found = []
     for bootstrap in (nodes.kafka, nodes.both[0].bootstrap):
         with Kafka(bootstrap) as kafka:
-            known = learn(kafka, bootstrap, nodes.cluster)
+            known = learn(kafka, nodes.cluster)
             facts = facts_of(known, topic, resolve({}, None).settings, lambda _: None)
             found.append(replace(facts, takeovers=()))  # the release may come between
     assert found[0] == found[1]

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.pipeline.audit.tables import AuditTables
 from sidecar.pipeline.errors import OffsetRangeError
+from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.tables import TableError
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
@@ -159,9 +160,8 @@ def seeded(nodes: Nodes, services: Services) -> Seeded:
 
 
 def _snapshot_of(nodes: Nodes, topic: str) -> bytes:
-    from sidecar.jobs.knowledge import _topic_id  # noqa: PLC0415
-
-    return _topic_id(nodes.kafka, topic)
+    with Kafka(nodes.kafka) as kafka:
+        return kafka.topic_id(topic)
 
 
 VIOLATIONS = {"duplicates": 2, "regressions": 1, "interleaved": 2, "unowned": 3, "missing": 2}

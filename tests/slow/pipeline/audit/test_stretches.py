@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from sidecar.pipeline.audit.stretches import Stretch, merged
-from sidecar.pipeline.throughput import bars, bounds_of, dated
+from sidecar.pipeline.audit.judge import Stretch, merged
+from sidecar.pipeline.page import bars, bounds_of, dated
 
 stretches = st.builds(
     lambda partition, first, length: Stretch(partition, first, first + length),
