@@ -12,6 +12,7 @@ import gc
 import secrets
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -89,7 +90,7 @@ class Node:
         self._redis_keeps = True
         self.settings_read, self.settings_good = time.time(), True
         self.reloader = Reloader(loaded, self._take, self._reloaded)
-        self._lag = LagSampler(self.metrics.loop_lagged)
+        self._lag = LagSampler(partial(self.metrics.observe, "event_loop_lag_seconds"))
         self._admin = self._make_admin(admin)
         self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
@@ -329,7 +330,7 @@ class Node:
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
 
     def _reloaded(self, *, success: bool) -> None:
-        self.metrics.config_reloaded(success=success)
+        self.metrics.count("config_reload", "success" if success else "failure")
         self.settings_good = success
         if success:
             self.settings_read = time.time()
