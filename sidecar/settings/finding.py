@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sidecar.settings.basics import DEFAULT_ADMIN_URL
+from sidecar.settings.checks import check_token
 from sidecar.settings.loaded import Resolved
 from sidecar.settings.values import (
-    DEFAULT_ADMIN_URL,
     ENV_PREFIX,
     Address,
     Problem,
     Settings,
     SettingsError,
-    check_token,
     find_config,
     local_url,
     read_toml,

@@ -13,13 +13,8 @@ from typing import Any, Final, NamedTuple, cast
 from sidecar.settings.listeners import NamedAddress, NamedProtocol, own_setting
 from sidecar.settings.values import ENV_PREFIX, Address, Problem, Settings
 
-SECRETS: Final = frozenset(
-    {
-        *("admin_read_token", "admin_token"),
-        *("kafka_sasl_client_secret", "kafka_sasl_password", "kafka_ssl_key_password", "ssl_key_password"),
-    }
-)
-"""Settings that are never shown and have no flag: a command line can be read by everybody on the machine."""
+SECRETS: Final = frozenset(each.name for each in fields(Settings) if each.metadata.get("secret"))
+"""Settings that are never shown."""
 RELOADABLE: Final = frozenset(
     {
         *("admin_hosts", "admin_read_token", "admin_token"),

@@ -1,89 +1,41 @@
-"""Settings of clients' connections, TLS and login, and what is wrong with them together
-(docs/reference/settings.md).
-
-Imported while settings are being read, never by a running node (`sidecar.settings`).
-"""
+"""What is wrong with settings together: each misfit names the setting that is missing, or of no use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal
+from typing import Final, NamedTuple
 
-from pydantic import AfterValidator
-from pydantic_settings import SettingsConfigDict
-
-from sidecar.security.credentials import MECHANISMS
-from sidecar.security.principal_mapping import PrincipalMapping
-from sidecar.settings.checks import (
-    TEXT,
-    File,
-    Needs,
-    SettingsGroup,
-    Text,
-    as_it_is,
-    check_http_url,
-    optional,
-    setting,
-)
 from sidecar.settings.listeners import PREFIX, ListenerSettings, key_of, own_of, own_setting
 from sidecar.settings.loaded import full_name
-from sidecar.settings.towards_kafka import HTTP_URL, Protocol
-from sidecar.settings.values import Misfit, Settings
-
-Authentication = Annotated[Literal["relay", "file", "jwks"], Needs("relay, file or jwks")]
-ClientAuth = Annotated[Literal["none", "requested", "required"], Needs("none, requested or required")]
+from sidecar.settings.values import Settings
 
 
-def _mechanisms(value: str | None) -> str | None:
-    wrong = [name for name in (value or "").split(",") if value is not None and name.strip() not in MECHANISMS]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is no mechanism that is served")
-    return value
+class Misfit(NamedTuple):
+    """A setting, by its field's name, that does not fit to others, and what to do."""
+
+    setting: str
+    advice: str
 
 
-class Listener(SettingsGroup):
-    """How connections of clients begin."""
-
-    security_protocol: Protocol = setting("PLAINTEXT", "How connections of clients begin: TLS or not, login or not.")
-    ssl_certificate: File = optional(
-        "PEM file of the certificate that clients are shown, its chain after it.", "/etc/sidecar/tls.pem"
-    )
-    ssl_key: File = optional(
-        "PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/tls.key"
-    )
-    ssl_key_password: Text = optional("Password of that key, where it is encrypted.", "change-me")
-    ssl_ca: File = optional(
-        "PEM file of the certificates that clients' are checked against.", "/etc/sidecar/clients-ca.pem"
-    )
-    ssl_client_auth: ClientAuth = setting("none", "Whether clients show a certificate: Kafka's `ssl.client.auth`.")
-    ssl_principal_mapping_rules: Annotated[
-        str,
-        as_it_is(PrincipalMapping),
-        Needs("DEFAULT, or RULE:pattern/replacement/[LU], separated by commas", "DEFAULT|RULE:"),
-    ] = setting("DEFAULT", "What the holder of a certificate is called: Kafka's `ssl.principal.mapping.rules`.")
-    sasl_mechanisms: Annotated[
-        str | None,
-        AfterValidator(_mechanisms),
-        Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, separated by commas", "^[A-Z0-9, -]+$"),
-    ] = optional("How clients may log in; by default with whatever brokers, or the file, take.", "SCRAM-SHA-512")
-    sasl_authentication: Authentication = setting(
-        "relay", "Who checks logins: a broker (relay), or this node with a file of users or a set of keys (jwks)."
-    )
-    sasl_users_file: File = optional("file: the TOML file of users.", "/etc/sidecar/users.toml")
-    sasl_jwks_url: Annotated[str | None, as_it_is(check_http_url), HTTP_URL] = optional(
-        "jwks: where the keys are that sign tokens of OAUTHBEARER.", "https://login.example/keys"
-    )
-    sasl_audience: Text = optional("jwks: the audience that tokens have to name.", "kafka")
-    sasl_issuer: Text = optional("jwks: the issuer that tokens have to name.", "https://login.example")
-    sasl_principal_claim: Annotated[str, TEXT] = setting(
-        "sub", "The claim of a token that names the principal; with relay, that which brokers take."
-    )
+def misfits(settings: Settings, origins: Mapping[str, str]) -> Iterator[Misfit]:
+    """All of them. `origins`: of the settings that were given."""
+    yield from _short_form(settings, origins)
+    yield from _of_admin_port(settings)
+    yield from _of_listeners(settings)
+    yield from _of_brokers(settings)
 
 
-class OwnSettings(Listener):
-    """Settings that one listener has of its own (`listeners.OWN_SETTINGS`)."""
-
-    model_config = SettingsConfigDict(enable_decoding=False, extra="forbid")
+def _of_admin_port(settings: Settings) -> Iterator[Misfit]:
+    """What does not fit together: each names the setting that is missing, or of no use."""
+    for name in ("admin_ssl_key", "admin_ssl_ca"):
+        if getattr(settings, name) is not None and settings.admin_ssl_certificate is None:
+            yield Misfit(name, "is of no use without SIDECAR_ADMIN_SSL_CERTIFICATE: the admin port has no TLS")
+    if settings.admin_client_ssl_key is not None and settings.admin_client_ssl_certificate is None:
+        yield Misfit("admin_client_ssl_certificate", "is missing: SIDECAR_ADMIN_CLIENT_SSL_KEY is the key of one")
+    if settings.admin_token is not None and settings.admin_token == settings.admin_read_token:
+        yield Misfit(
+            "admin_read_token", "is the same as SIDECAR_ADMIN_TOKEN: who may read could then operate. Take another"
+        )
 
 
 _TLS: Final = ("ssl_certificate", "ssl_key", "ssl_key_password", "ssl_ca")
@@ -92,7 +44,7 @@ _SHORT: Final = ("listen", "advertise", "security_protocol")
 _LONG: Final = ("advertised_listeners", "listener_security_protocol_map")
 
 
-def short_form_misfits(settings: Settings, origins: Mapping[str, str]) -> Iterator[Misfit]:
+def _short_form(settings: Settings, origins: Mapping[str, str]) -> Iterator[Misfit]:
     """Settings of one listener beside those of several, and settings of listeners that there are not."""
     if settings.listeners:
         for name in filter(origins.__contains__, _SHORT):
@@ -109,7 +61,7 @@ def short_form_misfits(settings: Settings, origins: Mapping[str, str]) -> Iterat
             yield Misfit(name, f"is of no use: SIDECAR_LISTENERS has no listener {listener.upper()}, but {known}")
 
 
-def misfits(settings: Settings) -> Iterator[Misfit]:
+def _of_listeners(settings: Settings) -> Iterator[Misfit]:
     """What does not fit together, each once: it names the setting that is missing, or of no use.
 
     A setting of all listeners is of no use only where it is for each of them.
@@ -128,7 +80,7 @@ def misfits(settings: Settings) -> Iterator[Misfit]:
         at = f" at listener {each.name}" if settings.listeners else ""
         for name, advice in _missing(each, beginning, at, settings.kafka_security_protocol, of_it):
             found[Misfit(of_it.get(name, name), advice)] = None
-        for useless in _useless(each, beginning, of_it):
+        for useless in (*_useless_tls(each, beginning, of_it), *_useless_login(each, beginning, of_it)):
             if useless.setting in own:
                 found[useless._replace(setting=of_it[useless.setting])] = None
             else:
@@ -137,12 +89,6 @@ def misfits(settings: Settings) -> Iterator[Misfit]:
     for useless in everywhere.values():
         if len(useless) == len(all_listeners) and useless[0] not in found:
             yield useless[0]
-
-
-def _useless(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
-    """Settings without an effect here."""
-    yield from _useless_tls(listener, beginning, of_it)
-    yield from _useless_login(listener, beginning, of_it)
 
 
 def _useless_tls(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
@@ -192,3 +138,62 @@ def _missing(
         if getattr(listener, name) is None:
             by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
             yield Misfit(name, f"is missing: {by} is {how}")
+
+
+def _of_brokers(settings: Settings) -> Iterator[Misfit]:
+    """What does not fit together: each names the setting that is missing, or of no use."""
+    protocol = settings.kafka_security_protocol
+
+    def is_set(name: str) -> bool:
+        return getattr(settings, name) is not None
+
+    if protocol.startswith("SASL_"):
+        yield from _of_login(settings)
+    else:
+        for name in filter(is_set, (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_delegation_tokens")):
+            yield Misfit(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SASL_SSL has a login")
+    if not protocol.endswith("SSL"):
+        for name in filter(is_set, _KAFKA_TLS):
+            advice = f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SSL and SASL_SSL have TLS"
+            yield Misfit(name, advice)
+    if is_set("kafka_delegation_tokens") and not settings.enforces_acls:
+        yield Misfit(
+            "kafka_delegation_tokens",
+            "needs clients that authenticate, and SIDECAR_AUTHORIZER kafka: some of their requests stay this node's",
+        )
+    if is_set("kafka_ssl_key") and not is_set("kafka_ssl_certificate"):
+        yield Misfit("kafka_ssl_certificate", "is missing: SIDECAR_KAFKA_SSL_KEY is the key of one")
+
+
+_KAFKA_TLS: Final = ("kafka_ssl_ca", "kafka_ssl_certificate", "kafka_ssl_key", "kafka_ssl_key_password")
+_PASSWORD: Final = ("kafka_sasl_username", "kafka_sasl_password", "kafka_sasl_password_file")
+_TOKEN: Final = (
+    "kafka_sasl_token_url",
+    "kafka_sasl_client_id",
+    "kafka_sasl_client_secret",
+    "kafka_sasl_scope",
+    "kafka_sasl_token_provider",
+)
+
+
+def _of_login(settings: Settings) -> Iterator[Misfit]:
+    mechanism = settings.kafka_sasl_mechanism
+    if mechanism is None:
+        yield Misfit("kafka_sasl_mechanism", "is missing: it says how this node logs in at brokers")
+    elif mechanism != "OAUTHBEARER":
+        if settings.kafka_sasl_username is None:
+            yield Misfit("kafka_sasl_username", f"is missing: {mechanism} takes a name and a password")
+        if settings.kafka_sasl_password is None and settings.kafka_sasl_password_file is None:
+            yield Misfit(
+                "kafka_sasl_password", f"is missing: {mechanism} takes it, or SIDECAR_KAFKA_SASL_PASSWORD_FILE"
+            )
+        if settings.kafka_sasl_password is not None and settings.kafka_sasl_password_file is not None:
+            yield Misfit(
+                "kafka_sasl_password_file", "is the second password: take this or SIDECAR_KAFKA_SASL_PASSWORD out"
+            )
+    elif settings.kafka_sasl_token_provider is None:
+        for name in ("kafka_sasl_token_url", "kafka_sasl_client_id", "kafka_sasl_client_secret"):
+            if getattr(settings, name) is None:
+                yield Misfit(
+                    name, "is missing: OAUTHBEARER asks a token endpoint, or SIDECAR_KAFKA_SASL_TOKEN_PROVIDER"
+                )
