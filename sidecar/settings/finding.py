@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from sidecar.settings.basics import DEFAULT_ADMIN_URL
 from sidecar.settings.checks import check_token
-from sidecar.settings.loaded import Resolved
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.settings.values import (
     ENV_PREFIX,
     Address,
@@ -24,7 +24,7 @@ from sidecar.settings.values import (
 )
 
 
-def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> Resolved:
+def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> LoadedSettings:
     """Settings from `flags` (by field name; None: not given), the environment, a file and the defaults, in this order.
 
     `config` is the file to read instead of the first of `CONFIG_FILES` that exists. Raises SettingsError.

@@ -25,13 +25,26 @@ def misfits(settings: Settings, origins: Mapping[str, str]) -> Iterator[Misfit]:
     yield from _of_brokers(settings)
 
 
+def _useless(where: Settings | ListenerSettings, why: str, *names: str) -> Iterator[Misfit]:
+    """Those that are set."""
+    for name in names:
+        if getattr(where, name) is not None:
+            yield Misfit(name, f"is of no use{why}")
+
+
+def _missing(where: Settings | ListenerSettings, why: str, *names: str) -> Iterator[Misfit]:
+    """Those that are not set."""
+    for name in names:
+        if getattr(where, name) is None:
+            yield Misfit(name, f"is missing: {why}")
+
+
 def _of_admin_port(settings: Settings) -> Iterator[Misfit]:
-    """What does not fit together: each names the setting that is missing, or of no use."""
-    for name in ("admin_ssl_key", "admin_ssl_ca"):
-        if getattr(settings, name) is not None and settings.admin_ssl_certificate is None:
-            yield Misfit(name, "is of no use without SIDECAR_ADMIN_SSL_CERTIFICATE: the admin port has no TLS")
-    if settings.admin_client_ssl_key is not None and settings.admin_client_ssl_certificate is None:
-        yield Misfit("admin_client_ssl_certificate", "is missing: SIDECAR_ADMIN_CLIENT_SSL_KEY is the key of one")
+    if settings.admin_ssl_certificate is None:
+        why = " without SIDECAR_ADMIN_SSL_CERTIFICATE: the admin port has no TLS"
+        yield from _useless(settings, why, "admin_ssl_key", "admin_ssl_ca")
+    if settings.admin_client_ssl_key is not None:
+        yield from _missing(settings, "SIDECAR_ADMIN_CLIENT_SSL_KEY is the key of one", "admin_client_ssl_certificate")
     if settings.admin_token is not None and settings.admin_token == settings.admin_read_token:
         yield Misfit(
             "admin_read_token", "is the same as SIDECAR_ADMIN_TOKEN: who may read could then operate. Take another"
@@ -78,7 +91,7 @@ def _of_listeners(settings: Settings) -> Iterator[Misfit]:
         )
         of_it = {name: f"{PREFIX}{key_of(each.name)}_{name}" for name in own}
         at = f" at listener {each.name}" if settings.listeners else ""
-        for name, advice in _missing(each, beginning, at, settings.kafka_security_protocol, of_it):
+        for name, advice in _needed(each, beginning, at, settings.kafka_security_protocol, of_it):
             found[Misfit(of_it.get(name, name), advice)] = None
         for useless in (*_useless_tls(each, beginning, of_it), *_useless_login(each, beginning, of_it)):
             if useless.setting in own:
@@ -93,14 +106,12 @@ def _of_listeners(settings: Settings) -> Iterator[Misfit]:
 
 def _useless_tls(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
     if not listener.security_protocol.endswith("SSL"):
-        for name in _TLS:
-            if getattr(listener, name) is not None:
-                yield Misfit(name, f"is of no use: {beginning}, without TLS")
+        yield from _useless(listener, f": {beginning}, without TLS", *_TLS)
         if listener.ssl_client_auth != "none":
             yield Misfit("ssl_client_auth", f"takes TLS: {beginning}")
-    elif listener.ssl_client_auth == "none" and listener.ssl_ca is not None:
+    elif listener.ssl_client_auth == "none":
         name = full_name(of_it.get("ssl_client_auth", "ssl_client_auth"))
-        yield Misfit("ssl_ca", f"is of no use: {name} is none, so clients are asked for no certificate")
+        yield from _useless(listener, f": {name} is none, so clients are asked for no certificate", "ssl_ca")
 
 
 def _useless_login(listener: ListenerSettings, beginning: str, of_it: Mapping[str, str]) -> Iterator[Misfit]:
@@ -108,92 +119,71 @@ def _useless_login(listener: ListenerSettings, beginning: str, of_it: Mapping[st
     if not listener.security_protocol.startswith("SASL_"):
         if how != "relay":
             yield Misfit("sasl_authentication", f"takes a login: {beginning}")
-        for name in ("sasl_mechanisms", *_OF["file"], *_OF["jwks"]):
-            if getattr(listener, name) is not None:
-                yield Misfit(name, f"is of no use: {beginning}, without a login")
+        yield from _useless(listener, f": {beginning}, without a login", "sasl_mechanisms", *_OF["file"], *_OF["jwks"])
         return
+    by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
     for other, names in _OF.items():
-        for name in names:
-            if other != how and getattr(listener, name) is not None:
-                by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
-                yield Misfit(name, f"is of no use: {by} is {how}")
+        if other != how:
+            yield from _useless(listener, f": {by} is {how}", *names)
 
 
-def _missing(
+def _needed(
     listener: ListenerSettings, beginning: str, at: str, towards_kafka: str, of_it: Mapping[str, str]
 ) -> Iterator[Misfit]:
     """Settings that this listener needs and that nobody made."""
     if listener.security_protocol.endswith("SSL"):
-        if listener.ssl_certificate is None:
-            yield Misfit("ssl_certificate", f"is missing: {beginning}")
-        if listener.ssl_client_auth != "none" and listener.ssl_ca is None:
-            yield Misfit("ssl_ca", f"is missing: clients' certificates{at} are checked against it")
+        yield from _missing(listener, beginning, "ssl_certificate")
+        if listener.ssl_client_auth != "none":
+            yield from _missing(listener, f"clients' certificates{at} are checked against it", "ssl_ca")
     how = listener.sasl_authentication
     if not listener.security_protocol.startswith("SASL_"):
         return
     if how == "relay" and not towards_kafka.startswith("SASL_"):
         advice = "needs brokers that take logins: SIDECAR_KAFKA_SECURITY_PROTOCOL is "
         yield Misfit("sasl_authentication", f"relay{at} {advice}{towards_kafka}. Else take file or jwks")
-    for name in _OF.get(how, ())[:1]:
-        if getattr(listener, name) is None:
-            by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
-            yield Misfit(name, f"is missing: {by} is {how}")
+    by = full_name(of_it.get("sasl_authentication", "sasl_authentication"))
+    yield from _missing(listener, f"{by} is {how}", *_OF.get(how, ())[:1])
 
 
 def _of_brokers(settings: Settings) -> Iterator[Misfit]:
-    """What does not fit together: each names the setting that is missing, or of no use."""
     protocol = settings.kafka_security_protocol
-
-    def is_set(name: str) -> bool:
-        return getattr(settings, name) is not None
-
+    why = f": SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. "
     if protocol.startswith("SASL_"):
         yield from _of_login(settings)
     else:
-        for name in filter(is_set, (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_delegation_tokens")):
-            yield Misfit(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SASL_SSL has a login")
+        yield from _useless(settings, f"{why}SASL_SSL has a login", *_KAFKA_LOGIN)
     if not protocol.endswith("SSL"):
-        for name in filter(is_set, _KAFKA_TLS):
-            advice = f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SSL and SASL_SSL have TLS"
-            yield Misfit(name, advice)
-    if is_set("kafka_delegation_tokens") and not settings.enforces_acls:
+        yield from _useless(settings, f"{why}SSL and SASL_SSL have TLS", *_KAFKA_TLS)
+    if settings.kafka_delegation_tokens is not None and not settings.enforces_acls:
         yield Misfit(
             "kafka_delegation_tokens",
             "needs clients that authenticate, and SIDECAR_AUTHORIZER kafka: some of their requests stay this node's",
         )
-    if is_set("kafka_ssl_key") and not is_set("kafka_ssl_certificate"):
-        yield Misfit("kafka_ssl_certificate", "is missing: SIDECAR_KAFKA_SSL_KEY is the key of one")
+    if settings.kafka_ssl_key is not None:
+        yield from _missing(settings, "SIDECAR_KAFKA_SSL_KEY is the key of one", "kafka_ssl_certificate")
 
 
 _KAFKA_TLS: Final = ("kafka_ssl_ca", "kafka_ssl_certificate", "kafka_ssl_key", "kafka_ssl_key_password")
-_PASSWORD: Final = ("kafka_sasl_username", "kafka_sasl_password", "kafka_sasl_password_file")
-_TOKEN: Final = (
-    "kafka_sasl_token_url",
-    "kafka_sasl_client_id",
-    "kafka_sasl_client_secret",
-    "kafka_sasl_scope",
-    "kafka_sasl_token_provider",
+_KAFKA_LOGIN: Final = (
+    *("kafka_sasl_username", "kafka_sasl_password", "kafka_sasl_password_file"),
+    *("kafka_sasl_token_url", "kafka_sasl_client_id", "kafka_sasl_client_secret", "kafka_sasl_scope"),
+    *("kafka_sasl_token_provider", "kafka_sasl_mechanism", "kafka_delegation_tokens"),
 )
 
 
 def _of_login(settings: Settings) -> Iterator[Misfit]:
     mechanism = settings.kafka_sasl_mechanism
     if mechanism is None:
-        yield Misfit("kafka_sasl_mechanism", "is missing: it says how this node logs in at brokers")
+        yield from _missing(settings, "it says how this node logs in at brokers", "kafka_sasl_mechanism")
     elif mechanism != "OAUTHBEARER":
-        if settings.kafka_sasl_username is None:
-            yield Misfit("kafka_sasl_username", f"is missing: {mechanism} takes a name and a password")
-        if settings.kafka_sasl_password is None and settings.kafka_sasl_password_file is None:
-            yield Misfit(
-                "kafka_sasl_password", f"is missing: {mechanism} takes it, or SIDECAR_KAFKA_SASL_PASSWORD_FILE"
-            )
-        if settings.kafka_sasl_password is not None and settings.kafka_sasl_password_file is not None:
-            yield Misfit(
-                "kafka_sasl_password_file", "is the second password: take this or SIDECAR_KAFKA_SASL_PASSWORD out"
-            )
+        yield from _missing(settings, f"{mechanism} takes a name and a password", "kafka_sasl_username")
+        if settings.kafka_sasl_password_file is None:
+            why = f"{mechanism} takes it, or SIDECAR_KAFKA_SASL_PASSWORD_FILE"
+            yield from _missing(settings, why, "kafka_sasl_password")
+        elif settings.kafka_sasl_password is not None:
+            advice = "is the second password: take this or SIDECAR_KAFKA_SASL_PASSWORD out"
+            yield Misfit("kafka_sasl_password_file", advice)
     elif settings.kafka_sasl_token_provider is None:
-        for name in ("kafka_sasl_token_url", "kafka_sasl_client_id", "kafka_sasl_client_secret"):
-            if getattr(settings, name) is None:
-                yield Misfit(
-                    name, "is missing: OAUTHBEARER asks a token endpoint, or SIDECAR_KAFKA_SASL_TOKEN_PROVIDER"
-                )
+        asked = ("kafka_sasl_token_url", "kafka_sasl_client_id", "kafka_sasl_client_secret")
+        why = "OAUTHBEARER asks a token endpoint, or SIDECAR_KAFKA_SASL_TOKEN_PROVIDER"
+        yield from _missing(settings, why, *asked)

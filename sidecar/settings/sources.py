@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from sidecar.settings.listeners import own_setting
-from sidecar.settings.loaded import LoadedSettings, Resolved, full_name, text_of
+from sidecar.settings.loaded import LoadedSettings, full_name, text_of
 from sidecar.settings.misfits import misfits
 from sidecar.settings.schema import OwnSettings, Schema, needs
 from sidecar.settings.values import (
@@ -37,7 +37,7 @@ _SECURITY: Final = re.compile(r"SIDECAR_(KAFKA_)?(TLS|SASL|SSL|SECURITY)(_(?!SER
 """Variables that ask for TLS or SASL; a Kubernetes Service called so has others made (`…_SERVICE_HOST`, `…_PORT`)."""
 
 
-def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
+def resolve(flags: Mapping[str, object], config: Path | None) -> LoadedSettings:
     """See `sidecar.settings.resolve`."""
     problems: list[Problem] = []
     values: dict[str, Any] = {}
@@ -71,8 +71,8 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
     if problems:
         raise SettingsError(problems, _unknown_variables())
     given = {name: value for name, value in flags.items() if value is not None}
-    loaded = LoadedSettings(settings, origins, given, None if path is None else str(path))
-    return Resolved(loaded, tuple(_warnings(settings)))
+    read = None if path is None else str(path)
+    return LoadedSettings(settings, origins, given, read, warnings=tuple(_warnings(settings)))
 
 
 def _take(found: Mapping[str, Any], origin: str, values: dict[str, Any], origins: dict[str, str]) -> None:

@@ -103,7 +103,7 @@ class NodeView:
 
     def settings(self) -> Sequence[Shown]:
         """The node's settings, secrets masked."""
-        return self._node.loaded.shown()
+        return self._node.loaded.shown
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
