@@ -25,8 +25,9 @@ from aiohttp.typedefs import Handler
 from sidecar.admin.replies import error
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
+from sidecar.node.connecting import log_of_files
 from sidecar.security.distinguished_names import CertificateError, subject_of
-from sidecar.security.files import FileError, MadeOfFiles
+from sidecar.security.files import MadeOfFiles
 from sidecar.security.tls import ClientAuth, TlsFiles, client_context, has_expired, server_context
 from sidecar.settings import Address, Settings
 
@@ -185,14 +186,7 @@ def admin_tls(settings: Settings) -> AdminTls | None:
     if settings.admin_client_ssl_certificate is not None:
         certificate, key = _path(settings.admin_client_ssl_certificate), _path(settings.admin_client_ssl_key)
     to_nodes = TlsFiles(certificate, key, _path(settings.admin_client_ssl_ca) or own.ca)
-    log = structlog.get_logger()
-
-    def log_change(error: FileError | None) -> None:
-        if error is None:
-            log.info("admin_certificates_read")
-        else:
-            log.error("admin_certificates_bad", problem=str(error), goes_on_with="those before")
-
+    log_change = log_of_files("admin_certificates_read", "admin_certificates_bad")
     return AdminTls(
         MadeOfFiles(own.paths, partial(server_context, own, asks), log_change),
         MadeOfFiles(to_nodes.paths, partial(client_context, to_nodes), log_change),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sidecar.node import port
-from sidecar.node.view.creation import Creation
+from sidecar.node.view.changes import Creation
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.admin import Outcome
 from sidecar.protocol.errors import ErrorCode
