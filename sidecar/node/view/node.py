@@ -16,10 +16,8 @@ from sidecar.node import port
 from sidecar.node.gauges import known_ids
 from sidecar.node.parts import Parts, Rooms, rooms_of
 from sidecar.node.port import ClientFacts
-from sidecar.node.view.changes import Changes, Creation
+from sidecar.node.view.changes import Changes
 from sidecar.node.view.logs import LogView
-from sidecar.node.view.shadows import ShadowView
-from sidecar.node.view.topics import IdsView, TopicsView
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.settings import Settings
 from sidecar.settings.loaded import Shown
@@ -30,22 +28,12 @@ NO_CHANGE = "no topic can change its owner now"
 _EVENT_STREAMS = 8
 
 
-class NodeView:
+class NodeView(Changes):
     """What is asked of a node, and changed in it. All methods may raise `UnavailableError`."""
 
     def __init__(self, node: Parts) -> None:
-        self._node = node
-        self.shadows = ShadowView(node)
+        super().__init__(node)
         self.logs = LogView(node)
-        topics = TopicsView(node, self.shadows)
-        changes = Changes(node, topics)
-        ids = IdsView(node, changes.check_serving)
-        self.topic_names, self.topics = topics.names, topics.of
-        self.catch_up, self.check_serving = changes.catch_up, changes.check_serving
-        self.create_topic = Creation(node, changes).create
-        self.merge_policy, self.delete_policy = changes.merge_policy, changes.delete_policy
-        self.fence, self.release = changes.fence, changes.release
-        self.producers, self.producer, self.forget_producer = ids.producers, ids.producer, ids.forget_producer
         self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     async def checks(self) -> Sequence[port.Check]:
